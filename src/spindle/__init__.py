@@ -1,0 +1,3 @@
+"""Spindle: a coding agent without a face."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Model APIs, each turned into one and the same stream of events."""

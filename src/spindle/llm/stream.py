@@ -1,0 +1,83 @@
+"""The contract between a model API and the rest.
+
+`stream(model, request, options)` gives an async iterator of `Started`, pieces of the answer, and exactly one
+`Finished` at the end. Once handed out it never raises: failures are a `Finished` whose message has stop reason
+`error`. Abort is asyncio cancellation (or `aclose`), which closes the socket at once; the loop then asks
+`LiveMessage.finish("aborted")` for what came so far.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from spindle.types.events import StreamEvent
+from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.types.models import Model
+
+from .live import LiveMessage
+
+__all__ = ["Chunk", "Finished", "ModelMessage", "Request", "Started", "StreamFunction", "StreamOptions", "ToolSpec"]
+
+ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
+"""The three roles a model API knows; `convert` makes them of everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    system_prompt: str
+    messages: list[ModelMessage]
+    tools: list[ToolSpec] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    api_key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Already resolved; sent on top of what the API needs."""
+    reasoning: str = "off"
+    """Thinking level."""
+    thinking_budgets: Mapping[str, int] = field(default_factory=dict)
+    max_tokens: int | None = None
+    """None: the model's own limit."""
+    temperature: float | None = None
+    cache_retention: str = "short"
+    session_id: str | None = None
+    tool_choice: Any = None
+    idle_timeout: float | None = 300.0
+    """Seconds without a byte; None waits for ever."""
+    proxy: str | None = None
+    on_payload: Callable[[Any], Awaitable[Any]] | None = None
+    """May replace the request body just before it is sent."""
+    on_headers: Callable[[dict[str, str]], Awaitable[None]] | None = None
+    """May change the request headers in place."""
+    on_response: Callable[[int, Mapping[str, str]], Awaitable[None]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The server accepted the request and began to answer."""
+
+    live: LiveMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of every stream."""
+
+    message: AssistantMessage
+
+
+Chunk: TypeAlias = Started | StreamEvent | Finished
+
+
+class StreamFunction(Protocol):
+    def __call__(self, model: Model, request: Request, options: StreamOptions) -> AsyncIterator[Chunk]: ...

@@ -1,0 +1,86 @@
+"""JSON in and out, the one way Spindle does it.
+
+`encode` writes compact UTF-8, escapes U+2028/U+2029 (many clients read with line readers that split on
+them) and writes a lone surrogate as an escape. `decode` falls back to the standard decoder for the rare
+line msgspec refuses but other programs accept (lone surrogates, invalid UTF-8).
+"""
+
+import json
+from abc import ABC, abstractmethod
+from typing import Any
+
+import msgspec
+
+__all__ = ["DecodeError", "WireValue", "decode", "encode", "encode_str"]
+
+DecodeError = msgspec.DecodeError
+
+
+class WireValue(ABC):
+    """A value that is not a Struct itself but knows its form on the wire."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_wire(self) -> Any:
+        """Return what is written instead: a Struct, a builtin, or `msgspec.Raw`."""
+
+
+def _enc_hook(value: Any) -> Any:
+    if isinstance(value, WireValue):
+        return value.to_wire()
+    raise NotImplementedError(f"Objects of type {type(value).__name__} cannot be written as JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
+_decoder = msgspec.json.Decoder()
+_LINE_SEPARATOR, _PARAGRAPH_SEPARATOR = b"\xe2\x80\xa8", b"\xe2\x80\xa9"
+
+
+def encode(value: Any) -> bytes:
+    """Return `value` as one line of JSON without the newline."""
+    try:
+        data = _encoder.encode(value)
+    except UnicodeEncodeError:
+        data = _encode_surrogates(value)
+    if b"\xe2\x80" in data:
+        data = data.replace(_LINE_SEPARATOR, b"\\u2028").replace(_PARAGRAPH_SEPARATOR, b"\\u2029")
+    return data
+
+
+def encode_str(text: str) -> bytes:
+    """Return `text` as a JSON string literal, quotes included."""
+    return encode(text)
+
+
+def decode(data: bytes | str) -> Any:
+    """Parse one JSON value. Raises `DecodeError` with a text fit to show."""
+    try:
+        return _decoder.decode(data)
+    except UnicodeDecodeError:
+        pass
+    except msgspec.DecodeError as error:
+        # msgspec refuses lone surrogates, which JSON.parse and json.loads take.
+        if b"\\u" not in (data if isinstance(data, bytes) else data.encode("utf-8", "replace")):
+            raise error from None
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(str(error) or type(error).__name__) from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _encode_surrogates(value: Any) -> bytes:
+    plain = msgspec.to_builtins(value, enc_hook=_enc_hook, builtin_types=(msgspec.Raw,))
+    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain_raw)
+    return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()
+
+
+def _plain_raw(value: Any) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    raise TypeError(f"Objects of type {type(value).__name__} cannot be written as JSON")

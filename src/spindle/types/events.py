@@ -1,0 +1,305 @@
+"""What an agent tells while it works. Every event is one flat object with a `type`.
+
+`ToolResult` and the pieces of a streamed answer (`StreamEvent`) live here too, because events carry them.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from .codec import WireValue
+from .content import Image, Text, ToolCall, Wire
+from .messages import AssistantMessage, ToolResultMessage, Usage
+
+__all__ = [
+    "AgentEnd",
+    "AgentEvent",
+    "AgentSettled",
+    "AgentStart",
+    "AutoCompactionEnd",
+    "AutoCompactionStart",
+    "AutoRetryEnd",
+    "AutoRetryStart",
+    "BashExecutionUpdate",
+    "CompactionEnd",
+    "CompactionResult",
+    "CompactionStart",
+    "EntryAppended",
+    "ExtensionError",
+    "LiveSource",
+    "MessageEnd",
+    "MessageStart",
+    "MessageUpdate",
+    "QueueUpdate",
+    "SessionInfoChanged",
+    "StreamEvent",
+    "SummarizationRetryAttemptStart",
+    "SummarizationRetryFinished",
+    "SummarizationRetryScheduled",
+    "TextDelta",
+    "TextEnd",
+    "TextStart",
+    "ThinkingDelta",
+    "ThinkingEnd",
+    "ThinkingLevelChanged",
+    "ThinkingStart",
+    "ToolCallDelta",
+    "ToolCallEnd",
+    "ToolCallStart",
+    "ToolExecutionEnd",
+    "ToolExecutionStart",
+    "ToolExecutionUpdate",
+    "ToolResult",
+    "TurnEnd",
+    "TurnStart",
+]
+
+
+class Event(Wire, tag_field="type", frozen=True):
+    """Base of all events."""
+
+
+# -- pieces of an answer -------------------------------------------------------------------------
+
+
+class _Piece(Wire, tag_field="type"):
+    content_index: int
+    """Position of the block in the message's content."""
+
+
+class TextStart(_Piece, tag="text_start"):
+    pass
+
+
+class TextDelta(_Piece, tag="text_delta"):
+    delta: str
+
+
+class TextEnd(_Piece, tag="text_end"):
+    content: str
+
+
+class ThinkingStart(_Piece, tag="thinking_start"):
+    pass
+
+
+class ThinkingDelta(_Piece, tag="thinking_delta"):
+    delta: str
+
+
+class ThinkingEnd(_Piece, tag="thinking_end"):
+    content: str
+
+
+class ToolCallStart(_Piece, tag="toolcall_start"):
+    id: str
+    tool_name: str
+
+
+class ToolCallDelta(_Piece, tag="toolcall_delta"):
+    delta: str
+    """A raw piece of the arguments' JSON."""
+
+
+class ToolCallEnd(_Piece, tag="toolcall_end"):
+    tool_call: ToolCall
+
+
+StreamEvent: TypeAlias = (
+    TextStart
+    | TextDelta
+    | TextEnd
+    | ThinkingStart
+    | ThinkingDelta
+    | ThinkingEnd
+    | ToolCallStart
+    | ToolCallDelta
+    | ToolCallEnd
+)
+
+
+class LiveSource(WireValue):
+    """An answer that is still being written. Taking a snapshot costs its whole length; ask for it only if needed."""
+
+    __slots__ = ()
+
+    def snapshot(self) -> AssistantMessage:
+        """Return the message as it stands."""
+        raise NotImplementedError
+
+    def to_wire(self) -> AssistantMessage:
+        return self.snapshot()
+
+
+# -- a run ---------------------------------------------------------------------------------------
+
+
+class AgentStart(Event, tag="agent_start"):
+    pass
+
+
+class TurnStart(Event, tag="turn_start"):
+    pass
+
+
+class MessageStart(Event, tag="message_start"):
+    message: Any
+    """`AgentMessage`, or a `LiveSource` for an answer that has just begun."""
+
+
+class MessageUpdate(Event, tag="message_update"):
+    assistant_message_event: StreamEvent
+    message: Any
+    """`LiveSource`: a snapshot is made when somebody reads it."""
+
+
+class MessageEnd(Event, tag="message_end"):
+    message: Any
+
+
+class ToolResult(Wire):
+    """What a tool gives back, whole or as progress."""
+
+    content: list[Text | Image]
+    details: Any = None
+    terminate: bool = False
+    """If every call of a batch says so, the run ends without another model call."""
+
+
+class ToolExecutionStart(Event, tag="tool_execution_start"):
+    tool_call_id: str
+    tool_name: str
+    args: Any
+    """As the model wrote them, before validation."""
+
+
+class ToolExecutionUpdate(Event, tag="tool_execution_update"):
+    tool_call_id: str
+    tool_name: str
+    args: Any
+    partial_result: ToolResult
+
+
+class ToolExecutionEnd(Event, tag="tool_execution_end"):
+    tool_call_id: str
+    tool_name: str
+    result: ToolResult
+    is_error: bool
+    duration_ms: int | None = None
+    """Only of a tool that ran."""
+
+
+class TurnEnd(Event, tag="turn_end"):
+    message: AssistantMessage
+    tool_results: list[ToolResultMessage]
+
+
+class AgentEnd(Event, tag="agent_end"):
+    messages: list[Any]
+    """All messages this run created, its prompt included."""
+    will_retry: bool
+
+
+class AgentSettled(Event, tag="agent_settled"):
+    """Nothing more will happen by itself."""
+
+    aborted: bool
+
+
+# -- around a run --------------------------------------------------------------------------------
+
+
+class QueueUpdate(Event, tag="queue_update"):
+    steering: list[str]
+    follow_up: list[str]
+
+
+class CompactionResult(Wire):
+    summary: str
+    first_kept_entry_id: str
+    tokens_before: int
+    details: Any = None
+    estimated_tokens_after: int | None = None
+    usage: Usage | None = None
+
+
+class CompactionStart(Event, tag="compaction_start"):
+    reason: str
+    """`manual`, `threshold` or `overflow`."""
+
+
+class CompactionEnd(Event, tag="compaction_end"):
+    reason: str
+    result: CompactionResult | None
+    aborted: bool
+    will_retry: bool
+    error_message: str | None = None
+
+
+class AutoCompactionStart(Event, tag="auto_compaction_start"):
+    reason: str
+
+
+class AutoCompactionEnd(Event, tag="auto_compaction_end"):
+    reason: str
+    result: CompactionResult | None
+    aborted: bool
+    will_retry: bool
+    error_message: str | None = None
+
+
+class AutoRetryStart(Event, tag="auto_retry_start"):
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    error_message: str
+
+
+class AutoRetryEnd(Event, tag="auto_retry_end"):
+    success: bool
+    attempt: int
+    final_error: str | None = None
+
+
+class SummarizationRetryScheduled(Event, tag="summarization_retry_scheduled"):
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    error_message: str
+
+
+class SummarizationRetryAttemptStart(Event, tag="summarization_retry_attempt_start"):
+    source: str
+    reason: str | None = None
+
+
+class SummarizationRetryFinished(Event, tag="summarization_retry_finished"):
+    pass
+
+
+class ThinkingLevelChanged(Event, tag="thinking_level_changed"):
+    level: str
+
+
+class SessionInfoChanged(Event, tag="session_info_changed"):
+    name: str | None = None
+
+
+class EntryAppended(Event, tag="entry_appended"):
+    entry: Any
+
+
+class BashExecutionUpdate(Event, kw_only=True, tag="bash_execution_update"):
+    id: Any = msgspec.UNSET
+    """The id of the `bash` command, as it was sent."""
+    delta: str
+
+
+class ExtensionError(Event, tag="extension_error"):
+    extension_path: str
+    event: str
+    error: str
+
+
+AgentEvent: TypeAlias = Event
+"""Any event above; extensions of the protocol derive from the same base."""

@@ -1,0 +1,195 @@
+"""Messages of a conversation, by role.
+
+Messages are values: they do not know their entry ids, the session does. `message_from_value` never fails on
+an unknown role, an unknown block or a missing key: what cannot be understood is carried as it came.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from .codec import WireValue, decode
+from .content import Image, Text, Thinking, ToolCall, Wire
+
+__all__ = [
+    "AgentMessage",
+    "AssistantMessage",
+    "BashExecutionMessage",
+    "BranchSummaryMessage",
+    "CompactionSummaryMessage",
+    "Cost",
+    "CustomMessage",
+    "KnownMessage",
+    "OpaqueMessage",
+    "StopReason",
+    "ToolResultMessage",
+    "Usage",
+    "UserMessage",
+    "decode_message",
+    "message_from_value",
+]
+
+StopReason = Literal["stop", "length", "toolUse", "error", "aborted"]
+
+
+class Cost(Wire, omit_defaults=False):
+    """US dollars; every key is always written."""
+
+    input: int | float = 0
+    output: int | float = 0
+    cache_read: int | float = 0
+    cache_write: int | float = 0
+    total: int | float = 0
+
+
+class Usage(Wire, omit_defaults=False):
+    """Tokens of one answer. `input` excludes cached tokens, `output` includes reasoning."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total_tokens: int = 0
+    cost: Cost = msgspec.field(default_factory=Cost)
+    reasoning: int | UnsetType = UNSET
+    cache_write_1h: int | UnsetType = msgspec.field(default=UNSET, name="cacheWrite1h")
+
+
+class UserMessage(Wire, tag_field="role", tag="user"):
+    content: str | list[Text | Image]
+    timestamp: int | float
+    """Unix milliseconds, here and in every message."""
+
+
+class AssistantMessage(Wire, tag_field="role", tag="assistant"):
+    content: list[Text | Thinking | ToolCall]
+    api: str
+    provider: str
+    model: str
+    usage: Usage
+    stop_reason: str
+    """One of `StopReason` when written by us; newer programs have more."""
+    timestamp: int | float
+    error_message: str | None = None
+    response_id: str | None = None
+    response_model: str | None = None
+    """Set only if the server answered with another model than the one asked for."""
+    raw_stop_reason: str | None = None
+
+
+class ToolResultMessage(Wire, kw_only=True, tag_field="role", tag="toolResult"):
+    tool_call_id: str
+    tool_name: str
+    content: list[Text | Image]
+    details: Any = None
+    is_error: bool
+    timestamp: int | float
+
+
+class BashExecutionMessage(Wire, kw_only=True, tag_field="role", tag="bashExecution"):
+    """A shell command that the user ran, not the model."""
+
+    command: str
+    output: str
+    exit_code: int | None = None
+    cancelled: bool
+    truncated: bool
+    full_output_path: str | None = None
+    timestamp: int | float
+    exclude_from_context: bool = False
+
+
+class CustomMessage(Wire, kw_only=True, tag_field="role", tag="custom"):
+    """A message of an extension; the model sees its content as a user message."""
+
+    custom_type: str
+    content: str | list[Text | Image]
+    display: bool
+    details: Any = None
+    timestamp: int | float
+
+
+class BranchSummaryMessage(Wire, tag_field="role", tag="branchSummary"):
+    summary: str
+    from_id: str
+    timestamp: int | float | None
+
+
+class CompactionSummaryMessage(Wire, tag_field="role", tag="compactionSummary"):
+    summary: str
+    tokens_before: int | float
+    timestamp: int | float | None
+
+
+class OpaqueMessage(WireValue):
+    """A message of an unknown role or a shape we cannot read: listed, stored, never sent to a model."""
+
+    __slots__ = ("role", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.role = value.get("role") if isinstance(value, dict) else None
+
+    def to_wire(self) -> Any:
+        return self.value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpaqueMessage) and other.value == self.value
+
+    def __repr__(self) -> str:
+        return f"OpaqueMessage({self.value!r})"
+
+
+KnownMessage: TypeAlias = (
+    UserMessage
+    | AssistantMessage
+    | ToolResultMessage
+    | BashExecutionMessage
+    | CustomMessage
+    | BranchSummaryMessage
+    | CompactionSummaryMessage
+)
+AgentMessage: TypeAlias = KnownMessage | OpaqueMessage
+
+_known = msgspec.json.Decoder(KnownMessage)
+# What to assume for keys that hand-made and very old files leave out.
+_MISSING: dict[str, dict[str, Any]] = {
+    "user": {"content": [], "timestamp": 0},
+    "assistant": {
+        "content": [],
+        "api": "unknown",
+        "provider": "unknown",
+        "model": "unknown",
+        "usage": {},
+        "stopReason": "stop",
+        "timestamp": 0,
+    },
+    "toolResult": {"toolCallId": "", "toolName": "", "content": [], "isError": False, "timestamp": 0},
+    "bashExecution": {"command": "", "output": "", "cancelled": False, "truncated": False, "timestamp": 0},
+    "custom": {"customType": "", "content": "", "display": True, "timestamp": 0},
+    "branchSummary": {"summary": "", "fromId": "root", "timestamp": None},
+    "compactionSummary": {"summary": "", "tokensBefore": 0, "timestamp": None},
+}
+
+
+def decode_message(data: bytes) -> AgentMessage:
+    """Read one message. Raises `DecodeError` only if `data` is not JSON."""
+    try:
+        return _known.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return message_from_value(decode(data))
+
+
+def message_from_value(value: Any) -> AgentMessage:
+    """Turn a parsed JSON value into a message, filling in keys that are missing."""
+    defaults = _MISSING.get(value.get("role")) if isinstance(value, dict) else None
+    if defaults is None:
+        return OpaqueMessage(value)
+    filled = {**defaults, **{key: item for key, item in value.items() if item is not None or key not in defaults}}
+    try:
+        return msgspec.convert(filled, KnownMessage)
+    except msgspec.ValidationError:
+        return OpaqueMessage(value)
+
+
