@@ -57,7 +57,7 @@ def decode(data: bytes | str) -> Any:
     """Parse one JSON value. Raises `DecodeError` with a text fit to show."""
     try:
         return _decoder.decode(data)
-    except UnicodeDecodeError:
+    except UnicodeError:
         pass
     except msgspec.DecodeError as error:
         # msgspec refuses lone surrogates, which JSON.parse and json.loads take.
