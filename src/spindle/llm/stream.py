@@ -6,7 +6,7 @@
 `LiveMessage.finish("aborted")` for what came so far.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -80,4 +80,6 @@ Chunk: TypeAlias = Started | StreamEvent | Finished
 
 
 class StreamFunction(Protocol):
-    def __call__(self, model: Model, request: Request, options: StreamOptions) -> AsyncIterator[Chunk]: ...
+    def __call__(
+        self, model: Model, request: Request, options: StreamOptions
+    ) -> AsyncGenerator[Chunk, None]: ...
