@@ -80,6 +80,4 @@ Chunk: TypeAlias = Started | StreamEvent | Finished
 
 
 class StreamFunction(Protocol):
-    def __call__(
-        self, model: Model, request: Request, options: StreamOptions
-    ) -> AsyncGenerator[Chunk, None]: ...
+    def __call__(self, model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]: ...

@@ -1,0 +1,167 @@
+"""Spindle in process: an agent as an object of a Python program.
+
+    from spindle import Agent
+
+    async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5") as agent:
+        async for event in agent.prompt("What is in this directory?"):
+            print(event)
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from spindle.sessions.manager import SessionManager
+from spindle.tools.base import Tool
+from spindle.types.content import Image
+from spindle.types.events import AgentSettled, Event
+from spindle.types.messages import AgentMessage
+from spindle.types.models import Model
+
+from .create import AgentOptions, create_session
+from .errors import AgentError
+from .session import AgentSession
+
+__all__ = ["Agent"]
+
+
+class _Inbox:
+    """A listener that keeps events until they are read; the agent pauses when too many wait."""
+
+    LIMIT = 1000
+
+    def __init__(self) -> None:
+        self._waiting: list[Event] = []
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    def put(self, event: Event) -> None:
+        self._waiting.append(event)
+        self._arrived.set()
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) >= self.LIMIT
+
+    async def room(self) -> None:
+        while self.full:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def take(self) -> list[Event]:
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        taken, self._waiting = self._waiting, []
+        self._taken.set()
+        return taken
+
+
+class _Callback:
+    """A listener that is a plain function."""
+
+    full = False
+
+    def __init__(self, function: Callable[[Event], None]) -> None:
+        self.put = function
+
+    async def room(self) -> None:
+        """There is always room."""
+
+
+class Agent:
+    """One agent with its session. Make it with `create` or `open`; close it when done."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self.session = session
+        """Everything a wire can ask for; the methods here are the everyday ones."""
+
+    @classmethod
+    async def create(
+        cls,
+        *,
+        cwd: str | Path = ".",
+        model: str | Model | None = None,
+        thinking: str | None = None,
+        tools: Sequence[str | Tool] | None = None,
+        system_prompt: str | None = None,
+        api_key: str | None = None,
+        persist: bool = True,
+        session: SessionManager | None = None,
+    ) -> "Agent":
+        """Start an agent on a new session (or on `session`). `persist=False` keeps it in memory.
+
+        Raises `AgentError` for an unknown model.
+        """
+        directory = str(Path(cwd).resolve())
+        if session is None:
+            session = SessionManager.create(directory) if persist else SessionManager.in_memory(directory)
+        options = AgentOptions(
+            model=model, thinking=thinking, tools=tools, system_prompt=system_prompt, api_key=api_key, mode="sdk"
+        )
+        return cls(await create_session(session, options))
+
+    @classmethod
+    async def open(cls, path: str | Path, **options: Any) -> "Agent":
+        """Go on with a session file. Takes the options of `create`."""
+        store = SessionManager.open(str(path))
+        return await cls.create(cwd=store.get_cwd(), session=store, **options)
+
+    async def prompt(self, text: str, images: Sequence[Image] = ()) -> AsyncIterator[Event]:
+        """Send a message and yield every event until the agent is settled. Raises `AgentError` if refused."""
+        inbox = _Inbox()
+        self.session.subscribe(inbox)
+        try:
+            if await self.session.submit(text, images, source="sdk") != "started":
+                return
+            while True:
+                for event in await inbox.take():
+                    yield event
+                    if isinstance(event, AgentSettled):
+                        return
+        finally:
+            self.session.unsubscribe(inbox)
+
+    async def ask(self, text: str, images: Sequence[Image] = ()) -> str:
+        """Send a message, wait, and return the text of the last answer. Raises `AgentError` if the model failed."""
+        async for _ in self.prompt(text, images):
+            pass
+        answer = self.session.conversation.last_assistant()
+        if answer is not None and answer.stop_reason in ("error", "aborted"):
+            raise AgentError(answer.error_message or f"Request {answer.stop_reason}")
+        return self.session.conversation.last_assistant_text() or ""
+
+    async def steer(self, text: str, images: Sequence[Image] = ()) -> None:
+        await self.session.steer(text, images, source="sdk")
+
+    async def follow_up(self, text: str, images: Sequence[Image] = ()) -> None:
+        await self.session.follow_up(text, images, source="sdk")
+
+    async def abort(self) -> None:
+        await self.session.abort()
+
+    async def fork(self, entry_id: str) -> str:
+        """Go on in a new session that ends before that user message. Returns the message's text."""
+        text, _ = await self.session.fork(entry_id)
+        return text
+
+    def subscribe(self, function: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `function` with every event. Returns the way to stop that."""
+        listener = _Callback(function)
+        self.session.subscribe(listener)
+        return lambda: self.session.unsubscribe(listener)
+
+    @property
+    def messages(self) -> list[AgentMessage]:
+        return list(self.session.conversation.messages)
+
+    async def close(self) -> None:
+        await self.session.close()
+
+    async def __aenter__(self) -> "Agent":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()

@@ -1,0 +1,79 @@
+"""Shell commands that the user runs beside the agent: several at once, streamed, remembered for the model."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from spindle.tools.user_bash import BashResult, run_user_bash
+from spindle.types.events import BashExecutionUpdate
+from spindle.types.messages import BashExecutionMessage
+
+from .engine import Engine, tool_settings
+
+__all__ = ["BashRunner"]
+
+
+class BashRunner:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._running: set[asyncio.Task[BashResult]] = set()
+
+    async def run(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashResult:
+        """Run a command to its end. Its result joins the conversation, after the current run if there is one."""
+        result = await self._supplied(command, exclude_from_context)
+        if result is None:
+            result = await self._execute(command, id)
+        message = BashExecutionMessage(
+            command=command,
+            output=result.output,
+            exit_code=result.exit_code,
+            cancelled=result.cancelled,
+            truncated=result.truncated,
+            full_output_path=result.full_output_path,
+            timestamp=int(time.time() * 1000),
+            exclude_from_context=exclude_from_context,
+        )
+        if self._engine.lifecycle.running:
+            self._engine.conversation.hold(message)
+        else:
+            self._engine.conversation.append(message)
+        return result
+
+    async def _supplied(self, command: str, exclude_from_context: bool) -> BashResult | None:
+        """Ask extensions whether they have the result already."""
+        hooks = self._engine.hooks
+        if "user_bash" not in hooks.listening:
+            return None
+        cwd = self._engine.conversation.store.get_cwd()
+        value = await hooks.user_bash(command, exclude_from_context, cwd)
+        return msgspec.convert(value, BashResult) if value is not None else None
+
+    async def _execute(self, command: str, id: Any) -> BashResult:
+        async def tell(delta: str) -> None:
+            await self._engine.emit(BashExecutionUpdate(id=id, delta=delta))
+
+        task = asyncio.create_task(
+            run_user_bash(
+                command,
+                cwd=self._engine.conversation.store.get_cwd(),
+                settings=tool_settings(self._engine.settings),
+                on_delta=tell,
+            )
+        )
+        self._running.add(task)
+        try:
+            return await task
+        finally:
+            self._running.discard(task)
+
+    def stop_all(self) -> None:
+        """Kill every running command; each then answers with what it had written."""
+        for task in self._running:
+            task.cancel()
+
+    async def abort_all(self) -> None:
+        self.stop_all()
+        if self._running:
+            await asyncio.wait(self._running, timeout=2)

@@ -1,0 +1,245 @@
+"""The tool calls of one answer: checked one after another, run together, answered in call order."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from spindle.extensions.hooks import Hooks
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.types.content import ToolCall
+from spindle.types.events import (
+    Event,
+    MessageStart,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolResult,
+)
+from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
+
+from .abort import Aborted, AbortSignal
+
+__all__ = ["ToolBatch", "ToolPort"]
+
+SKIPPED = "Skipped due to queued user message."
+ABORTED = "Operation aborted"
+BLOCKED = "Tool execution was blocked"
+
+
+class ToolPort(Protocol):
+    """What running tools needs of the session."""
+
+    hooks: Hooks
+
+    async def emit(self, event: Event) -> None: ...
+
+    def publish(self, event: Event) -> None:
+        """Tell the listeners without waiting for them."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether listeners are behind, so that progress is better left out."""
+
+    async def commit(self, message: AgentMessage) -> AgentMessage: ...
+
+    def find_tool(self, name: str) -> Tool | None: ...
+
+    def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
+
+    def interrupting(self) -> bool:
+        """Whether a steering message should cut this batch short."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call on its way."""
+
+    call: ToolCall
+    tool: Tool | None = None
+    args: Any = None
+    """After repair, validation and hooks."""
+    started: bool = False
+    """`tool_execution_start` went out."""
+    began: float = 0.0
+    ran: bool = False
+    outcome: ToolResult | None = None
+    failed: bool = False
+    ended_at: int = 0
+
+
+class ToolBatch:
+    def __init__(self, port: ToolPort, message: AssistantMessage, signal: AbortSignal) -> None:
+        self._port = port
+        self._message = message
+        self._signal = signal
+        self._calls = [_Call(block) for block in message.content if isinstance(block, ToolCall)]
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    async def run(self) -> tuple[list[ToolResultMessage], bool]:
+        """Run every call. Returns the result messages, and whether all of them ask to end the run."""
+        for item in self._calls:
+            item.tool = self._port.find_tool(item.call.name)
+        if self._message.stop_reason == "length":
+            return await self._refuse_all()
+        if any(item.tool is not None and item.tool.sequential for item in self._calls):
+            return await self._one_by_one()
+        return await self._together()
+
+    # -- the three ways --------------------------------------------------------------------------
+
+    async def _refuse_all(self) -> tuple[list[ToolResultMessage], bool]:
+        for item in self._calls:
+            await self._start(item)
+            await self._end(
+                item,
+                _error(
+                    f'Tool call "{item.call.name}" was not executed: the response hit the output token limit, so its '
+                    "arguments may be truncated. Re-issue the tool call with complete arguments."
+                ),
+                failed=True,
+            )
+        return await self._results(self._calls)
+
+    async def _one_by_one(self) -> tuple[list[ToolResultMessage], bool]:
+        messages: list[ToolResultMessage] = []
+        for item in self._calls:
+            if messages and self._port.interrupting():
+                await self._start(item)
+                await self._end(item, _error(SKIPPED), failed=True)
+            elif await self._prepare(item):
+                await self._watch({asyncio.create_task(self._execute(item)): item})
+            messages += (await self._results([item]))[0]
+        return messages, self._terminated()
+
+    async def _together(self) -> tuple[list[ToolResultMessage], bool]:
+        ready = [item for item in self._calls if await self._prepare(item)]
+        await self._watch({asyncio.create_task(self._execute(item)): item for item in ready})
+        return await self._results(self._calls)
+
+    # -- one call --------------------------------------------------------------------------------
+
+    async def _start(self, item: _Call) -> None:
+        item.started = True
+        await self._port.emit(ToolExecutionStart(item.call.id, item.call.name, item.call.arguments))
+
+    async def _prepare(self, item: _Call) -> bool:
+        """Announce and check a call. Returns whether it may run; if not, it has already ended."""
+        if self._signal.aborted:
+            await self._start(item)
+            await self._end(item, _error(ABORTED), failed=True)
+            return False
+        await self._start(item)
+        try:
+            with self._signal:
+                await self._check(item)
+            return True
+        except Aborted:
+            await self._end(item, _error(ABORTED), failed=True)
+        except Exception as error:  # hooks are foreign code, and they fail closed
+            await self._end(item, _error(str(error) or type(error).__name__), failed=True)
+        return False
+
+    async def _check(self, item: _Call) -> None:
+        """Fill in the arguments the tool will get. Raises with the text of the error result."""
+        from spindle.tools.validate import validate_arguments
+
+        if item.tool is None:
+            raise ToolError(f"Tool {item.call.name} not found")
+        args = item.tool.prepare(item.call.arguments) if item.tool.prepare else item.call.arguments
+        item.args = validate_arguments(item.tool.name, item.tool.parameters, args)
+        if "tool_call" in self._port.hooks.listening:
+            item.args = await self._port.hooks.tool_call(item.call.id, item.call.name, item.args)
+
+    async def _execute(self, item: _Call) -> None:
+        """Run the tool. Leaves the outcome in `item`; lets only cancellation out."""
+        assert item.tool is not None
+        item.ran, item.began = True, time.monotonic()
+
+        def update(partial: ToolResult) -> None:
+            # Progress is cumulative, so nothing is lost by leaving some of it out for a slow reader.
+            if item.outcome is None and not self._port.congested:
+                self._port.publish(ToolExecutionUpdate(item.call.id, item.call.name, item.call.arguments, partial))
+
+        try:
+            outcome = await item.tool.execute(item.call.id, item.args, self._port.tool_context(update))
+            failed = False
+        except Exception as error:  # a tool fails by raising; the model reads the text
+            outcome, failed = _error(str(error) or type(error).__name__), True
+        if "tool_result" in self._port.hooks.listening:
+            outcome, failed = await self._port.hooks.tool_result(
+                item.call.id, item.call.name, item.args, outcome, failed
+            )
+        item.outcome, item.failed = outcome, failed
+
+    async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
+        item.outcome, item.failed, item.ended_at = outcome, failed, int(time.time() * 1000)
+        duration = int((time.monotonic() - item.began) * 1000) if item.ran else None
+        shown = ToolResult(outcome.content, outcome.details)
+        await self._port.emit(ToolExecutionEnd(item.call.id, item.call.name, shown, failed, duration))
+
+    # -- many calls ------------------------------------------------------------------------------
+
+    async def _watch(self, running: dict[asyncio.Task[None], _Call]) -> None:
+        """Tell of each end as it comes; on abort or steering, stop what is still running."""
+        try:
+            while running:
+                with self._signal:
+                    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in running if task in done]:
+                    await self._tell_end(running.pop(task), task)
+                if running and self._port.interrupting():
+                    await self._stop(running, SKIPPED, only_interruptible=True)
+        except Aborted:
+            await self._stop(running, ABORTED)
+        finally:
+            for task in running:
+                task.cancel()
+
+    async def _tell_end(self, item: _Call, task: asyncio.Task[None], instead: str | None = None) -> None:
+        if instead is not None:
+            await self._end(item, _error(instead), failed=True)
+        elif task.cancelled() or item.outcome is None:
+            await self._end(item, _error(ABORTED), failed=True)
+        else:
+            await self._end(item, item.outcome, failed=item.failed)
+
+    async def _stop(
+        self, running: dict[asyncio.Task[None], _Call], text: str, *, only_interruptible: bool = False
+    ) -> None:
+        """Cancel running calls and wait until they are gone. Skipped ones lose their outcome, aborted ones keep it."""
+        chosen = [t for t, item in running.items() if not only_interruptible or (item.tool and item.tool.interruptible)]
+        if not chosen:
+            return
+        for task in chosen:
+            task.cancel()
+        await asyncio.wait(chosen)
+        for task in chosen:
+            await self._tell_end(running.pop(task), task, SKIPPED if text == SKIPPED else None)
+
+    async def _results(self, calls: list[_Call]) -> tuple[list[ToolResultMessage], bool]:
+        messages = []
+        for item in calls:
+            assert item.outcome is not None
+            message = ToolResultMessage(
+                tool_call_id=item.call.id,
+                tool_name=item.call.name,
+                content=item.outcome.content,
+                details=item.outcome.details,
+                is_error=item.failed,
+                timestamp=item.ended_at,
+            )
+            await self._port.emit(MessageStart(message))
+            committed = await self._port.commit(message)
+            messages.append(committed if isinstance(committed, ToolResultMessage) else message)
+        return messages, self._terminated()
+
+    def _terminated(self) -> bool:
+        return bool(self._calls) and all(item.outcome is not None and item.outcome.terminate for item in self._calls)
+
+
+def _error(text: str) -> ToolResult:
+    return text_result(text, {})

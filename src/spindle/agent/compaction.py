@@ -1,0 +1,146 @@
+"""Where to cut a conversation that grew too long, and what of it to summarise. Pure functions over session entries."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spindle.sessions.context import build_context, entry_message
+from spindle.sessions.entries import Entry
+from spindle.types.content import ToolCall
+from spindle.types.messages import AgentMessage, AssistantMessage, BashExecutionMessage, CustomMessage, UserMessage
+
+from .estimate import estimate_context, estimate_tokens
+
+__all__ = ["FileLists", "Preparation", "append_file_lists", "join_summaries", "prepare_compaction"]
+
+NO_HISTORY = "No prior history."
+_TURN_ENTRIES = ("custom_message", "branch_summary")
+
+
+@dataclass(frozen=True, slots=True)
+class FileLists:
+    """Files the summarised part read and changed; sorted, disjoint."""
+
+    read: list[str]
+    modified: list[str]
+
+    def as_details(self) -> dict[str, list[str]]:
+        return {"readFiles": self.read, "modifiedFiles": self.modified}
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    first_kept_entry_id: str
+    history: list[AgentMessage]
+    """Whole turns that will be summarised."""
+    prefix: list[AgentMessage]
+    """The beginning of a turn whose end is kept."""
+    is_split_turn: bool
+    tokens_before: int
+    previous_summary: str | None
+    files: FileLists
+
+
+def prepare_compaction(branch: Sequence[Entry], keep_recent_tokens: int) -> Preparation | None:
+    """Plan a compaction of the branch (root first). Returns None if there is nothing to do."""
+    if not branch or branch[-1].type == "compaction":
+        return None
+    previous = next((i for i in range(len(branch) - 1, -1, -1) if branch[i].type == "compaction"), None)
+    start = 0 if previous is None else _first_kept(branch, previous)
+    tokens_before = estimate_context(build_context(branch).messages).tokens
+    cut = _cut_point(branch, start, keep_recent_tokens)
+    if cut is None:
+        return None
+    turn = None if _starts_turn(branch[cut]) else _turn_start(branch, cut, start)
+    history_end = cut if turn is None else turn
+    history = _messages(branch[start:history_end])
+    prefix = [] if turn is None else _messages(branch[turn:cut])
+    if not history and not prefix:
+        return None
+    before = branch[previous].value if previous is not None else {}
+    return Preparation(
+        first_kept_entry_id=branch[cut].id,
+        history=history,
+        prefix=prefix,
+        is_split_turn=turn is not None,
+        tokens_before=tokens_before,
+        previous_summary=before.get("summary"),
+        files=_files([*history, *prefix], before),
+    )
+
+
+def _first_kept(branch: Sequence[Entry], compaction: int) -> int:
+    wanted = branch[compaction].value.get("firstKeptEntryId")
+    return next((i for i in range(compaction) if branch[i].id == wanted), compaction + 1)
+
+
+def _is_candidate(entry: Entry) -> bool:
+    """Say whether the kept part may begin here: never with a tool result."""
+    if entry.type == "message":
+        return isinstance(entry.message, UserMessage | AssistantMessage | BashExecutionMessage | CustomMessage)
+    return entry.type in _TURN_ENTRIES
+
+
+def _starts_turn(entry: Entry) -> bool:
+    if entry.type == "message":
+        return isinstance(entry.message, UserMessage | BashExecutionMessage | CustomMessage)
+    return entry.type in _TURN_ENTRIES
+
+
+def _cut_point(branch: Sequence[Entry], start: int, keep_recent_tokens: int) -> int | None:
+    candidates = [i for i in range(start, len(branch)) if _is_candidate(branch[i])]
+    if not candidates:
+        return None
+    kept = 0
+    cut = candidates[0]
+    for index in range(len(branch) - 1, start - 1, -1):
+        if branch[index].type != "message":
+            continue
+        kept += estimate_tokens(branch[index].message)
+        if kept >= keep_recent_tokens:
+            cut = next((i for i in candidates if i >= index), candidates[-1])
+            break
+    # Changes of model, labels and the like that stand right before the cut belong to the kept part.
+    while cut > start and branch[cut - 1].type not in ("message", "compaction"):
+        cut -= 1
+    return cut
+
+
+def _turn_start(branch: Sequence[Entry], cut: int, start: int) -> int | None:
+    return next((i for i in range(cut, start - 1, -1) if _starts_turn(branch[i])), None)
+
+
+def _messages(entries: Iterable[Entry]) -> list[AgentMessage]:
+    found = (None if entry.type == "compaction" else entry_message(entry) for entry in entries)
+    return [message for message in found if message is not None]
+
+
+def _files(messages: Iterable[AgentMessage], previous: dict[str, object]) -> FileLists:
+    read: set[str] = set()
+    modified: set[str] = set()
+    details = previous.get("details")
+    if isinstance(details, dict) and not previous.get("fromHook"):
+        read.update(path for path in details.get("readFiles") or () if isinstance(path, str))
+        modified.update(path for path in details.get("modifiedFiles") or () if isinstance(path, str))
+    for message in messages:
+        if not isinstance(message, AssistantMessage):
+            continue
+        for block in message.content:
+            path = block.arguments.get("path") if isinstance(block, ToolCall) and isinstance(block.arguments, dict) else None
+            if isinstance(path, str) and isinstance(block, ToolCall):
+                if block.name == "read":
+                    read.add(path)
+                elif block.name in ("write", "edit"):
+                    modified.add(path)
+    return FileLists(sorted(read - modified), sorted(modified))
+
+
+def join_summaries(history: str, prefix: str | None) -> str:
+    """Merge the summary of whole turns with that of the beginning of a split one."""
+    return history if prefix is None else f"{history}\n\n---\n\n**Turn Context (split turn):**\n\n{prefix}"
+
+
+def append_file_lists(summary: str, files: FileLists) -> str:
+    for tag, paths in (("read-files", files.read), ("modified-files", files.modified)):
+        if paths:
+            summary += f"\n\n<{tag}>\n" + "\n".join(paths) + f"\n</{tag}>"
+    return summary

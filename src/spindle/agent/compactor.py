@@ -1,0 +1,229 @@
+"""Carries a compaction out: events, hooks, the summary calls, the entry in the session."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any, Protocol
+
+from spindle.extensions.hooks import Hooks
+from spindle.llm.stream import Chunk, Request
+from spindle.resources.settings import Settings
+from spindle.types.events import (
+    AutoCompactionEnd,
+    AutoCompactionStart,
+    CompactionEnd,
+    CompactionResult,
+    CompactionStart,
+    Event,
+    SummarizationRetryAttemptStart,
+    SummarizationRetryFinished,
+    SummarizationRetryScheduled,
+)
+from spindle.types.messages import AssistantMessage, Cost, Usage
+from spindle.types.models import Model
+
+from .abort import Aborted, AbortSignal
+from .compaction import NO_HISTORY, Preparation, append_file_lists, join_summaries, prepare_compaction
+from .conversation import Conversation
+from .errors import AgentError
+from .estimate import estimate_tokens
+from .retry import Retry
+from .summarize import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
+
+__all__ = ["CompactionPort", "Compactor", "add_usage"]
+
+CANCELLED = "Compaction cancelled"
+TOO_SMALL = "Nothing to compact (session too small)"
+ALREADY = "Already compacted"
+# How a failed automatic compaction is announced, by reason.
+_FAILURE = {"manual": "Compaction failed", "threshold": "Auto-compaction failed", "overflow": "Context overflow recovery failed"}
+
+
+class CompactionPort(Protocol):
+    """What a compaction needs of the session."""
+
+    hooks: Hooks
+    conversation: Conversation
+    retry: Retry
+    settings: Settings
+
+    @property
+    def model(self) -> Model | None: ...
+
+    async def emit(self, event: Event) -> None: ...
+
+    async def open_stream(self, request: Request, max_tokens: int) -> AsyncGenerator[Chunk, None]: ...
+
+
+class Compactor:
+    def __init__(self, port: CompactionPort) -> None:
+        self._port = port
+
+    def needed(self) -> bool:
+        """Say whether there is anything to summarise."""
+        return self._prepare() is not None
+
+    async def run(
+        self, reason: str, signal: AbortSignal, *, instructions: str | None = None, will_retry: bool = False
+    ) -> CompactionResult:
+        """Compact. Raises `AgentError` with the reason if it fails, `Aborted` if it was aborted; events tell the same."""
+        automatic = reason != "manual"
+        if automatic:
+            await self._port.emit(AutoCompactionStart(reason))
+        await self._port.emit(CompactionStart(reason))
+        result: CompactionResult | None = None
+        error: str | None = None
+        aborted = False
+        try:
+            with signal:
+                result = await self._compact(reason, instructions, will_retry)
+        except Aborted:
+            aborted = True
+        except (AgentError, SummaryFailed) as failure:
+            error = str(failure)
+        except Exception as failure:  # a hook or an adapter broke; the run must be able to go on
+            error = str(failure) or type(failure).__name__
+        told = f"{_FAILURE[reason]}: {error}" if error is not None else None
+        ending = (reason, result, aborted, will_retry and result is not None, told)
+        if automatic:
+            await self._port.emit(AutoCompactionEnd(*ending))
+        await self._port.emit(CompactionEnd(*ending))
+        if result is None:
+            await self._notify_failure(reason, told, aborted, will_retry)
+            raise Aborted if aborted else AgentError(error or CANCELLED)
+        return result
+
+    async def _notify_failure(self, reason: str, error: str | None, aborted: bool, will_retry: bool) -> None:
+        if "session_compact_failed" in self._port.hooks.listening:
+            payload = {"reason": reason, "errorMessage": error, "aborted": aborted, "willRetry": will_retry}
+            await self._port.hooks.notify("session_compact_failed", {**payload, "fromExtension": False})
+
+    def _prepare(self) -> Preparation | None:
+        settings = self._port.settings.compaction
+        return prepare_compaction(self._port.conversation.store.get_branch(), settings.keep_recent_tokens)
+
+    async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> CompactionResult:
+        conversation = self._port.conversation
+        branch = conversation.store.get_branch()
+        if branch and branch[-1].type == "compaction":
+            raise AgentError(ALREADY)
+        plan = prepare_compaction(branch, self._port.settings.compaction.keep_recent_tokens)
+        if plan is None:
+            raise AgentError(TOO_SMALL)
+        supplied = None
+        if "session_before_compact" in self._port.hooks.listening:
+            supplied = await self._port.hooks.before_compact(
+                {"preparation": plan, "branchEntries": branch, "customInstructions": instructions, "reason": reason}
+            )
+        if supplied and supplied.get("cancel"):
+            raise Aborted
+        replacement = (supplied or {}).get("compaction")
+        if replacement:
+            made = _supplied_result(replacement, plan)
+        else:
+            made = await self._summarize(plan, reason, instructions)
+        entry_id = conversation.store.append_compaction(
+            made.summary, made.first_kept_entry_id, made.tokens_before, made.details, bool(replacement), made.usage
+        )
+        conversation.reload()
+        made.estimated_tokens_after = _size_after(conversation)
+        if "session_compact" in self._port.hooks.listening:
+            entry = conversation.store.get_entry(entry_id)
+            payload = {"compactionEntry": entry.value if entry else None, "fromExtension": bool(replacement)}
+            await self._port.hooks.notify("session_compact", {**payload, "reason": reason, "willRetry": will_retry})
+        return made
+
+    async def _summarize(self, plan: Preparation, reason: str, instructions: str | None) -> CompactionResult:
+        reserve = self._port.settings.compaction.reserve_tokens
+        task = FIRST if plan.previous_summary is None else UPDATE
+        history = summary_request(plan.history, task, previous=plan.previous_summary, instructions=instructions)
+        summaries: list[Summary] = []
+        if plan.is_split_turn:
+            prefix = summary_request(plan.prefix, PREFIX)
+            jobs = [self._ask(prefix, int(0.5 * reserve), "Turn prefix summarization failed", reason)]
+            if plan.history:
+                jobs.insert(0, self._ask(history, int(0.8 * reserve), "Summarization failed", reason))
+            summaries = await _both(jobs)
+            first = summaries[0].text if plan.history else NO_HISTORY
+            text = join_summaries(first, summaries[-1].text)
+        else:
+            summaries = [await self._ask(history, int(0.8 * reserve), "Summarization failed", reason)]
+            text = summaries[0].text
+        usage = Usage()
+        for summary in summaries:
+            usage = add_usage(usage, summary.answer.usage)
+        return CompactionResult(
+            append_file_lists(text, plan.files),
+            plan.first_kept_entry_id,
+            plan.tokens_before,
+            plan.files.as_details(),
+            usage=usage,
+        )
+
+    async def _ask(self, request: Request, max_tokens: int, failure: str, reason: str) -> Summary:
+        model = self._port.model
+        limit = min(max_tokens, model.max_tokens) if model else max_tokens
+        announced = False
+
+        async def retry(answer: AssistantMessage, attempt: int) -> bool:
+            nonlocal announced
+            if not self._port.retry.worthwhile(answer, model, attempt - 1):
+                return False
+            announced = True
+            delay = self._port.retry.delay_ms(attempt)
+            await self._port.emit(
+                SummarizationRetryScheduled(attempt, self._port.retry.max_retries, delay, answer.error_message or "")
+            )
+            await asyncio.sleep(delay / 1000)
+            await self._port.emit(SummarizationRetryAttemptStart("compaction", reason))
+            return True
+
+        try:
+            return await summarize(request, lambda r: self._port.open_stream(r, limit), retry)
+        except SummaryFailed as error:
+            raise AgentError(f"{failure}: {error}") from None
+        finally:
+            if announced:
+                await self._port.emit(SummarizationRetryFinished())
+
+
+async def _both(jobs: list[Awaitable[Summary]]) -> list[Summary]:
+    """Run the summary calls side by side; the first failure stops the other."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _supplied_result(value: dict[str, Any], plan: Preparation) -> CompactionResult:
+    return CompactionResult(
+        value["summary"],
+        value.get("firstKeptEntryId") or plan.first_kept_entry_id,
+        value.get("tokensBefore", plan.tokens_before),
+        value.get("details"),
+    )
+
+
+def _size_after(conversation: Conversation) -> int:
+    # The kept answers still report the usage of the long context, so only lengths count here.
+    return sum(estimate_tokens(message) for message in conversation.messages)
+
+
+def add_usage(a: Usage, b: Usage) -> Usage:
+    return Usage(
+        a.input + b.input,
+        a.output + b.output,
+        a.cache_read + b.cache_read,
+        a.cache_write + b.cache_write,
+        a.total_tokens + b.total_tokens,
+        Cost(
+            a.cost.input + b.cost.input,
+            a.cost.output + b.cost.output,
+            a.cost.cache_read + b.cost.cache_read,
+            a.cost.cache_write + b.cost.cache_write,
+            a.cost.total + b.cost.total,
+        ),
+    )
+

@@ -1,0 +1,54 @@
+"""Where the agent stands, as one table.
+
+A prompt is `PREPARING` while hooks and checks look at it, then the run goes back and forth between `STREAMING` (the
+model writes) and `TOOLS`. After a run the agent may wait (`RETRYING`) or summarise (`COMPACTING`) and go on by itself;
+when nothing more follows it is `IDLE` again. `SUMMARIZING` is a summary that a person asked for, outside any run.
+"""
+
+from enum import Enum
+
+__all__ = ["Lifecycle", "Phase"]
+
+
+class Phase(Enum):
+    IDLE = "idle"
+    PREPARING = "preparing"
+    STREAMING = "streaming"
+    TOOLS = "tools"
+    RETRYING = "retrying"
+    COMPACTING = "compacting"
+    SUMMARIZING = "summarizing"
+
+
+_P = Phase
+MOVES: dict[Phase, frozenset[Phase]] = {
+    _P.IDLE: frozenset({_P.PREPARING, _P.SUMMARIZING}),
+    # A prompt may be refused or handled elsewhere (back to idle), or need room first.
+    _P.PREPARING: frozenset({_P.STREAMING, _P.COMPACTING, _P.IDLE}),
+    _P.STREAMING: frozenset({_P.TOOLS, _P.RETRYING, _P.COMPACTING, _P.IDLE}),
+    _P.TOOLS: frozenset({_P.STREAMING, _P.IDLE}),
+    _P.RETRYING: frozenset({_P.STREAMING, _P.IDLE}),
+    # Compaction before a prompt returns to it; after a run it ends the work or is followed by a continuation.
+    _P.COMPACTING: frozenset({_P.PREPARING, _P.STREAMING, _P.IDLE}),
+    _P.SUMMARIZING: frozenset({_P.IDLE}),
+}
+
+
+class Lifecycle:
+    def __init__(self) -> None:
+        self.phase = Phase.IDLE
+
+    def move(self, to: Phase) -> None:
+        """Go on to another phase. Staying is always allowed; a move that is not in the table is a bug."""
+        if to is not self.phase and to not in MOVES[self.phase]:
+            raise RuntimeError(f"An agent that is {self.phase.value} cannot become {to.value}")
+        self.phase = to
+
+    @property
+    def running(self) -> bool:
+        """Whether a prompt is being worked on, its pauses included."""
+        return self.phase not in (Phase.IDLE, Phase.SUMMARIZING)
+
+    @property
+    def compacting(self) -> bool:
+        return self.phase in (Phase.COMPACTING, Phase.SUMMARIZING)

@@ -1,0 +1,123 @@
+"""The loop: model, tools, model, tools … until the model has nothing more to ask for.
+
+It knows no files, sockets or settings. Everything it needs comes through a `LoopPort`; a scripted model and a list
+that collects events are enough to test it.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from spindle.llm.live import LiveMessage
+from spindle.llm.stream import Chunk, Finished, Started
+from spindle.types.events import AgentEnd, AgentStart, Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
+from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
+
+from .abort import Aborted, AbortSignal
+from .queues import Queued, Queues
+
+__all__ = ["AnswerStopped", "LoopPort", "run"]
+
+
+class AnswerStopped(Exception):
+    """Raised out of `emit` by somebody who wants this answer cut short (a stream rule, for instance)."""
+
+
+class LoopPort(Protocol):
+    """What the loop needs of the world."""
+
+    queues: Queues
+
+    async def emit(self, event: Event) -> None:
+        """Tell the listeners; wait while they cannot keep up."""
+
+    async def commit(self, message: AgentMessage) -> AgentMessage:
+        """Make a finished message part of the conversation and tell of its end; hooks may replace it."""
+
+    async def stream(self) -> AsyncGenerator[Chunk, None]:
+        """Ask the current model to answer the current conversation."""
+
+    def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
+        """Return the answer of a model that never began."""
+
+    async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
+        """Run the calls of an answer. The flag is true if they all ask to end the run."""
+
+    def will_retry(self, message: AssistantMessage) -> bool:
+        """Say whether a failed answer will be tried again after this run."""
+
+
+async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSignal) -> AssistantMessage:
+    """Run until the model is done, fails, or is aborted. Returns its last answer."""
+    created: list[AgentMessage] = []
+    queues = port.queues
+
+    async def enter(message: AgentMessage) -> None:
+        await port.emit(MessageStart(message))
+        created.append(await port.commit(message))
+
+    async def enter_queued(waiting: list[Queued]) -> None:
+        for message in waiting:
+            queues.deliver(message)
+            await enter(message)
+
+    await port.emit(AgentStart())
+    await port.emit(TurnStart())
+    for message in prompt:
+        await enter(message)
+    waiting = [] if signal.aborted else queues.steering.batch()
+    if not prompt and not waiting and len(queues.follow_up) and not signal.aborted:
+        waiting = queues.follow_up.batch()
+    while True:
+        await enter_queued(waiting)
+        answer = await _answer(port, signal)
+        created.append(answer)
+        if answer.stop_reason in ("error", "aborted"):
+            await port.emit(TurnEnd(answer, []))
+            break
+        results, ended = await port.run_tools(answer, signal)
+        created.extend(results)
+        await port.emit(TurnEnd(answer, results))
+        go_on = bool(results) and not ended
+        waiting = []
+        if not signal.aborted:
+            waiting = queues.steering.batch() or ([] if go_on else queues.follow_up.batch())
+        if not go_on and not waiting:
+            break
+        await port.emit(TurnStart())
+    await port.emit(AgentEnd(created, port.will_retry(answer)))
+    return answer
+
+
+async def _answer(port: LoopPort, signal: AbortSignal) -> AssistantMessage:
+    """Let the model write one message, telling every piece; an abort keeps what came so far."""
+    live: LiveMessage | None = None
+    answer: AssistantMessage | None = None
+    try:
+        with signal:
+            async with aclosing(await port.stream()) as chunks:
+                async for chunk in chunks:
+                    if type(chunk) is Started:
+                        live = chunk.live
+                        await port.emit(MessageStart(live))
+                    elif type(chunk) is Finished:
+                        answer = chunk.message
+                    else:
+                        await port.emit(MessageUpdate(chunk, live))  # type: ignore[arg-type]
+    except (Aborted, AnswerStopped) as stop:
+        why = str(stop) or "Request was aborted"
+        if live is None:
+            answer = port.empty_answer("aborted", f"{why}.")
+        else:
+            for piece in live.end_all():
+                await port.emit(MessageUpdate(piece, live))
+            answer = live.finish("aborted", why)
+    except Exception as error:  # a hook or an adapter broke: the conversation must survive it
+        text = str(error) or type(error).__name__
+        answer = live.finish("error", text) if live else port.empty_answer("error", text)
+    if answer is None:
+        answer = port.empty_answer("error", "The model's stream ended without an answer")
+    if live is None:
+        await port.emit(MessageStart(answer))
+    committed = await port.commit(answer)
+    return committed if isinstance(committed, AssistantMessage) else answer

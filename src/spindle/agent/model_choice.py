@@ -1,0 +1,75 @@
+"""Which model answers and how hard it thinks; both may change between two turns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spindle.resources.registry import ModelRegistry
+from spindle.types.content import Wire
+from spindle.types.models import Model, ThinkingLevel
+
+__all__ = ["CycledModel", "ModelChoice", "ScopedModel"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedModel:
+    """A model of the cycling scope, with the level its pattern asked for."""
+
+    model: Model
+    thinking_level: ThinkingLevel | None = None
+
+
+class CycledModel(Wire):
+    model: Model
+    thinking_level: str
+    is_scoped: bool
+
+
+class ModelChoice:
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        model: Model | None,
+        level: ThinkingLevel,
+        scope: Sequence[ScopedModel] = (),
+        default_level: ThinkingLevel = "medium",
+    ) -> None:
+        self.registry = registry
+        self.model = model
+        self.scope = list(scope)
+        self._default_level = default_level
+        self.level: ThinkingLevel = model.clamp_thinking(level) if model else level
+
+    def levels(self) -> list[ThinkingLevel]:
+        return self.model.thinking_levels() if self.model else ["off"]
+
+    def use(self, model: Model, level: ThinkingLevel | None = None) -> bool:
+        """Switch models. Returns whether the thinking level changed with it."""
+        came_from_plain = self.model is not None and not self.model.reasoning
+        self.model = model
+        # A plain model forces "off"; coming back from one, the default counts again.
+        wanted = level or (self._default_level if came_from_plain and model.reasoning else self.level)
+        return self.set_level(wanted)
+
+    def set_level(self, level: ThinkingLevel) -> bool:
+        """Set the level, clamped to the model. Returns whether it changed."""
+        new = self.model.clamp_thinking(level) if self.model else level
+        changed, self.level = new != self.level, new
+        return changed
+
+    def next_level(self) -> ThinkingLevel | None:
+        """Return the level after the current one, or None if the model has only one."""
+        levels = self.levels()
+        if len(levels) < 2:
+            return None
+        here = levels.index(self.level) if self.level in levels else -1
+        return levels[(here + 1) % len(levels)]
+
+    def next_model(self) -> tuple[Model, ThinkingLevel | None, bool] | None:
+        """Return the next model of the scope (or of all available), its level, and whether a scope was used."""
+        candidates = self.scope or [ScopedModel(model) for model in self.registry.available()]
+        if len(candidates) < 2:
+            return None
+        current = (self.model.provider, self.model.id) if self.model else None
+        here = next((i for i, c in enumerate(candidates) if (c.model.provider, c.model.id) == current), 0)
+        chosen = candidates[(here + 1) % len(candidates)]
+        return chosen.model, chosen.thinking_level, bool(self.scope)

@@ -1,0 +1,79 @@
+"""When a failed answer is tried again, and how long to wait."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from spindle.llm.errors import is_overflow, is_retryable
+from spindle.resources.settings import Retry as RetrySettings
+from spindle.types.events import AutoRetryEnd, AutoRetryStart, Event
+from spindle.types.messages import AssistantMessage
+from spindle.types.models import Model
+
+from .abort import Aborted, AbortSignal
+
+__all__ = ["Retry"]
+
+CANCELLED = "Retry cancelled"
+
+
+class Retry:
+    def __init__(self, settings: RetrySettings, emit: Callable[[Event], Awaitable[None]]) -> None:
+        self.enabled = settings.enabled
+        self._settings = settings
+        self._emit = emit
+        self.attempt = 0
+        """Retries made for the current answer; each answer has its own budget."""
+        self._cancel: asyncio.Event | None = None
+        """Set to end the wait in hand."""
+
+    def delay_ms(self, attempt: int) -> int:
+        return min(self._settings.base_delay_ms * 2 ** (attempt - 1), self._settings.max_agent_delay_ms)
+
+    def worthwhile(self, answer: AssistantMessage, model: Model | None, attempt: int) -> bool:
+        """Say whether a failed answer may be tried again, `attempt` retries having been made."""
+        return (
+            self.enabled
+            and answer.stop_reason == "error"
+            and attempt < self._settings.max_retries
+            and not is_overflow(answer, model.context_window if model else 0)
+            and is_retryable(answer.error_message or "")
+        )
+
+    @property
+    def max_retries(self) -> int:
+        return self._settings.max_retries
+
+    async def wait(self, answer: AssistantMessage, signal: AbortSignal) -> bool:
+        """Announce the next attempt and wait. Returns whether to make it."""
+        self.attempt += 1
+        delay = self.delay_ms(self.attempt)
+        await self._emit(AutoRetryStart(self.attempt, self.max_retries, delay, answer.error_message or ""))
+        self._cancel = asyncio.Event()
+        try:
+            with signal:
+                await asyncio.wait_for(self._cancel.wait(), delay / 1000)
+        except TimeoutError:
+            return True
+        except Aborted:
+            pass
+        finally:
+            self._cancel = None
+        await self.failed(CANCELLED)
+        return False
+
+    def cancel(self) -> bool:
+        """End the wait in hand. Returns whether there was one."""
+        if self._cancel is None:
+            return False
+        self._cancel.set()
+        return True
+
+    async def succeeded(self) -> None:
+        if self.attempt:
+            attempt, self.attempt = self.attempt, 0
+            await self._emit(AutoRetryEnd(True, attempt))
+
+    async def failed(self, error: str) -> None:
+        if self.attempt:
+            attempt, self.attempt = self.attempt, 0
+            await self._emit(AutoRetryEnd(False, attempt, error))

@@ -1,0 +1,398 @@
+"""The agent as every wire drives it: one object, one method per thing a client can ask for.
+
+The work itself is done by the engine (runs), the conversation (messages and session file), the model choice and the
+bash runner; this class holds them together and keeps the rules that span them.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from spindle.extensions.hooks import Hooks
+from spindle.resources.loader import Resources
+from spindle.sessions.manager import SessionManager
+from spindle.types.content import Image, Text, text_of
+from spindle.types.events import CompactionResult, Event, SessionInfoChanged, ThinkingLevelChanged
+from spindle.types.messages import CustomMessage, UserMessage
+from spindle.types.models import Model, ThinkingLevel
+
+from .answers import Answers
+from .bash import BashRunner
+from .conversation import Conversation
+from .engine import Engine
+from .errors import AgentError
+from .estimate import estimate_context
+from .hub import Listener
+from .images import read_images
+from .lifecycle import Phase
+from .model_choice import CycledModel, ModelChoice
+from .stats import ContextUsage, SessionStats
+from .toolbox import Toolbox
+
+__all__ = ["AgentSession", "Disposition"]
+
+Disposition = Literal["started", "queued", "handled"]
+
+
+class AgentSession:
+    def __init__(
+        self, store: SessionManager, resources: Resources, choice: ModelChoice, toolbox: Toolbox, *, mode: str = "rpc"
+    ) -> None:
+        self.resources = resources
+        self.mode = mode
+        """Which kind of wire drives it: `rpc`, `json`, `print`, `remote`, or `sdk` for a Python program."""
+        self.conversation = Conversation(store)
+        self.engine = Engine(
+            self.conversation,
+            choice,
+            toolbox,
+            resources.settings,
+            lambda tools: self.resources.system_prompt(tools, self.cwd),
+        )
+        self.bash = BashRunner(self.engine)
+        self.answers = Answers()
+        self._next_turn: list[CustomMessage] = []
+        """Messages of extensions that go out with the next prompt."""
+        self.shutdown_requested = asyncio.Event()
+        self._record_choice()
+
+    # -- parts that others need ------------------------------------------------------------------
+
+    @property
+    def store(self) -> SessionManager:
+        return self.conversation.store
+
+    @property
+    def choice(self) -> ModelChoice:
+        return self.engine.choice
+
+    @property
+    def toolbox(self) -> Toolbox:
+        return self.engine.toolbox
+
+    @property
+    def hooks(self) -> Hooks:
+        return self.engine.hooks
+
+    @property
+    def cwd(self) -> str:
+        return self.store.get_cwd()
+
+    def subscribe(self, listener: Listener) -> None:
+        self.engine.hub.add(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        self.engine.hub.remove(listener)
+
+    def publish(self, event: Event) -> None:
+        self.engine.publish(event)
+
+    # -- prompting -------------------------------------------------------------------------------
+
+    async def submit(
+        self, text: str, images: Sequence[Any] = (), behavior: str | None = None, *, source: str = "rpc"
+    ) -> Disposition:
+        """Take a prompt. Returns when it is accepted, queued or dealt with; its events follow.
+
+        Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
+        """
+        pictures = read_images(images)
+        if text.startswith("/") and await self.hooks.run_command(text):
+            return "handled"
+        if self.engine.lifecycle.running:
+            return await self._queue_prompt(text, pictures, behavior, source)
+        self.engine.claim()
+        try:
+            ready = await self._ready_input(text, pictures, source, None)
+            if ready is None:
+                self.engine.release()
+                return "handled"
+            text, pictures = ready
+            self.conversation.release_held()
+            self._require_model()
+            await self.engine.make_room()
+            prompt: list[Any] = [_user_message(text, pictures), *self._next_turn]
+            system_prompt = None
+            if "before_agent_start" in self.hooks.listening:
+                extra, system_prompt = await self.hooks.before_agent_start(text, pictures, self.engine.system_prompt)
+                prompt += extra
+        except BaseException:
+            self.engine.release()
+            raise
+        self._next_turn.clear()
+        # No await from here on: the caller's answer must go out before the run's first event.
+        self.engine.start(prompt, system_prompt)
+        return "started"
+
+    async def _queue_prompt(
+        self, text: str, images: list[Image], behavior: str | None, source: str
+    ) -> Disposition:
+        if not behavior:
+            self.engine.claim()  # raises, saying what to do
+        ready = await self._ready_input(text, images, source, behavior)
+        if ready is None:
+            return "handled"
+        if not self.engine.lifecycle.running:
+            return await self.submit(*ready, source=source)
+        message = _user_message(*ready)
+        if behavior == "followUp":
+            self.engine.queues.follow(message)
+        else:
+            self.engine.queues.steer(message)
+        return "queued"
+
+    async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
+        """Queue a message for before the next model call."""
+        message = await self._queueable(text, images, source, "steer")
+        if message is None:
+            return "handled"
+        self.engine.queues.steer(message)
+        return "queued"
+
+    async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
+        """Queue a message for when the run would end."""
+        message = await self._queueable(text, images, source, "followUp")
+        if message is None:
+            return "handled"
+        self.engine.queues.follow(message)
+        return "queued"
+
+    async def _queueable(self, text: str, images: Sequence[Any], source: str, behavior: str) -> UserMessage | None:
+        pictures = read_images(images)
+        name = text[1:].split(" ", 1)[0] if text.startswith("/") else ""
+        if name and self.hooks.has_command(name):
+            raise AgentError(
+                f'Extension command "/{name}" cannot be queued. '
+                "Use prompt() or execute the command when not streaming."
+            )
+        ready = await self._ready_input(text, pictures, source, behavior)
+        return None if ready is None else _user_message(*ready)
+
+    async def _ready_input(
+        self, text: str, images: list[Image], source: str, behavior: str | None
+    ) -> tuple[str, list[Image]] | None:
+        """Let hooks look at the input, then expand skills and templates. None: somebody dealt with it."""
+        if "input" in self.hooks.listening:
+            changed = await self.hooks.input(text, images, source, behavior)
+            if changed is None:
+                return None
+            text, images = changed
+        return self.resources.expand(text), images
+
+    def _require_model(self) -> None:
+        if self.choice.model is None:
+            raise AgentError(self.resources.registry.no_model_text())
+        self.choice.registry.require_credentials(self.choice.model)
+
+    # -- stopping --------------------------------------------------------------------------------
+
+    async def abort(self) -> None:
+        """Stop the run, a wait for a retry, or a compaction; return when the agent is idle."""
+        await self.engine.abort()
+
+    async def abort_retry(self) -> None:
+        await self.engine.abort_retry()
+
+    async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
+        await self.abort()
+        return await self.submit(text, images)
+
+    async def close(self) -> None:
+        """End all work at once and leave the session file whole."""
+        await self.engine.kill()
+        await self.bash.abort_all()
+        if "session_shutdown" in self.hooks.listening:
+            await self.hooks.notify("session_shutdown", {"reason": "quit"})
+        self.conversation.release_held()
+        self.store.close()
+
+    # -- models ----------------------------------------------------------------------------------
+
+    async def set_model(self, provider: str, model_id: str) -> Model:
+        """Switch to an available model; it answers from the next turn on."""
+        for model in self.choice.registry.available():
+            if (model.provider, model.id) == (provider, model_id):
+                await self._use_model(model, None, "set")
+                return model
+        raise AgentError(f"Model not found: {provider}/{model_id}")
+
+    async def cycle_model(self) -> CycledModel | None:
+        following = self.choice.next_model()
+        if following is None:
+            return None
+        model, level, scoped = following
+        await self._use_model(model, level, "cycle")
+        return CycledModel(model, self.choice.level, scoped)
+
+    async def _use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
+        previous, old_level = self.choice.model, self.choice.level
+        level_changed = self.choice.use(model, level)
+        self.store.append_model_change(model.provider, model.id)
+        if level_changed:
+            await self._tell_level(old_level)
+        if "model_select" in self.hooks.listening:
+            await self.hooks.notify("model_select", {"model": model, "previousModel": previous, "source": source})
+
+    async def set_thinking_level(self, level: ThinkingLevel) -> None:
+        previous = self.choice.level
+        if self.choice.set_level(level):
+            await self._tell_level(previous)
+
+    async def cycle_thinking_level(self) -> ThinkingLevel | None:
+        level = self.choice.next_level()
+        if level is not None:
+            await self.set_thinking_level(level)
+        return level
+
+    async def _tell_level(self, previous: str) -> None:
+        self.store.append_thinking_level_change(self.choice.level)
+        self.publish(ThinkingLevelChanged(self.choice.level))
+        if "thinking_level_select" in self.hooks.listening:
+            payload = {"level": self.choice.level, "previousLevel": previous}
+            await self.hooks.notify("thinking_level_select", payload)
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    async def new_session(self, parent: str | None = None) -> bool:
+        """Begin an empty session with the same model. Returns whether an extension cancelled it."""
+        if await self._vetoed("session_before_switch", {"reason": "new"}):
+            return True
+        await self._leave("new", None)
+        self.store.new_session(parent_session=parent)
+        await self._arrive("new")
+        return False
+
+    async def switch_session(self, path: str) -> bool:
+        """Go on with another session file; a path that does not exist yet is a new session there."""
+        if await self._vetoed("session_before_switch", {"reason": "resume", "targetSessionFile": path}):
+            return True
+        if self.store.get_session_file() and self.store.is_same_file(path):
+            await self._leave("resume", path)
+            self.conversation.reload()
+        else:
+            opened = SessionManager.open(path)
+            await self._leave("resume", path)
+            self.conversation.use(opened)
+        await self._arrive("resume")
+        return False
+
+    async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
+        """Begin a session with everything before that user message. Returns its text, and whether it was cancelled."""
+        entry = self.conversation.user_entry(entry_id)
+        if entry is None:
+            raise AgentError(invalid)
+        text = text_of(entry.message.content)  # type: ignore[union-attr]
+        if await self._vetoed("session_before_fork", {"entryId": entry_id, "position": "before"}):
+            return text, True
+        await self._leave("fork", None)
+        source = self.store.get_session_file()
+        if entry.parent_id is None:
+            self.store.new_session(parent_session=source)
+        else:
+            self.store.create_branched_session(entry.parent_id)
+        await self._arrive("fork")
+        return text, False
+
+    async def clone(self) -> bool:
+        """Copy the current branch into a session of its own and go on there."""
+        leaf = self.store.get_leaf_id()
+        if leaf is None:
+            raise AgentError("Cannot clone session: no current entry selected")
+        if await self._vetoed("session_before_fork", {"entryId": leaf, "position": "at"}):
+            return True
+        await self._leave("fork", None)
+        self.store.create_branched_session(leaf)
+        await self._arrive("fork")
+        return False
+
+    async def _vetoed(self, event: str, payload: dict[str, Any]) -> bool:
+        return event in self.hooks.listening and await self.hooks.veto(event, payload)
+
+    async def _leave(self, reason: str, target: str | None) -> None:
+        """End what runs in the current session; its last events go out before anything changes."""
+        await self.engine.abort()
+        if "session_shutdown" in self.hooks.listening:
+            await self.hooks.notify("session_shutdown", {"reason": reason, "targetSessionFile": target})
+        self.engine.queues.forget()
+        self._next_turn.clear()
+
+    async def _arrive(self, reason: str) -> None:
+        """Take up the session that is open now: its context, its model, its thinking level."""
+        context = self.conversation.arrive()
+        if reason == "resume" and context.messages:
+            self._restore_choice(context.model, context.thinking_level)
+        else:
+            self._record_choice()
+        self.resources.move_to(self.cwd)
+        self.engine.tools_changed()
+        if "session_start" in self.hooks.listening:
+            await self.hooks.notify("session_start", {"reason": reason})
+
+    def _restore_choice(self, wanted: tuple[str, str] | None, level: str | None) -> None:
+        """Use the session's own model and level, as far as they are still to be had."""
+        model = self.choice.registry.find_available(*wanted) if wanted else None
+        if model is not None:
+            self.choice.model = model
+        if level is not None and self.choice.model is not None:
+            self.choice.level = self.choice.model.clamp_thinking(level)
+
+    def _record_choice(self) -> None:
+        """A new session begins with the model and level it starts with; an old one lacks at most the level."""
+        context = self.store.build_session_context()
+        if not context.messages and self.choice.model is not None and context.model is None:
+            self.store.append_model_change(self.choice.model.provider, self.choice.model.id)
+        if not self.store.has_thinking_level():
+            self.store.append_thinking_level_change(self.choice.level)
+
+    def set_name(self, name: str) -> None:
+        if not name.strip():
+            raise AgentError("Session name cannot be empty")
+        self.store.append_session_info(name)
+        self.publish(SessionInfoChanged(self.store.get_session_name()))
+
+    async def compact(self, instructions: str | None = None) -> CompactionResult:
+        return await self.engine.compact(instructions)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def stats(self) -> SessionStats:
+        counted = self.conversation.stats()
+        file = self.store.get_session_file()
+        return SessionStats(
+            session_file=str(file) if file else None,
+            session_id=self.store.get_session_id(),
+            user_messages=counted.user,
+            assistant_messages=counted.assistant,
+            tool_calls=counted.calls,
+            tool_results=counted.results,
+            total_messages=counted.messages,
+            tokens=counted.tokens,
+            cost=counted.cost,
+            context_usage=self.context_usage(),
+        )
+
+    def context_usage(self) -> ContextUsage | None:
+        model = self.choice.model
+        if model is None or not model.context_window:
+            return None
+        if self.engine.usage_unknown():
+            return ContextUsage(None, model.context_window, None)
+        tokens = estimate_context(self.conversation.messages).tokens
+        return ContextUsage(tokens, model.context_window, tokens / model.context_window * 100)
+
+    @property
+    def is_streaming(self) -> bool:
+        return self.engine.lifecycle.running
+
+    @property
+    def is_compacting(self) -> bool:
+        return self.engine.lifecycle.compacting
+
+    @property
+    def phase(self) -> Phase:
+        return self.engine.lifecycle.phase
+
+
+def _user_message(text: str, images: list[Image]) -> UserMessage:
+    return UserMessage(content=[Text(text), *images], timestamp=int(time.time() * 1000))

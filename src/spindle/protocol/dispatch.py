@@ -1,0 +1,115 @@
+"""From a line to an answer: decode, find the command, check its fields, run it, put the response in the outbox.
+
+Every command runs as its own task, started in input order: quick ones answer at once whatever the slow ones do.
+"""
+
+import asyncio
+import re
+from typing import Any, Protocol
+
+import msgspec
+
+from spindle.agent.errors import AgentError
+from spindle.agent.session import AgentSession
+from spindle.sessions.errors import SessionError
+from spindle.types.codec import DecodeError, decode
+
+from .commands import COMMANDS, Call, Client
+from .render import Response
+
+__all__ = ["Dispatcher"]
+
+
+class Output(Protocol):
+    def put(self, item: Any) -> None: ...
+
+
+class Dispatcher:
+    def __init__(self, agent: AgentSession, client: Client, output: Output) -> None:
+        self._agent = agent
+        self._client = client
+        self._output = output
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def receive(self, line: bytes) -> None:
+        """Take one line. Never raises: what is wrong with it becomes a response."""
+        try:
+            value = decode(line)
+        except DecodeError as error:
+            self._refuse(msgspec.UNSET, "parse", f"Failed to parse command: {error}")
+            return
+        self.receive_value(value)
+
+    def receive_value(self, value: Any) -> None:
+        """Take one parsed frame."""
+        frame = value if isinstance(value, dict) else {}
+        if self._is_answer(frame):
+            return
+        task = asyncio.create_task(self._run(frame))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def refuse_line(self, reason: str) -> None:
+        """Answer a line that could not even be read."""
+        self._refuse(msgspec.UNSET, "parse", f"Failed to parse command: {reason}")
+
+    async def finish(self, timeout: float) -> None:
+        """Give commands that can still be answered a moment to do so."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2)
+
+    def _is_answer(self, frame: dict[str, Any]) -> bool:
+        """Hand answers of the client (dialogs, host tools) to whoever waits; they get no response."""
+        return self._agent.answers.receive(frame)
+
+    async def _run(self, frame: dict[str, Any]) -> None:
+        id = frame.get("id", msgspec.UNSET)
+        name = frame.get("type", msgspec.UNSET)
+        spec = COMMANDS.get(name) if isinstance(name, str) else None
+        if spec is None:
+            shown = "undefined" if name is msgspec.UNSET else name if isinstance(name, str) else _shown(name)
+            self._refuse(id, name, f"Unknown command: {shown}")
+            return
+        try:
+            fields = msgspec.convert(frame, spec.fields)
+        except msgspec.ValidationError as error:
+            self._refuse(id, name, _explain(str(error)))
+            return
+        try:
+            data = await spec.handler(Call(self._agent, self._client, id), fields)
+        except (AgentError, SessionError) as error:
+            self._refuse(id, name, str(error))
+        except Exception as error:  # a bug must not cost the client its answer, nor the others the process
+            self._refuse(id, name, f"{type(error).__name__}: {error}")
+            self._agent.report_bug(error)
+        else:
+            shown = data if spec.data is not None else msgspec.UNSET
+            self._output.put(Response(id=id, command=name, success=True, data=shown))
+
+    def _refuse(self, id: Any, command: Any, error: str) -> None:
+        self._output.put(Response(id=id, command=command, success=False, error=error))
+
+
+def _shown(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_AT = re.compile(r"^(.*) - at `\$\.(.+)`$")
+
+
+def _explain(problem: str) -> str:
+    """Turn a validation error into a sentence that names the field first."""
+    missing = _MISSING.match(problem)
+    if missing:
+        return f"{missing[1]} is required"
+    placed = _AT.match(problem)
+    if placed:
+        return f"Invalid {placed[2]}: {placed[1].replace('`', '').replace('Expected', 'expected', 1)}"
+    return problem.replace("`", "")
