@@ -1,0 +1,121 @@
+"""Keys of model providers: from the command line, from `auth.json`, from the environment. Never printed.
+
+Which variables belong to which provider stands in `catalog/index.json`.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .diagnostics import Diagnostic
+from .files import BadFile, edit_json, read_object
+from .values import is_resolvable, resolve_value
+
+__all__ = ["AuthStore", "MissingCredentials", "ModelAuth"]
+
+
+class MissingCredentials(Exception):
+    """There is no usable key for a model; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAuth:
+    """What a request needs to be let in."""
+
+    api_key: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class AuthStore:
+    """Stored and environment credentials. `api_keys` are those given on the command line."""
+
+    def __init__(self, agent_dir: Path) -> None:
+        self.path = agent_dir / "auth.json"
+        self.api_keys: dict[str, str] = {}
+        self.problem: Diagnostic | None = None
+        self._stored: dict[str, Any] | None = None
+        self._resolved: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"AuthStore({str(self.path)!r})"
+
+    def stored(self, provider: str) -> dict[str, Any] | None:
+        """Return the entry of `auth.json`, which is read on first use."""
+        if self._stored is None:
+            try:
+                self._stored = read_object(self.path) or {}
+            except BadFile as error:
+                self.problem = Diagnostic("error", f"Cannot use {self.path}: {error}", str(self.path))
+                self._stored = {}
+        entry = self._stored.get(provider)
+        return entry if isinstance(entry, dict) else None
+
+    def forget(self) -> None:
+        """Read `auth.json` again when next needed."""
+        self._stored = None
+        self._resolved.clear()
+
+    def stored_providers(self) -> list[str]:
+        self.stored("")
+        return list(self._stored or {})
+
+    def source(self, provider: str, variables: Sequence[str]) -> str | None:
+        """Tell where a key for the provider would come from; None if there is none. Runs no command."""
+        if provider in self.api_keys:
+            return "--api-key"
+        if entry := self.stored(provider):
+            if entry.get("type") == "oauth":
+                return "auth.json (login)" if isinstance(entry.get("access"), str) else None
+            if isinstance(key := entry.get("key"), str) and is_resolvable(key, _env(entry)):
+                return "auth.json"
+        return next((name for name in variables if os.environ.get(name)), None)
+
+    async def from_user(self, provider: str) -> ModelAuth | None:
+        """Return the key of the command line or of `auth.json`. Raises `UnresolvedValue`, `MissingCredentials`."""
+        if key := self.api_keys.get(provider):
+            return ModelAuth(key)
+        entry = self.stored(provider)
+        if not entry:
+            return None
+        if entry.get("type") == "oauth":
+            return _login(provider, entry)
+        key = entry.get("key")
+        if not isinstance(key, str) or not key:
+            return None
+        if provider not in self._resolved:
+            self._resolved[provider] = await resolve_value(key, _env(entry))
+        return ModelAuth(self._resolved[provider])
+
+    def from_environment(self, variables: Sequence[str]) -> ModelAuth | None:
+        for name in variables:
+            if value := os.environ.get(name):
+                return _bearer(value) if name.endswith(("_OAUTH_TOKEN", "_AUTH_TOKEN")) else ModelAuth(value)
+        return None
+
+    def save_key(self, provider: str, key: str) -> None:
+        """Store an API key, readable by the user alone. Raises `BadFile`, `OSError`."""
+        edit_json(self.path, lambda content: content.update({provider: {"type": "api_key", "key": key}}), 0o600)
+        self.forget()
+
+
+def _env(entry: dict[str, Any]) -> dict[str, str]:
+    env = entry.get("env")
+    return {k: v for k, v in env.items() if isinstance(v, str)} if isinstance(env, dict) else {}
+
+
+def _login(provider: str, entry: dict[str, Any]) -> ModelAuth:
+    """Use the access token of a login made in pi for as long as it lasts; it is not renewed here."""
+    access, expires = entry.get("access"), entry.get("expires")
+    if not isinstance(access, str) or (isinstance(expires, int | float) and expires <= time.time() * 1000):
+        raise MissingCredentials(
+            f'Authentication failed for "{provider}". Credentials may have expired or network is unavailable. '
+            f"Run '/login {provider}' to re-authenticate."
+        )
+    return _bearer(access)
+
+
+def _bearer(token: str) -> ModelAuth:
+    return ModelAuth(token, {"Authorization": f"Bearer {token}"})

@@ -1,0 +1,44 @@
+"""`/skill:name args` and `/template args` at the start of a message become the text they stand for."""
+
+import re
+from collections.abc import Sequence
+
+from .skills import Skill
+from .templates import Template, split_arguments, substitute
+
+__all__ = ["expand_input", "expand_skill", "expand_template"]
+
+_COMMAND = re.compile(r"/(\S+)(?:\s+(.*))?", re.DOTALL)
+
+
+def expand_input(text: str, skills: Sequence[Skill], templates: Sequence[Template]) -> str:
+    """Return the message with a skill or template in place; unknown names are left as they are.
+
+    Raises `OSError` if a skill cannot be read.
+    """
+    if not text.startswith("/"):
+        return text
+    return expand_template(expand_skill(text, skills), templates)
+
+
+def expand_skill(text: str, skills: Sequence[Skill]) -> str:
+    match = _COMMAND.fullmatch(text)
+    if not match or not match[1].startswith("skill:"):
+        return text
+    skill = next((skill for skill in skills if skill.name == match[1][6:]), None)
+    if skill is None:
+        return text
+    block = (
+        f'<skill name="{skill.name}" location="{skill.path}">\n'
+        f"References are relative to {skill.base_dir}.\n\n{skill.body()}\n</skill>"
+    )
+    arguments = (match[2] or "").strip()
+    return f"{block}\n\n{arguments}" if arguments else block
+
+
+def expand_template(text: str, templates: Sequence[Template]) -> str:
+    match = _COMMAND.fullmatch(text)
+    template = next((item for item in templates if match and item.name == match[1]), None)
+    if match is None or template is None:
+        return text
+    return substitute(template.content, split_arguments(match[2] or ""))

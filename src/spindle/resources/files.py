@@ -1,0 +1,121 @@
+"""Configuration files: reading JSON that people edit by hand, and writing it back without harm.
+
+Reading strips a byte order mark and says line and column of a mistake. Writing is atomic and happens under
+a lock that other programs sharing the agent directory respect: a `<file>.lock` directory.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from spindle.types.codec import DecodeError, decode
+
+__all__ = ["BadFile", "edit_json", "file_lock", "parse_json", "read_object", "read_text", "write_atomic"]
+
+_STALE_LOCK = 10.0
+_LOCK_WAIT = 5.0
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_COMMENT = re.compile(_STRING + r"|(//[^\n]*|/\*.*?\*/)", re.DOTALL)
+_TRAILING_COMMA = re.compile(_STRING + r"|(,)(?=\s*[}\]])", re.DOTALL)
+
+
+class BadFile(ValueError):
+    """A file that is there but cannot be used; the text says why."""
+
+
+def read_text(path: Path) -> str:
+    """Read UTF-8 text without its byte order mark; bytes that are no UTF-8 are replaced. Raises `OSError`."""
+    return path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+
+
+def parse_json(text: str, *, comments: bool = False) -> Any:
+    """Parse JSON, with `//` and `/* */` comments and trailing commas if `comments`. Raises `BadFile`."""
+    if comments:
+        text = _COMMENT.sub(lambda m: re.sub(r"[^\n]+", " ", m[1]) if m[1] else m[0], text)
+        text = _TRAILING_COMMA.sub(lambda m: " " if m[1] else m[0], text)
+    try:
+        return decode(text)
+    except DecodeError as error:
+        raise BadFile(_where(text) or str(error)) from None
+
+
+def _where(text: str) -> str | None:
+    # The standard parser knows line and column, which is what a person editing the file needs.
+    try:
+        json.loads(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def read_object(path: Path, *, comments: bool = False) -> dict[str, Any] | None:
+    """Read a JSON object; None if there is no such file. Raises `BadFile`."""
+    try:
+        text = read_text(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BadFile(error.strerror or str(error)) from None
+    if not text.strip():
+        return {}
+    value = parse_json(text, comments=comments)
+    if not isinstance(value, dict):
+        raise BadFile("must be a JSON object")
+    return value
+
+
+@contextmanager
+def file_lock(path: Path) -> Iterator[None]:
+    """Hold `<path>.lock` while the block runs. Raises `BadFile` if another program keeps it too long."""
+    lock = Path(f"{path}.lock")
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            lock.mkdir()
+            break
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                if time.time() - lock.stat().st_mtime > _STALE_LOCK:
+                    lock.rmdir()
+                    continue
+            if time.monotonic() > deadline:
+                raise BadFile(f"another program holds {lock}") from None
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            lock.rmdir()
+
+
+def write_atomic(path: Path, text: str, mode: int = 0o644) -> None:
+    """Replace the file as a whole, through symbolic links; an existing file keeps its own mode."""
+    path = Path(os.path.realpath(path))
+    with suppress(FileNotFoundError):
+        mode = path.stat().st_mode & 0o777
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def edit_json(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
+    """Change a JSON object in place: read, `change`, write, under the lock.
+
+    Keys that `change` does not touch keep their values and order. Raises `BadFile`, and leaves the file alone,
+    if it cannot be parsed.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with file_lock(path):
+        value = read_object(path) or {}
+        change(value)
+        write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode)

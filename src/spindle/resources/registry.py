@@ -1,0 +1,222 @@
+"""Every model that can be named, and the keys to use it.
+
+Built-in providers come from the catalogue, others from `models.json`, from extensions, or are servers on this
+machine. Models of a provider are put together when that provider is first asked about.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spindle.types.models import Model
+
+from .auth import AuthStore, MissingCredentials, ModelAuth
+from .catalog import builtin_providers, load_catalog
+from .loopback import LOOPBACK, is_loopback_url, list_models, server_url
+from .model_build import merge_provider, open_model
+from .models_file import ModelsFile, ProviderSpec, check_provider, read_models_file
+from .values import UnresolvedValue, is_resolvable, resolve_value
+
+__all__ = ["SCRIPTED", "ModelRegistry"]
+
+SCRIPTED = "scripted"
+"""The provider whose models are script files: no server, no key."""
+
+
+class ModelRegistry:
+    def __init__(self, agent_dir: Path) -> None:
+        self.auth = AuthStore(agent_dir)
+        self._path = agent_dir / "models.json"
+        self._file: ModelsFile | None = None
+        self._registered: dict[str, ProviderSpec] = {}
+        """Providers of extensions."""
+        self._probed: dict[str, list[Model]] = {}
+        """What servers on this machine said they have."""
+        self._models: dict[str, list[Model]] = {}
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    @property
+    def file(self) -> ModelsFile:
+        """The user's `models.json`, read on first use."""
+        if self._file is None:
+            self._file = read_models_file(self._path, self._known())
+        return self._file
+
+    @property
+    def error(self) -> str | None:
+        """What was wrong with `models.json`."""
+        return self.file.error
+
+    def reload(self) -> None:
+        """Read `models.json` and `auth.json` again when next needed."""
+        self._file = None
+        self._models.clear()
+        self.auth.forget()
+
+    def providers(self) -> list[str]:
+        """Return all provider names: built-in ones in order of preference, then the user's, then local ones."""
+        return list(dict.fromkeys([*builtin_providers(), *self.file.providers, *self._registered, *LOOPBACK, SCRIPTED]))
+
+    def all(self, provider: str | None = None) -> list[Model]:
+        """Return every model, or every model of one provider, with and without a key."""
+        if provider is None:
+            return [model for name in self.providers() for model in self.all(name)]
+        if provider not in self._models:
+            self._models[provider] = self._build(provider)
+        return self._models[provider]
+
+    def available(self) -> list[Model]:
+        """Return the models whose provider has credentials configured. Runs no command, tests no key."""
+        return [model for name in self.providers() if self.has_credentials(name) for model in self.all(name)]
+
+    def find(self, provider: str, model_id: str) -> Model | None:
+        """Return one model by its exact name. A local provider has whatever is asked of it."""
+        for model in self.all(provider):
+            if model.id == model_id:
+                return model
+        if provider == SCRIPTED and model_id:
+            return open_model(SCRIPTED, model_id, "scripted", model_id)
+        if provider in LOOPBACK and model_id:
+            return open_model(provider, model_id, "openai-completions", self._server(provider))
+        return None
+
+    def find_available(self, provider: str, model_id: str) -> Model | None:
+        """Return one model by its exact name if there is a key for it."""
+        model = self.find(provider, model_id)
+        return model if model and self.has_credentials(provider) else None
+
+    def default_model_id(self, provider: str) -> str | None:
+        info = builtin_providers().get(provider)
+        return info.default if info else None
+
+    def probe(self, provider: str) -> list[Model]:
+        """Ask a local server what it has and remember it. Blocks; raises `ServerUnreachable`."""
+        self._probed[provider] = list_models(provider, self._server(provider))
+        self._models.pop(provider, None)
+        return self.all(provider)
+
+    # -- providers of extensions -----------------------------------------------------------------
+
+    def register_provider(self, name: str, config: Mapping[str, Any]) -> None:
+        """Add or change a provider, with the keys of `models.json`. Raises `ValueError`.
+
+        If it brings models they replace all of that provider.
+        """
+        known = self._known() | self.file.providers.keys()
+        self._registered[name] = check_provider(name, dict(config), known=name in known)
+        self._models.pop(name, None)
+
+    def unregister_provider(self, name: str) -> None:
+        self._registered.pop(name, None)
+        self._models.pop(name, None)
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def has_credentials(self, provider: str) -> bool:
+        return self.credential_source(provider) is not None
+
+    def credential_source(self, provider: str) -> str | None:
+        """Tell where the provider's key comes from, or that it needs none; None if it is missing."""
+        if provider == SCRIPTED or provider in LOOPBACK:
+            return "not needed"
+        variables = self._variables(provider)
+        found = self.auth.source(provider, variables)
+        if found and found not in variables:
+            return found
+        # What is written for this provider outranks the environment.
+        for place, specs in (("extension", self._registered), ("models.json", self.file.providers)):
+            if (spec := specs.get(provider)) and spec.api_key and is_resolvable(spec.api_key):
+                return place
+        if found is None and self._needs_no_key(provider):
+            return "not needed"
+        return found
+
+    async def auth_for(self, model: Model) -> ModelAuth:
+        """Return key and headers for a request. Raises `MissingCredentials`."""
+        provider = model.provider
+        specs = [spec for spec in (self.file.providers.get(provider), self._registered.get(provider)) if spec]
+        try:
+            found = await self._key(provider, specs)
+        except UnresolvedValue as error:
+            raise MissingCredentials(f'Failed to resolve API key for provider "{provider}" from {error}') from None
+        if found is None and self.credential_source(provider) is None:
+            raise MissingCredentials(self.no_key_text(provider))
+        auth = found or ModelAuth()
+        headers = {**(model.headers or {}), **auth.headers}
+        for spec in specs:
+            headers.update(await self._headers(spec, model))
+            if spec.auth_header and auth.api_key:
+                headers["Authorization"] = f"Bearer {auth.api_key}"
+        return ModelAuth(auth.api_key, headers)
+
+    def require_credentials(self, model: Model) -> None:
+        """Raise `MissingCredentials` if a request to the model could not even be tried."""
+        if not self.has_credentials(model.provider):
+            raise MissingCredentials(self.no_key_text(model.provider))
+
+    def no_key_text(self, provider: str) -> str:
+        """Say that the provider's key is missing and how to give it."""
+        variables = self._variables(provider)
+        ways = [f"set {' or '.join(variables)}"] if variables else []
+        ways += ["pass --api-key", f"add the key to {self.auth.path}"]
+        return f"No API key found for {provider}.\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
+
+    def no_model_text(self) -> str:
+        """Say that there is no model to use and how to get one."""
+        return (
+            "No API key found for the selected model.\n\n"
+            "Set the key of a provider (ANTHROPIC_API_KEY, OPENAI_API_KEY, …), name a model with --model, "
+            "or see --list-models for what is ready to use."
+        )
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _known(self) -> set[str]:
+        """Return providers whose protocol and address we know."""
+        return {name for name, info in builtin_providers().items() if info.default} | LOOPBACK.keys()
+
+    def _variables(self, provider: str) -> tuple[str, ...]:
+        info = builtin_providers().get(provider)
+        return info.env if info else ()
+
+    def _server(self, provider: str) -> str:
+        spec = self.file.providers.get(provider)
+        return spec.base_url.rstrip("/") if spec and spec.base_url else server_url(provider)
+
+    def _needs_no_key(self, provider: str) -> bool:
+        spec = self._registered.get(provider) or self.file.providers.get(provider)
+        return bool(spec and spec.base_url and not spec.api_key and is_loopback_url(spec.base_url))
+
+    async def _key(self, provider: str, specs: list[ProviderSpec]) -> ModelAuth | None:
+        if found := await self.auth.from_user(provider):
+            return found
+        for spec in reversed(specs):
+            if spec.api_key:
+                return ModelAuth(await resolve_value(spec.api_key))
+        return self.auth.from_environment(self._variables(provider))
+
+    async def _headers(self, spec: ProviderSpec, model: Model) -> dict[str, str]:
+        given = dict(spec.headers or {})
+        given.update(next((item.headers for item in spec.models if item.id == model.id and item.headers), {}))
+        change = spec.model_overrides.get(model.id)
+        given.update(change.headers or {} if change else {})
+        try:
+            return {name: await resolve_value(value) for name, value in given.items()}
+        except UnresolvedValue as error:
+            raise MissingCredentials(
+                f'Failed to resolve a header for provider "{model.provider}" from {error}'
+            ) from None
+
+    def _build(self, provider: str) -> list[Model]:
+        catalog = load_catalog(provider)
+        models = catalog.build(provider) if catalog else self._probed.get(provider, [])
+        api, base_url = (catalog.api, catalog.base_url) if catalog else ("", "")
+        if provider in LOOPBACK:
+            api, base_url = "openai-completions", self._server(provider)
+        if spec := self.file.providers.get(provider):
+            models = merge_provider(models, provider, spec, api, base_url)
+            api, base_url = spec.api or api, spec.base_url or base_url
+        if spec := self._registered.get(provider):
+            models = merge_provider([] if spec.models else models, provider, spec, api, base_url)
+        return models

@@ -1,0 +1,290 @@
+"""Which model is meant: patterns, fuzzy names, scopes, and the choice at the start of a session.
+
+A pattern is `provider/id`, an id, or a part of an id or name, optionally followed by `:level`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import NoReturn
+
+from msgspec.structs import replace
+
+from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
+
+from .loopback import LOOPBACK, ServerUnreachable
+from .registry import SCRIPTED, ModelRegistry
+from .settings import Settings
+
+__all__ = [
+    "ModelChoice",
+    "ModelNotFound",
+    "as_level",
+    "initial_model",
+    "match_model",
+    "parse_pattern",
+    "resolve_model",
+    "resolve_scope",
+    "thinking_level",
+]
+
+
+class ModelNotFound(Exception):
+    """No model is meant by what was given, or more than one; the text is fit to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    model: Model
+    level: ThinkingLevel | None = None
+    """Given with the pattern."""
+    warning: str | None = None
+
+
+def as_level(text: str | None) -> ThinkingLevel | None:
+    """Return the thinking level of that name, None if there is none."""
+    return next((level for level in THINKING_LEVELS if level == text), None)
+
+
+# -- patterns ------------------------------------------------------------------------------------
+
+
+def match_model(pattern: str, models: Sequence[Model]) -> Model | None:
+    """Return the model a pattern without level means: by exact name, else by part of id or name."""
+    wanted = pattern.strip().lower()
+    if not wanted:
+        return None
+    exact = [m for m in models if f"{m.provider}/{m.id}".lower() == wanted]
+    exact = exact or [m for m in models if m.id.lower() == wanted]
+    if len(exact) == 1:
+        return exact[0]
+    partial = [m for m in models if wanted in m.id.lower() or wanted in m.name.lower()]
+    # Aliases follow the newest version by themselves, so they go before dated ids.
+    aliases = [m for m in partial if m.id.endswith("-latest") or not re.search(r"-\d{8}$", m.id)]
+    return max(aliases or partial, key=lambda m: m.id.casefold(), default=None)
+
+
+def parse_pattern(pattern: str, models: Sequence[Model], *, lenient: bool = False) -> ModelChoice | None:
+    """Return the model and level a pattern means; `lenient` forgives a level that does not exist."""
+    if model := match_model(pattern, models):
+        return ModelChoice(model)
+    prefix, colon, suffix = pattern.rpartition(":")
+    if not colon:
+        return None
+    level = as_level(suffix)
+    if level is None and not lenient:
+        return None
+    inner = parse_pattern(prefix, models, lenient=lenient)
+    if inner is None or level is not None:
+        return inner and replace_level(inner, level)
+    return ModelChoice(
+        inner.model, None, f'Invalid thinking level "{suffix}" in pattern "{pattern}". Using default instead.'
+    )
+
+
+def replace_level(choice: ModelChoice, level: ThinkingLevel | None) -> ModelChoice:
+    return ModelChoice(choice.model, choice.level or level, choice.warning)
+
+
+def resolve_scope(patterns: Sequence[str], models: Sequence[Model]) -> tuple[list[ModelChoice], list[str]]:
+    """Return the models of `--models` or `enabledModels` in pattern order, each once, and warnings."""
+    found: dict[tuple[str, str], ModelChoice] = {}
+    warnings: list[str] = []
+    for pattern in (item.strip() for item in patterns):
+        if not pattern:
+            continue
+        choices = _glob(pattern, models) if any(c in pattern for c in "*?[") else _one(pattern, models)
+        warnings += [choice.warning for choice in choices if choice.warning]
+        if not choices:
+            warnings.append(f'No models match pattern "{pattern}"')
+        for choice in choices:
+            found.setdefault((choice.model.provider, choice.model.id), choice)
+    return list(found.values()), warnings
+
+
+def _one(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
+    choice = parse_pattern(pattern, models, lenient=True)
+    return [choice] if choice else []
+
+
+def _glob(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
+    prefix, colon, suffix = pattern.rpartition(":")
+    level = as_level(suffix) if colon else None
+    wanted = (prefix if level else pattern).lower()
+    return [
+        ModelChoice(model, level)
+        for model in models
+        if fnmatchcase(f"{model.provider}/{model.id}".lower(), wanted) or fnmatchcase(model.id.lower(), wanted)
+    ]
+
+
+# -- --provider and --model ----------------------------------------------------------------------
+
+
+def resolve_model(registry: ModelRegistry, pattern: str | None, provider: str | None = None) -> ModelChoice:
+    """Return what `--provider` and `--model` mean. Raises `ModelNotFound`.
+
+    If a local server is named it is asked what it has, which may take a second.
+    """
+    names = {name.lower(): name for name in registry.providers()}
+    if provider is not None:
+        known = names.get(provider.lower())
+        if known is None:
+            raise ModelNotFound(f'Unknown provider "{provider}". Use --list-models to see available providers/models.')
+        pattern = pattern or registry.default_model_id(known) or next((m.id for m in registry.all(known)), "")
+        prefix, slash, rest = pattern.partition("/")
+        return _within(registry, known, rest if slash and prefix.lower() == known.lower() else pattern)
+    if not pattern:
+        raise ModelNotFound(registry.no_model_text())
+    prefix, slash, rest = pattern.partition("/")
+    inferred = names.get(prefix.lower()) if slash else None
+    if inferred is None:
+        return _anywhere(registry, pattern) or _raise_not_found(registry, pattern)
+    if inferred in LOOPBACK or inferred == SCRIPTED:
+        return _within(registry, inferred, rest)
+    found = parse_pattern(rest, registry.all(inferred)) or _anywhere(registry, pattern, exact=True)
+    return found or _within(registry, inferred, rest)
+
+
+def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
+    """Look in one provider only; an id it does not list is tried as it is."""
+    if provider in LOOPBACK or provider == SCRIPTED:
+        return _local(registry, provider, pattern)
+    models = registry.all(provider)
+    if found := parse_pattern(pattern, models):
+        return found
+    base = registry.find(provider, registry.default_model_id(provider) or "") or next(iter(models), None)
+    if base is None or not pattern:
+        _raise_not_found(registry, pattern)
+    prefix, _, suffix = pattern.rpartition(":")
+    level = as_level(suffix) if prefix else None
+    model_id = prefix if level else pattern
+    warning = f'Model "{model_id}" not found for provider "{provider}". Using custom model id.'
+    return ModelChoice(replace(base, id=model_id, name=model_id), level, warning)
+
+
+def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
+    warning = None
+    models: list[Model] = []
+    if provider != SCRIPTED:
+        try:
+            models = registry.probe(provider)
+        except ServerUnreachable as error:
+            warning = f"{provider}: {error}"
+    if models:
+        found = parse_pattern(pattern, models)
+        if found is None:
+            has = ", ".join(model.id for model in models[:10])
+            raise ModelNotFound(f'Model "{pattern}" not found on {provider} ({models[0].base_url}). It has: {has}')
+        return found
+    prefix, _, suffix = pattern.rpartition(":")
+    level = as_level(suffix) if prefix else None
+    model = registry.find(provider, prefix if level else pattern)
+    if model is None:
+        _raise_not_found(registry, f"{provider}/{pattern}")
+    return ModelChoice(model, level, warning)
+
+
+def _anywhere(registry: ModelRegistry, pattern: str, *, exact: bool = False) -> ModelChoice | None:
+    """Look in all providers: for the exact id first, then for parts of names, first where there is a key."""
+    prefix, _, suffix = pattern.rpartition(":")
+    tries: list[tuple[str, ThinkingLevel | None]] = [(pattern, None)]
+    if prefix and (level := as_level(suffix)):
+        tries.append((prefix, level))
+    models = registry.all()
+    for wanted, level in tries:
+        if hits := [model for model in models if model.id.lower() == wanted.lower()]:
+            return ModelChoice(_only(registry, wanted, hits), level)
+    if exact:
+        return None
+    ready = [model for model in models if registry.has_credentials(model.provider)]
+    return parse_pattern(pattern, ready) or parse_pattern(pattern, models)
+
+
+def _only(registry: ModelRegistry, wanted: str, hits: list[Model]) -> Model:
+    ready = [model for model in hits if registry.has_credentials(model.provider)]
+    if len(hits) > 1 and len(ready) != 1:
+        places = ", ".join(f"{model.provider}/{model.id}" for model in ready or hits)
+        raise ModelNotFound(f'Model "{wanted}" is ambiguous. Name the provider: {places}')
+    return (ready or hits)[0]
+
+
+def _raise_not_found(registry: ModelRegistry, pattern: str) -> NoReturn:
+    import difflib
+
+    names = {f"{m.provider}/{m.id}".lower(): f"{m.provider}/{m.id}" for m in registry.all()}
+    by_id = {m.id.lower(): f"{m.provider}/{m.id}" for m in registry.all()}
+    wanted = pattern.lower()
+    near = [names[name] for name in difflib.get_close_matches(wanted, names, 3, 0.6)]
+    near += [by_id[name] for name in difflib.get_close_matches(wanted, by_id, 3, 0.6)]
+    hint = f" Did you mean {', '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
+    raise ModelNotFound(f'Model "{pattern}" not found. Use --list-models to see available models.{hint}')
+
+
+# -- the start of a session ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InitialModel:
+    model: Model | None
+    level: ThinkingLevel | None = None
+    message: str | None = None
+    """Why it is not the model the session had."""
+
+
+def initial_model(
+    registry: ModelRegistry,
+    settings: Settings,
+    *,
+    chosen: ModelChoice | None = None,
+    scope: Sequence[ModelChoice] = (),
+    session: tuple[str, str] | None = None,
+) -> InitialModel:
+    """Choose the model to begin with: the command line, the session, the scope, the settings, what has a key."""
+    if chosen:
+        return InitialModel(chosen.model, chosen.level)
+    message = None
+    if session:
+        if model := registry.find_available(*session):
+            return InitialModel(model)
+        reason = "no auth configured" if registry.find(*session) else "model no longer exists"
+        message = f"Could not restore model {session[0]}/{session[1]} ({reason})."
+    choice = _scoped(settings, scope) or _default(registry, settings)
+    if message and choice:
+        message += f" Using {choice.model.provider}/{choice.model.id}."
+    return InitialModel(choice.model if choice else None, choice.level if choice else None, message)
+
+
+def _scoped(settings: Settings, scope: Sequence[ModelChoice]) -> ModelChoice | None:
+    saved = (settings.default_provider, settings.default_model)
+    named = [choice for choice in scope if (choice.model.provider, choice.model.id) == saved]
+    return next(iter([*named, *scope]), None)
+
+
+def _default(registry: ModelRegistry, settings: Settings) -> ModelChoice | None:
+    saved = registry.find_available(settings.default_provider or "", settings.default_model or "")
+    if saved:
+        return ModelChoice(saved)
+    for provider in registry.providers():
+        default = registry.default_model_id(provider)
+        if default and (model := registry.find_available(provider, default)):
+            return ModelChoice(model)
+    first = next(iter(registry.available()), None)
+    return ModelChoice(first) if first else None
+
+
+def thinking_level(
+    model: Model | None,
+    settings: Settings,
+    *,
+    asked: str | None = None,
+    given: str | None = None,
+    session: str | None = None,
+) -> ThinkingLevel:
+    """Choose the level: `asked` by --thinking, `given` with the model, the session's, the settings'; then clamp it."""
+    if model is None:
+        return "off"
+    saved = settings.model_thinking_levels.get(f"{model.provider}/{model.id}")
+    wanted = as_level(asked) or as_level(given) or as_level(session) or saved or settings.default_thinking_level
+    return model.clamp_thinking(wanted)

@@ -1,0 +1,159 @@
+"""User settings as typed values, decoded key by key: a wrong value costs one diagnostic and is replaced by its default.
+
+Keys of other programs and of their user interfaces are not listed here; they stay in the files untouched.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from spindle.types.models import ThinkingLevel
+
+__all__ = ["Compaction", "ProviderRetry", "Retry", "Settings", "decode_settings"]
+
+Count = Annotated[int, Meta(ge=0)]
+QueueMode = Literal["one-at-a-time", "all"]
+
+
+class _Group(Struct, rename="camel", frozen=True):
+    """A JSON object of settings."""
+
+
+class Compaction(_Group, frozen=True):
+    enabled: bool = True
+    reserve_tokens: Count = 16384
+    keep_recent_tokens: Count = 20000
+    model_overrides: dict[str, dict[str, Any]] = {}
+    """`provider/id` → values that replace the ones above for that model."""
+
+
+class BranchSummary(_Group, frozen=True):
+    reserve_tokens: Count = 16384
+    skip_prompt: bool = False
+
+
+class ProviderRetry(_Group, frozen=True):
+    timeout_ms: Count | None = None
+    max_retries: Count = 0
+    max_retry_delay_ms: Count = 60000
+
+
+class Retry(_Group, frozen=True):
+    enabled: bool = True
+    max_retries: Count = 3
+    base_delay_ms: Count = 2000
+    max_agent_delay_ms: Count = 60000
+    provider: ProviderRetry = ProviderRetry()
+
+
+class Images(_Group, frozen=True):
+    auto_resize: bool = True
+    block_images: bool = False
+
+
+class Todo(_Group, frozen=True):
+    enabled: bool = True
+    reminders: bool = True
+    reminders_max: Count = 3
+    """Written as `todo.reminders.max`."""
+    eager: bool = False
+
+
+class Tasks(_Group, frozen=True):
+    todo_clear_delay: int = 60
+    """Seconds after which finished todos vanish; negative: never."""
+
+
+class Ttsr(_Group, frozen=True):
+    """Stream rules: text patterns that stop an answer and add a reminder."""
+
+    enabled: bool = True
+    context_mode: Literal["discard", "keep"] = "discard"
+    repeat_mode: Literal["once", "after-gap"] = "once"
+    repeat_gap: Count = 10
+    interrupt_mode: Literal["never", "prose-only", "tool-only", "always"] = "always"
+
+
+class HostTools(_Group, frozen=True):
+    timeout_ms: Count | None = None
+
+
+class Settings(_Group, frozen=True):
+    default_provider: str | None = None
+    default_model: str | None = None
+    default_thinking_level: ThinkingLevel = "medium"
+    model_thinking_levels: dict[str, ThinkingLevel] = {}
+    thinking_budgets: dict[str, Count] = field(
+        default_factory=lambda: {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
+    )
+    enabled_models: list[str] | None = None
+    """Patterns; None or empty: every available model is in scope."""
+    default_tools: list[str] | None = None
+    steering_mode: QueueMode = "one-at-a-time"
+    follow_up_mode: QueueMode = "one-at-a-time"
+    interrupt_mode: Literal["immediate", "wait"] = "immediate"
+    session_dir: str | None = None
+    default_project_trust: Literal["ask", "always", "never"] = "ask"
+    compaction: Compaction = Compaction()
+    branch_summary: BranchSummary = BranchSummary()
+    retry: Retry = Retry()
+    images: Images = Images()
+    todo: Todo = Todo()
+    tasks: Tasks = Tasks()
+    ttsr: Ttsr = Ttsr()
+    host_tools: HostTools = HostTools()
+    shell_path: str | None = None
+    shell_command_prefix: str | None = None
+    http_proxy: str | None = None
+    http_idle_timeout_ms: Count = 300000
+    """0 waits for ever."""
+    fsync: Literal["never", "run", "entry"] = "run"
+    """When session files are forced to disk."""
+    packages: list[str | dict[str, Any]] = []
+    extensions: list[str] = []
+    skills: list[str] = []
+    prompts: list[str] = []
+
+
+def decode_settings(raw: dict[str, Any]) -> tuple[Settings, list[str]]:
+    """Return the settings and a line for every value that had to be replaced by its default."""
+    problems: list[str] = []
+    return _decode(Settings, _unflatten(raw), "", problems), problems
+
+
+def _decode(group: type[Any], raw: dict[str, Any], prefix: str, problems: list[str]) -> Any:
+    values: dict[str, Any] = {}
+    for item in msgspec.structs.fields(group):
+        value = raw.get(item.encode_name)
+        if value is None:
+            continue
+        key = prefix + item.encode_name
+        nested = isinstance(item.type, type) and issubclass(item.type, Struct)
+        if nested and isinstance(value, dict):
+            values[item.name] = _decode(item.type, value, f"{key}.", problems)
+            continue
+        try:
+            values[item.name] = msgspec.convert(value, item.type)
+        except msgspec.ValidationError as error:
+            problems.append(f"{key}: {str(error).replace('`', '')}, using the default")
+    return group(**values)
+
+
+_DOTTED = ("todo", "tasks", "ttsr", "hostTools")
+
+
+def _unflatten(raw: dict[str, Any]) -> dict[str, Any]:
+    """Bring `"todo.reminders.max": 5` and its half-nested forms to one place."""
+    result = {key: dict(value) if key in _DOTTED and isinstance(value, dict) else value for key, value in raw.items()}
+    for key, value in raw.items():
+        group, dot, rest = key.partition(".")
+        if dot and group in _DOTTED and isinstance(result.setdefault(group, {}), dict):
+            result[group].setdefault(rest, value)
+    todo = result.get("todo")
+    if isinstance(todo, dict):
+        if isinstance(reminders := todo.get("reminders"), dict):
+            todo |= {"reminders": reminders.get("enabled", True), "reminders.max": reminders.get("max")}
+        if "reminders.max" in todo:
+            todo["remindersMax"] = todo["reminders.max"]
+    return result

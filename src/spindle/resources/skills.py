@@ -1,0 +1,165 @@
+"""Skills: folders with a SKILL.md that tells the model how to do one kind of task.
+
+Found below the sources in order; the first of two equal names wins and the other becomes a diagnostic.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .diagnostics import Collision, Diagnostic
+from .files import read_text
+from .frontmatter import BadFrontMatter, split_front_matter
+from .sources import Source, SourceInfo
+
+__all__ = ["Skill", "load_skills", "skills_section"]
+
+_NAME_LIMIT = 64
+_DESCRIPTION_LIMIT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    name: str
+    description: str
+    path: Path
+    """The Markdown file itself."""
+    info: SourceInfo
+    hidden: bool = False
+    """`disable-model-invocation`: only a person may invoke it."""
+
+    @property
+    def base_dir(self) -> Path:
+        return self.path.parent
+
+    def body(self) -> str:
+        """Read the instructions without their front matter. Raises `OSError`."""
+        try:
+            return split_front_matter(read_text(self.path))[1]
+        except BadFrontMatter as error:
+            raise OSError(f"{self.path}: {error}") from None
+
+
+def load_skills(sources: list[Source]) -> tuple[list[Skill], list[Diagnostic]]:
+    """Load every skill of the sources, first come first served."""
+    skills: dict[str, Skill] = {}
+    seen: set[str] = set()
+    diagnostics: list[Diagnostic] = []
+    for source in sources:
+        if source.explicit and not source.path.exists():
+            diagnostics.append(Diagnostic("warning", "skill path does not exist", str(source.path)))
+            continue
+        for path, loose in _candidates(source):
+            real = os.path.realpath(path)
+            if real in seen or not source.selection.allows(path):
+                continue
+            seen.add(real)
+            skill = _read(path, loose, source, diagnostics)
+            if skill is None:
+                continue
+            winner = skills.setdefault(skill.name, skill)
+            if winner is not skill:
+                clash = Collision("skill", skill.name, str(winner.path), str(path))
+                diagnostics.append(Diagnostic("collision", f'name "{skill.name}" collision', str(path), clash))
+    return list(skills.values()), diagnostics
+
+
+def _candidates(source: Source) -> list[tuple[Path, bool]]:
+    """Return files that may be skills, and whether each is a loose file rather than a SKILL.md."""
+    if source.path.is_file():
+        return [(source.path, source.path.name != "SKILL.md")] if source.path.suffix == ".md" else []
+    found: list[tuple[Path, bool]] = []
+    # An explicit stack, and real paths to leave loops of symbolic links.
+    pending = [(source.path, True)]
+    entered: set[str] = set()
+    while pending:
+        directory, top = pending.pop()
+        real = os.path.realpath(directory)
+        if real in entered:
+            continue
+        entered.add(real)
+        try:
+            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        if any(entry.name == "SKILL.md" and entry.is_file() for entry in entries):
+            found.append((directory / "SKILL.md", False))
+            continue
+        below: list[tuple[Path, bool]] = []
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name == "node_modules":
+                continue
+            path, is_directory = directory / entry.name, entry.is_dir()
+            if is_directory:
+                below.append((path, False))
+            elif entry.name.endswith(".md") and top is not source.nested_only and entry.is_file():
+                found.append((path, True))
+        pending += reversed(below)
+    return found
+
+
+def _read(path: Path, loose: bool, source: Source, diagnostics: list[Diagnostic]) -> Skill | None:
+    try:
+        matter, _ = split_front_matter(read_text(path))
+    except (OSError, BadFrontMatter) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else f"invalid front matter: {error}"
+        diagnostics.append(Diagnostic("warning", reason, str(path)))
+        return None
+    description = matter.get("description")
+    description = description.strip() if isinstance(description, str) else ""
+    if not description and loose:
+        return None
+    name = matter.get("name")
+    name = name if isinstance(name, str) and name else path.parent.name
+    diagnostics += [Diagnostic("warning", problem, str(path)) for problem in _problems(name, description)]
+    if not description:
+        return None
+    return Skill(name, description, path, source.info(path), matter.get("disable-model-invocation") is True)
+
+
+def _problems(name: str, description: str) -> list[str]:
+    found = []
+    if len(name) > _NAME_LIMIT:
+        found.append(f"name exceeds {_NAME_LIMIT} characters ({len(name)})")
+    if not re.fullmatch(r"[a-z0-9-]+", name):
+        found.append("name contains invalid characters (must be lowercase a-z, 0-9, hyphens only)")
+    if name.startswith("-") or name.endswith("-"):
+        found.append("name must not start or end with a hyphen")
+    if "--" in name:
+        found.append("name must not contain consecutive hyphens")
+    if not description:
+        found.append("description is required")
+    elif len(description) > _DESCRIPTION_LIMIT:
+        found.append(f"description exceeds {_DESCRIPTION_LIMIT} characters ({len(description)})")
+    return found
+
+
+def skills_section(skills: list[Skill]) -> str:
+    """Tell the model which skills there are; empty if none may be used by it."""
+    listed = [skill for skill in skills if not skill.hidden]
+    if not listed:
+        return ""
+    lines = [
+        "Skills are instructions for particular kinds of work. When a task fits one of the descriptions below,",
+        "read the file at its location before you start and follow it.",
+        "Relative paths inside a skill are meant from the directory that the skill's file is in.",
+        "",
+        "<available_skills>",
+    ]
+    for skill in listed:
+        lines += [
+            "  <skill>",
+            f"    <name>{_escape(skill.name)}</name>",
+            f"    <description>{_escape(skill.description)}</description>",
+            f"    <location>{_escape(str(skill.path))}</location>",
+            "  </skill>",
+        ]
+    lines.append("</available_skills>")
+    return "\n".join(lines)
+
+
+def _escape(text: str) -> str:
+    for plain, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&apos;")):
+        text = text.replace(plain, escaped)
+    return text

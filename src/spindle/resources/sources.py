@@ -1,0 +1,169 @@
+"""Where skills, prompt templates and extensions are looked for, and in which order.
+
+The same ranking holds for all three: project settings, project directories, user settings, user directories,
+packages, command line. Whoever loads from these sources lets the first of two equal names win.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal
+
+from spindle.types.content import Wire
+from spindle.types.paths import expand_home
+
+from .diagnostics import Diagnostic
+from .packages import find_package, package_entries
+from .settings_store import SettingsStore
+
+__all__ = ["Kind", "Selection", "Source", "SourceInfo", "Sources", "ancestors"]
+
+Kind = Literal["skills", "prompts", "extensions"]
+
+
+class SourceInfo(Wire):
+    """Where a resource came from, as the wire tells it."""
+
+    path: str
+    source: str
+    """`auto` (a conventional directory), `local` (named in settings), `cli`, or a package's name."""
+    scope: Literal["user", "project", "temporary"]
+    origin: Literal["top-level", "package"]
+    base_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which files of a source are wanted: `!glob` leaves out, `+path` and `-path` decide about one file."""
+
+    base: Path
+    rules: tuple[str, ...] = ()
+
+    def allows(self, path: Path) -> bool:
+        wanted = True
+        for rule in self.rules:
+            if rule[0] == "!" and self._matches(path, rule[1:]):
+                wanted = False
+        for rule in self.rules:
+            if rule[0] in "+-" and self._is(path, rule[1:]):
+                wanted = rule[0] == "+"
+        return wanted
+
+    def _matches(self, path: Path, pattern: str) -> bool:
+        names = [relative_name(item, self.base) for item in _with_folder(path)]
+        return any(fnmatch(name, pattern) or fnmatch(os.path.basename(name), pattern) for name in names)
+
+    def _is(self, path: Path, named: str) -> bool:
+        target = (self.base / expand_home(named)).resolve()
+        return any(item.resolve() == target for item in _with_folder(path))
+
+
+def _with_folder(path: Path) -> tuple[Path, ...]:
+    # A skill is its folder as much as its SKILL.md.
+    return (path, path.parent) if path.name == "SKILL.md" else (path,)
+
+
+def relative_name(path: Path, base: Path) -> str:
+    return (path.relative_to(base) if path.is_relative_to(base) else path).as_posix()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file or directory that may hold resources."""
+
+    path: Path
+    source: str
+    scope: Literal["user", "project", "temporary"]
+    origin: Literal["top-level", "package"] = "top-level"
+    base_dir: Path | None = None
+    nested_only: bool = False
+    """An `.agents` directory: loose Markdown files count below it, not directly in it."""
+    selection: Selection = field(default_factory=lambda: Selection(Path()))
+    explicit: bool = False
+    """Somebody named this very path, so it must exist."""
+
+    def info(self, path: Path) -> SourceInfo:
+        base = str(self.base_dir) if self.base_dir else None
+        return SourceInfo(str(path), self.source, self.scope, self.origin, base)
+
+
+class Sources:
+    """Lists the sources of each kind for one working directory."""
+
+    def __init__(self, agent_dir: Path, cwd: Path, store: SettingsStore, *, project_trusted: bool) -> None:
+        self.agent_dir = agent_dir
+        self.cwd = cwd
+        self.store = store
+        self.project_trusted = project_trusted
+        self.diagnostics: list[Diagnostic] = []
+
+    def of(self, kind: Kind, named: Iterable[str], *, discover: bool) -> list[Source]:
+        """Return the sources in order; paths `named` on the command line come last and survive `discover=False`."""
+        found: list[Source] = []
+        if discover:
+            if self.project_trusted:
+                found += self._scope(kind, self.cwd / ".pi", project=True)
+            found += self._scope(kind, self.agent_dir, project=False)
+            found += self._packages(kind)
+        found += [Source(self.cwd / expand_home(path), "cli", "temporary", explicit=True) for path in named]
+        return found
+
+    def _scope(self, kind: Kind, base: Path, *, project: bool) -> Iterator[Source]:
+        scope: Literal["user", "project"] = "project" if project else "user"
+        listed = self.store.resource_list(kind, project=project)
+        entries = [entry for entry in listed if isinstance(entry, str) and entry]
+        selection = Selection(base, tuple(entry for entry in entries if entry[0] in "!+-"))
+        for entry in entries:
+            if entry[0] not in "!+-":
+                path = base / expand_home(entry)
+                yield Source(path, "local", scope, base_dir=base, selection=selection, explicit=True)
+        directory = base / kind
+        if kind == "prompts" and not directory.exists():
+            directory = base / "commands"  # its name in old versions
+        yield Source(directory, "auto", scope, base_dir=base, selection=selection)
+        if kind == "skills":
+            for agents in self._agents_directories(project):
+                yield Source(agents / "skills", "auto", scope, base_dir=agents, nested_only=True, selection=selection)
+
+    def _agents_directories(self, project: bool) -> list[Path]:
+        home = Path(os.path.expanduser("~")) / ".agents"
+        if not project:
+            return [home]
+        found = []
+        for directory in ancestors(self.cwd):
+            if (directory / ".agents") != home:
+                found.append(directory / ".agents")
+            if (directory / ".git").exists():
+                break
+        return found
+
+    def _packages(self, kind: Kind) -> Iterator[Source]:
+        for project in (True, False) if self.project_trusted else (False,):
+            base = self.cwd / ".pi" if project else self.agent_dir
+            for entry in self.store.resource_list("packages", project=project):
+                yield from self._package(kind, entry, base, project)
+
+    def _package(self, kind: Kind, entry: Any, base: Path, project: bool) -> Iterator[Source]:
+        name = entry.get("source") if isinstance(entry, dict) else entry
+        if not isinstance(name, str):
+            return
+        root = find_package(name, base)
+        if root is None:
+            if kind == "skills":
+                self.diagnostics.append(Diagnostic("warning", f"Package {name} is not installed below {base}"))
+            return
+        rules: tuple[str, ...] = ()
+        if isinstance(entry, dict) and isinstance(wanted := entry.get(kind), list):
+            if not wanted:
+                return
+            rules = tuple(rule for rule in wanted if isinstance(rule, str) and rule[:1] in ("!", "+", "-"))
+        scope: Literal["user", "project"] = "project" if project else "user"
+        for path in package_entries(root, kind):
+            yield Source(path, name, scope, "package", root, selection=Selection(root, rules))
+
+
+def ancestors(directory: Path) -> list[Path]:
+    """Return the directory and all above it, innermost first."""
+    return [directory, *directory.parents]

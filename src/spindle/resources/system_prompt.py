@@ -1,0 +1,92 @@
+"""The system prompt: named sections in a fixed order, the same text for the same input, so that provider caches hit.
+
+Nothing here depends on the clock. A custom prompt takes the place of `preamble`, `tools` and `rules`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spindle.tools.base import Tool
+
+from .context_files import ContextFile
+from .skills import Skill, skills_section
+
+__all__ = ["PromptParts", "build_system_prompt", "prompt_sections", "render_sections"]
+
+_PREAMBLE = (
+    "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "
+    "change code and create files with the tools you are given, and you report what you did."
+)
+_SECTION_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptParts:
+    """What the sections are made of besides the tools."""
+
+    custom: str | None = None
+    append: Sequence[str] = ()
+    context_files: Sequence[ContextFile] = ()
+    skills: Sequence[Skill] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """Sections of extensions."""
+
+
+def build_system_prompt(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> str:
+    """Return the whole prompt for the active tools."""
+    return render_sections(prompt_sections(tools, cwd, parts))
+
+
+def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict[str, str]:
+    """Return the sections by name, in order; those with nothing to say are missing."""
+    names = {tool.name for tool in tools}
+    sections = {"preamble": parts.custom} if parts.custom is not None else _own_sections(tools)
+    sections["addendum"] = "\n\n".join(text for text in parts.append if text)
+    sections["project_context"] = _project_context(parts.context_files)
+    sections["skills"] = skills_section(list(parts.skills)) if names & {"read", "bash"} else ""
+    sections["cwd"] = f"Working directory: {cwd.replace(chr(92), '/')}"
+    for name, text in parts.extra.items():
+        if _SECTION_NAME.fullmatch(name) and name != "preamble":
+            sections[name] = text
+    return {name: text for name, text in sections.items() if text}
+
+
+def render_sections(sections: Mapping[str, str]) -> str:
+    """Wrap every section but the preamble in a tag of its name."""
+    return "\n\n".join(
+        text if name == "preamble" else f"<{name}>\n{text}\n</{name}>" for name, text in sections.items()
+    )
+
+
+def _own_sections(tools: Sequence[Tool]) -> dict[str, str]:
+    listed = [f"- {tool.name}: {tool.snippet}" for tool in tools if tool.snippet]
+    return {
+        "preamble": _PREAMBLE,
+        "tools": "\n".join(listed or ["(none)"]) + "\n\nThe project may give you more tools than these.",
+        "rules": "\n".join(f"- {rule}" for rule in _rules(tools)),
+    }
+
+
+def _rules(tools: Sequence[Tool]) -> list[str]:
+    names = {tool.name for tool in tools}
+    rules = []
+    if "bash" in names:
+        finders = [name for name in ("grep", "find", "ls") if name in names]
+        rules.append(
+            f"To look around, prefer {', '.join(finders)} over bash: they are quicker and leave ignored files out"
+            if finders
+            else "To look around, use bash with ls, rg and find"
+        )
+    rules += [guideline.strip() for tool in tools for guideline in tool.guidelines]
+    rules += ["Keep answers short", "Give the path of every file you talk about"]
+    return [rule for rule in dict.fromkeys(rules) if rule]
+
+
+def _project_context(files: Sequence[ContextFile]) -> str:
+    if not files:
+        return ""
+    blocks = [
+        f'<project_instructions path="{file.path}">\n{file.content.strip()}\n</project_instructions>' for file in files
+    ]
+    return "\n\n".join(["Instructions of this project and its user. Where two differ, the later one counts.", *blocks])

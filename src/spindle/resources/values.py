@@ -1,0 +1,88 @@
+"""Values in configuration files that stand for secrets kept elsewhere.
+
+`!command` runs a shell command, `$NAME` and `${NAME}` read the environment anywhere in the text (`$$` and `$!` are
+the plain characters), and a value that is nothing but the NAME of a set variable means that variable.
+"""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+
+__all__ = ["UnresolvedValue", "is_resolvable", "resolve_value"]
+
+_COMMAND_TIMEOUT = 10.0
+_REFERENCE = re.compile(r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+class UnresolvedValue(ValueError):
+    """The value cannot be had; the text says from where, never what."""
+
+
+def is_resolvable(value: str, env: Mapping[str, str] | None = None) -> bool:
+    """Tell whether the value is there without running a command."""
+    if value.startswith("!"):
+        return len(value) > 1
+    try:
+        return bool(_interpolate(value, env or {}))
+    except UnresolvedValue:
+        return False
+
+
+async def resolve_value(value: str, env: Mapping[str, str] | None = None) -> str:
+    """Return what the value stands for; `env` is looked at before the environment. Raises `UnresolvedValue`."""
+    if value.startswith("!"):
+        return await _run(value[1:].strip())
+    return _interpolate(value, env or {})
+
+
+def _interpolate(value: str, env: Mapping[str, str]) -> str:
+    if "$" not in value:
+        found = (env.get(value) or os.environ.get(value)) if _NAME.fullmatch(value) else None
+        return found or value
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        name = match[2] or match[3]
+        found = env.get(name) or os.environ.get(name)
+        if not found:
+            raise UnresolvedValue(f"environment variable: {name}")
+        return found
+
+    return _REFERENCE.sub(replace, value)
+
+
+async def _run(command: str) -> str:
+    problem = UnresolvedValue(f"shell command: {command}")
+    process = await asyncio.create_subprocess_shell(
+        command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(_COMMAND_TIMEOUT):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        raise problem from None
+    finally:
+        if process.returncode is None:
+            _kill(process)
+    text = output.decode("utf-8", "replace").strip()
+    if process.returncode != 0 or not text:
+        raise problem
+    return text
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    # The whole group: a child of the command may be what hangs.
+    with suppress(ProcessLookupError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
