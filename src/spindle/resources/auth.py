@@ -6,9 +6,10 @@ Which variables belong to which provider stands in `catalog/index.json`.
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from .diagnostics import Diagnostic
 from .files import BadFile, edit_json, read_object
@@ -21,12 +22,14 @@ class MissingCredentials(Exception):
     """There is no usable key for a model; the text says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAuth:
+class ModelAuth(Struct, frozen=True):
     """What a request needs to be let in."""
 
-    api_key: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    api_key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return "ModelAuth(…)"
 
 
 class AuthStore:

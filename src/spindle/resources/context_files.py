@@ -1,7 +1,8 @@
 """Instructions that lie in the directories themselves: AGENTS.md, CLAUDE.md and their variants."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from .diagnostics import Diagnostic
 from .files import read_text
@@ -12,8 +13,7 @@ __all__ = ["ContextFile", "load_context_files"]
 _NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
 
 
-@dataclass(frozen=True, slots=True)
-class ContextFile:
+class ContextFile(Struct, frozen=True):
     path: Path
     content: str
 

@@ -8,7 +8,7 @@ from .templates import Template, split_arguments, substitute
 
 __all__ = ["expand_input", "expand_skill", "expand_template"]
 
-_COMMAND = re.compile(r"/(\S+)(?:\s+(.*))?", re.DOTALL)
+_COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 
 
 def expand_input(text: str, skills: Sequence[Skill], templates: Sequence[Template]) -> str:
@@ -22,7 +22,7 @@ def expand_input(text: str, skills: Sequence[Skill], templates: Sequence[Templat
 
 
 def expand_skill(text: str, skills: Sequence[Skill]) -> str:
-    match = _COMMAND.fullmatch(text)
+    match = re.fullmatch(_COMMAND, text)
     if not match or not match[1].startswith("skill:"):
         return text
     skill = next((skill for skill in skills if skill.name == match[1][6:]), None)
@@ -37,7 +37,7 @@ def expand_skill(text: str, skills: Sequence[Skill]) -> str:
 
 
 def expand_template(text: str, templates: Sequence[Template]) -> str:
-    match = _COMMAND.fullmatch(text)
+    match = re.fullmatch(_COMMAND, text)
     template = next((item for item in templates if match and item.name == match[1]), None)
     if match is None or template is None:
         return text

@@ -20,8 +20,8 @@ __all__ = ["BadFile", "edit_json", "file_lock", "parse_json", "read_object", "re
 _STALE_LOCK = 10.0
 _LOCK_WAIT = 5.0
 _STRING = r'"(?:[^"\\]|\\.)*"'
-_COMMENT = re.compile(_STRING + r"|(//[^\n]*|/\*.*?\*/)", re.DOTALL)
-_TRAILING_COMMA = re.compile(_STRING + r"|(,)(?=\s*[}\]])", re.DOTALL)
+_COMMENT = "(?s)" + _STRING + r"|(//[^\n]*|/\*.*?\*/)"
+_TRAILING_COMMA = "(?s)" + _STRING + r"|(,)(?=\s*[}\]])"
 
 
 class BadFile(ValueError):
@@ -36,8 +36,8 @@ def read_text(path: Path) -> str:
 def parse_json(text: str, *, comments: bool = False) -> Any:
     """Parse JSON, with `//` and `/* */` comments and trailing commas if `comments`. Raises `BadFile`."""
     if comments:
-        text = _COMMENT.sub(lambda m: re.sub(r"[^\n]+", " ", m[1]) if m[1] else m[0], text)
-        text = _TRAILING_COMMA.sub(lambda m: " " if m[1] else m[0], text)
+        text = re.sub(_COMMENT, lambda m: re.sub(r"[^\n]+", " ", m[1]) if m[1] else m[0], text)
+        text = re.sub(_TRAILING_COMMA, lambda m: " " if m[1] else m[0], text)
     try:
         return decode(text)
     except DecodeError as error:

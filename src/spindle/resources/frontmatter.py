@@ -9,9 +9,9 @@ from typing import Any
 
 __all__ = ["BadFrontMatter", "split_front_matter"]
 
-_KEY = re.compile(r"([A-Za-z_][\w.-]*)\s*:(?:\s+(.*))?$")
-_DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?')
-_SINGLE_QUOTED = re.compile(r"'((?:[^']|'')*)'\s*(?:#.*)?")
+_KEY = r"([A-Za-z_][\w.-]*)\s*:(?:\s+(.*))?$"
+_DOUBLE_QUOTED = r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?'
+_SINGLE_QUOTED = r"'((?:[^']|'')*)'\s*(?:#.*)?"
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
@@ -61,7 +61,7 @@ def _parse_simple(lines: list[str]) -> dict[str, Any]:
         number += 1
         if not line or line.lstrip().startswith("#"):
             continue
-        match = _KEY.match(line)
+        match = re.match(_KEY, line)
         if not match:
             raise _BeyondUs(f"line {number}: expected `key: value`")
         nested = number
@@ -79,7 +79,7 @@ def _value(first: str, block: list[str], number: int) -> Any:
     if not first and rest:
         if all(line.startswith("- ") for line in rest):
             return [_scalar(line[2:].strip(), number) for line in rest]
-        return _parse_simple(_dedent(block)) if _KEY.match(rest[0]) else _scalar(" ".join(rest), number)
+        return _parse_simple(_dedent(block)) if re.match(_KEY, rest[0]) else _scalar(" ".join(rest), number)
     if first.startswith("[") and first.endswith("]") and not rest:
         return [_scalar(item.strip(), number) for item in first[1:-1].split(",") if item.strip()]
     return _scalar(" ".join([first, *rest]), number)
@@ -87,7 +87,7 @@ def _value(first: str, block: list[str], number: int) -> Any:
 
 def _scalar(text: str, number: int) -> Any:
     if text[:1] in ('"', "'"):
-        quoted = (_DOUBLE_QUOTED if text[0] == '"' else _SINGLE_QUOTED).fullmatch(text)
+        quoted = re.fullmatch(_DOUBLE_QUOTED if text[0] == '"' else _SINGLE_QUOTED, text)
         if not quoted:
             raise _BeyondUs(f"line {number}: text after or inside the quotes")
         return _unescape(quoted[1], number) if text[0] == '"' else quoted[1].replace("''", "'")

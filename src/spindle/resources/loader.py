@@ -4,8 +4,10 @@ Cheap when nothing is there: a handful of looks at the disk. Models are left alo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spindle.tools.base import Tool
 from spindle.types.paths import agent_dir
@@ -27,8 +29,7 @@ from .trust import TrustDecision, TrustStore, decide
 __all__ = ["ResourceOptions", "Resources", "load_resources"]
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceOptions:
+class ResourceOptions(Struct, frozen=True):
     """What a command line or a program says about resources."""
 
     system_prompt: str | None = None
@@ -46,8 +47,7 @@ class ResourceOptions:
     ask_trust: Callable[[Path], bool | None] | None = None
 
 
-@dataclass(slots=True)
-class Resources:
+class Resources(Struct):
     """What was found. `system_prompt`, `expand` and `commands` are what an agent asks of it."""
 
     cwd: Path
@@ -101,7 +101,7 @@ class Resources:
         self._take(_load(self.cwd, options, self.registry))
 
     def _take(self, other: "Resources") -> None:
-        for name in self.__slots__:
+        for name in self.__struct_fields__:
             setattr(self, name, getattr(other, name))
 
 

@@ -4,12 +4,11 @@ Every provider, model and override is checked on its own, so that one mistake co
 still loads; `error` says path and problem of each.
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from spindle.types.content import Wire
 
@@ -66,15 +65,14 @@ class ProviderSpec(Wire, kw_only=True):
     headers: dict[str, str] | None = None
     auth_header: bool = False
     compat: dict[str, Any] | None = None
-    models: list[ModelSpec] = msgspec.field(default_factory=list)
-    model_overrides: dict[str, ModelChange] = msgspec.field(default_factory=dict)
+    models: list[ModelSpec] = field(default_factory=list)
+    model_overrides: dict[str, ModelChange] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"ProviderSpec(name={self.name!r}, base_url={self.base_url!r}, models={len(self.models)})"
 
 
-@dataclass(slots=True)
-class ModelsFile:
+class ModelsFile(Struct):
     path: Path
     providers: dict[str, ProviderSpec] = field(default_factory=dict)
     error: str | None = None

@@ -5,10 +5,10 @@ A pattern is `provider/id`, an id, or a part of an id or name, optionally follow
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NoReturn
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
@@ -34,8 +34,7 @@ class ModelNotFound(Exception):
     """No model is meant by what was given, or more than one; the text is fit to show."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoice(Struct, frozen=True):
     model: Model
     level: ThinkingLevel | None = None
     """Given with the pattern."""
@@ -225,8 +224,7 @@ def _raise_not_found(registry: ModelRegistry, pattern: str) -> NoReturn:
 # -- the start of a session ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class InitialModel:
+class InitialModel(Struct, frozen=True):
     model: Model | None
     level: ThinkingLevel | None = None
     message: str | None = None

@@ -5,8 +5,9 @@ Found below the sources in order; the first of two equal names wins and the othe
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from .diagnostics import Collision, Diagnostic
 from .files import read_text
@@ -19,8 +20,7 @@ _NAME_LIMIT = 64
 _DESCRIPTION_LIMIT = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(Struct, frozen=True):
     name: str
     description: str
     path: Path

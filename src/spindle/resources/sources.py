@@ -6,10 +6,11 @@ packages, command line. Whoever loads from these sources lets the first of two e
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from spindle.types.content import Wire
 from spindle.types.paths import expand_home
@@ -34,8 +35,7 @@ class SourceInfo(Wire):
     base_dir: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Which files of a source are wanted: `!glob` leaves out, `+path` and `-path` decide about one file."""
 
     base: Path
@@ -69,8 +69,7 @@ def relative_name(path: Path, base: Path) -> str:
     return (path.relative_to(base) if path.is_relative_to(base) else path).as_posix()
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A file or directory that may hold resources."""
 
     path: Path

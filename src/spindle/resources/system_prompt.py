@@ -5,7 +5,8 @@ Nothing here depends on the clock. A custom prompt takes the place of `preamble`
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from spindle.tools.base import Tool
 
@@ -18,11 +19,9 @@ _PREAMBLE = (
     "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "
     "change code and create files with the tools you are given, and you report what you did."
 )
-_SECTION_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class PromptParts:
+class PromptParts(Struct, frozen=True):
     """What the sections are made of besides the tools."""
 
     custom: str | None = None
@@ -47,7 +46,7 @@ def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict
     sections["skills"] = skills_section(list(parts.skills)) if names & {"read", "bash"} else ""
     sections["cwd"] = f"Working directory: {cwd.replace(chr(92), '/')}"
     for name, text in parts.extra.items():
-        if _SECTION_NAME.fullmatch(name) and name != "preamble":
+        if re.fullmatch(r"[a-z][a-z0-9_-]*", name) and name != "preamble":
             sections[name] = text
     return {name: text for name, text in sections.items() if text}
 

@@ -2,8 +2,9 @@
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from .diagnostics import Collision, Diagnostic
 from .files import read_text
@@ -13,15 +14,14 @@ from .sources import Source, SourceInfo
 __all__ = ["Template", "load_templates", "split_arguments", "substitute"]
 
 _DESCRIPTION_WIDTH = 60
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = (
     r"\$\{(?P<key>\d+|@|ARGUMENTS):-(?P<default>[^}]*)\}"
     r"|\$\{@:(?P<start>\d+)(?::(?P<length>\d+))?\}"
     r"|\$(?P<plain>\d+|@|ARGUMENTS)"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     name: str
     description: str
     content: str
@@ -114,7 +114,7 @@ def substitute(content: str, words: list[str]) -> str:
             return value(match["key"]) or match["default"]
         return value(match["plain"])
 
-    return _PLACEHOLDER.sub(replace, content)
+    return re.sub(_PLACEHOLDER, replace, content)
 
 
 def _number(digits: str) -> int:

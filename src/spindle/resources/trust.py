@@ -6,8 +6,9 @@ was asked and nothing is remembered, a project is not trusted.
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from .diagnostics import Diagnostic
 from .files import BadFile, file_lock, read_object, write_atomic
@@ -18,8 +19,7 @@ __all__ = ["TrustDecision", "TrustStore", "decide", "gated_paths"]
 _GATED = ("settings.json", "extensions", "skills", "prompts", "SYSTEM.md", "APPEND_SYSTEM.md")
 
 
-@dataclass(frozen=True, slots=True)
-class TrustDecision:
+class TrustDecision(Struct, frozen=True):
     trusted: bool
     reason: str
     skipped: list[Path] = field(default_factory=list)

@@ -14,8 +14,7 @@ from contextlib import suppress
 __all__ = ["UnresolvedValue", "is_resolvable", "resolve_value"]
 
 _COMMAND_TIMEOUT = 10.0
-_REFERENCE = re.compile(r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_REFERENCE = r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"
 
 
 class UnresolvedValue(ValueError):
@@ -41,7 +40,7 @@ async def resolve_value(value: str, env: Mapping[str, str] | None = None) -> str
 
 def _interpolate(value: str, env: Mapping[str, str]) -> str:
     if "$" not in value:
-        found = (env.get(value) or os.environ.get(value)) if _NAME.fullmatch(value) else None
+        found = (env.get(value) or os.environ.get(value)) if re.fullmatch(r"[A-Z][A-Z0-9_]*", value) else None
         return found or value
 
     def replace(match: re.Match[str]) -> str:
@@ -53,7 +52,7 @@ def _interpolate(value: str, env: Mapping[str, str]) -> str:
             raise UnresolvedValue(f"environment variable: {name}")
         return found
 
-    return _REFERENCE.sub(replace, value)
+    return re.sub(_REFERENCE, replace, value)
 
 
 async def _run(command: str) -> str:
