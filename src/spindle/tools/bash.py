@@ -1,0 +1,130 @@
+"""The `bash` tool: run a shell command, tell of its output while it runs, keep the end of it."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+from spindle.types.content import Text
+from spindle.types.events import ToolResult
+
+from .base import Tool, ToolContext, ToolError, text_result
+from .output import OutputBuffer
+from .shell import start_shell
+from .text import format_number, format_size
+from .truncate import MAX_BYTES, MAX_LINES, TruncationResult
+
+__all__ = ["TOOL"]
+
+_UPDATE_INTERVAL = 0.1
+_MAX_TIMEOUT = 2147483.647
+
+
+async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    timeout = _check_timeout(args.get("timeout"))
+    buffer = OutputBuffer()
+    progress = _Progress(buffer, ctx.update)
+    process = start_shell(args["command"], ctx.cwd, ctx.settings, ctx.env, progress.write)
+    ctx.update(ToolResult([]))
+    code: int | None = None
+    ending = ""
+    try:
+        async with asyncio.timeout(timeout):
+            code = await process.wait()
+    except TimeoutError:
+        ending = f"Command timed out after {format_number(timeout or 0)} seconds"
+    except asyncio.CancelledError:
+        ending = "Command aborted"
+    finally:
+        buffer.close()
+        progress.finish()
+    cut = buffer.snapshot()
+    text = f"{cut.content}\n\n{_notice(cut, buffer)}" if cut.truncated else cut.content
+    if code is not None:
+        text = text or "(no output)"
+        ending = f"Command exited with code {code}" if code else ""
+    if ending:
+        raise ToolError(f"{text}\n\n{ending}" if text else ending)
+    return text_result(text, _details(cut, buffer) or None)
+
+
+class _Progress:
+    """Passes output on: the first at once, then all of it so far, at most every 100 ms."""
+
+    def __init__(self, buffer: OutputBuffer, update: Callable[[ToolResult], None]) -> None:
+        self._buffer = buffer
+        self._update = update
+        self._loop = asyncio.get_running_loop()
+        self._last = -math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        """Set while there is output nobody has been told of."""
+
+    def write(self, data: bytes) -> None:
+        self._buffer.write(data)
+        if self._timer is None:
+            wait = self._last + _UPDATE_INTERVAL - self._loop.time()
+            if wait <= 0:
+                self._send()
+            else:
+                self._timer = self._loop.call_later(wait, self._send)
+
+    def finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._send()
+
+    def _send(self) -> None:
+        self._timer = None
+        self._last = self._loop.time()
+        cut = self._buffer.snapshot()
+        self._update(ToolResult([Text(cut.content)], _details(cut, self._buffer)))
+
+
+def _check_timeout(timeout: float | None) -> float | None:
+    if timeout is None:
+        return None
+    if not math.isfinite(timeout) or timeout <= 0:
+        raise ToolError("Invalid timeout: must be a finite number of seconds")
+    if timeout > _MAX_TIMEOUT:
+        raise ToolError(f"Invalid timeout: maximum is {_MAX_TIMEOUT} seconds")
+    return timeout
+
+
+def _details(cut: TruncationResult, buffer: OutputBuffer) -> dict[str, Any]:
+    if not cut.truncated:
+        return {}
+    return {"truncation": cut} | ({"fullOutputPath": buffer.path} if buffer.path else {})
+
+
+def _notice(cut: TruncationResult, buffer: OutputBuffer) -> str:
+    last = cut.total_lines
+    first = last - cut.output_lines + 1
+    if cut.last_line_partial:
+        whole = format_size(buffer.last_line_bytes)
+        shown = f"last {format_size(cut.output_bytes)} of line {last} (line is {whole})"
+    else:
+        shown = f"lines {first}-{last} of {last}"
+        if cut.truncated_by == "bytes":
+            shown += f" ({format_size(MAX_BYTES)} limit)"
+    return f"[Showing {shown}. Full output: {buffer.location}]"
+
+
+TOOL = Tool(
+    name="bash",
+    label="bash",
+    description=(
+        "Run a shell command in the working directory and return what it wrote to stdout and stderr. "
+        f"Of long output the last {MAX_LINES} lines or {MAX_BYTES // 1024}KB are returned, and all of it is kept in a "
+        "temporary file whose path is given. An optional timeout, in seconds, kills the command."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "description": "Command line for bash"},
+            "timeout": {"type": "number", "description": "Seconds after which the command is killed; default: never"},
+        },
+        "required": ["command"],
+    },
+    execute=_execute,
+    snippet="Run shell commands (ls, grep, find, builds, tests)",
+)

@@ -1,0 +1,145 @@
+"""Pictures for models: sent as they are if small enough, else made smaller.
+
+Pillow is loaded only when a picture must be resized or converted, and is not needed for others.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spindle.types.content import Image
+from spindle.types.models import Model
+
+from .image_formats import image_size
+from .threads import Cancel
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+__all__ = ["MAX_SOURCE_BYTES", "TOO_BIG", "ImageLimits", "prepare_image"]
+
+MAX_SOURCE_BYTES = 64 * 1024 * 1024
+"""A bigger file is not worth reading."""
+TOO_BIG = "[Image omitted: could not be resized below the inline image size limit.]"
+_UNSUPPORTED = "[Image omitted: could not be converted to a supported inline image format.]"
+_FALLBACK_QUALITIES = (85, 70, 55, 40)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    max_width: int = 2000
+    max_height: int = 2000
+    max_bytes: int = 4718592
+    """Of the base64 text, which must stay below."""
+    jpeg_quality: int = 80
+
+    @classmethod
+    def of_model(cls, model: Model | None) -> "ImageLimits":
+        """Return the limits of `model`, which may name its own."""
+        given: Any = (model and model.input_limits) or {}
+        resize = (given.get("images") or {}).get("resize") or {}
+        names = {
+            "maxWidth": "max_width",
+            "maxHeight": "max_height",
+            "maxBytes": "max_bytes",
+            "jpegQuality": "jpeg_quality",
+        }
+        return cls(**{name: resize[key] for key, name in names.items() if key in resize})
+
+    def admit(self, width: int, height: int, byte_count: int) -> bool:
+        return width <= self.max_width and height <= self.max_height and self.admit_bytes(byte_count)
+
+    def admit_bytes(self, byte_count: int) -> bool:
+        return 4 * math.ceil(byte_count / 3) < self.max_bytes
+
+
+def prepare_image(
+    data: bytes, mime_type: str, limits: ImageLimits, auto_resize: bool, cancel: Cancel
+) -> tuple[Image | None, list[str]]:
+    """Return the block to send, or None, and notes on what was done to the picture."""
+    notes = []
+    if mime_type == "image/bmp":
+        picture = _open(data)
+        if picture is None:
+            return None, [_UNSUPPORTED]
+        notes.append("[Image converted from image/bmp to image/png.]")
+        data, mime_type = _encode(picture, "PNG"), "image/png"
+    if not auto_resize:
+        return _block(data, mime_type), notes
+    size = image_size(data, mime_type)
+    if size is None:
+        return None, [TOO_BIG]
+    if limits.admit(*size, len(data)):
+        return _block(data, mime_type), notes
+    picture = _open(data)
+    smaller = picture and _shrink(picture, limits, cancel)
+    if not picture or not smaller:
+        return None, [TOO_BIG]
+    data, mime_type, (width, height) = smaller
+    notes.append(
+        f"[Image: original {picture.width}x{picture.height}, displayed at {width}x{height}. "
+        f"Multiply coordinates by {picture.width / width:.2f} to map to original image.]"
+    )
+    return _block(data, mime_type), notes
+
+
+def _block(data: bytes, mime_type: str) -> Image:
+    from base64 import b64encode
+
+    return Image(b64encode(data).decode("ascii"), mime_type)
+
+
+def _open(data: bytes) -> "Picture | None":
+    """Decode a picture and turn it upright. None if it is broken, absurdly large, or Pillow is not installed."""
+    try:
+        from PIL import Image as PIL_Image
+        from PIL import ImageOps
+    except ImportError:
+        return None
+    from io import BytesIO
+
+    try:
+        with PIL_Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP", "BMP")) as source:
+            upright = ImageOps.exif_transpose(source)
+            return upright.convert("RGBA" if upright.has_transparency_data else "RGB")
+    except (OSError, ValueError, SyntaxError, EOFError, PIL_Image.DecompressionBombError):
+        return None  # What Pillow raises for broken files.
+
+
+def _shrink(picture: "Picture", limits: ImageLimits, cancel: Cancel) -> tuple[bytes, str, tuple[int, int]] | None:
+    width, height = picture.size
+    if width > limits.max_width:
+        width, height = limits.max_width, _round(height * limits.max_width / width)
+    if height > limits.max_height:
+        width, height = _round(width * limits.max_height / height), limits.max_height
+    while True:
+        for data, mime_type in _encodings(picture, (width, height), limits.jpeg_quality):
+            cancel.check()
+            if limits.admit_bytes(len(data)):
+                return data, mime_type, (width, height)
+        if (width, height) == (1, 1):
+            return None
+        width, height = max(1, width * 3 // 4), max(1, height * 3 // 4)
+
+
+def _encodings(picture: "Picture", size: tuple[int, int], jpeg_quality: int) -> Iterator[tuple[bytes, str]]:
+    from PIL.Image import Resampling
+
+    scaled = picture if picture.size == size else picture.resize(size, Resampling.LANCZOS)
+    yield _encode(scaled, "PNG"), "image/png"
+    opaque = scaled.convert("RGB")
+    for quality in dict.fromkeys((jpeg_quality, *_FALLBACK_QUALITIES)):
+        yield _encode(opaque, "JPEG", quality=quality), "image/jpeg"
+
+
+def _encode(picture: "Picture", format: str, **options: Any) -> bytes:
+    from io import BytesIO
+
+    out = BytesIO()
+    picture.save(out, format, **options)
+    return out.getvalue()
+
+
+def _round(value: float) -> int:
+    return max(1, math.floor(value + 0.5))

@@ -1,0 +1,246 @@
+"""Check the arguments of a tool call against the tool's JSON Schema, after mending what models often get wrong.
+
+Known keywords: type, properties, required, additionalProperties, items, enum, const, anyOf, oneOf, allOf and the
+minimum/maximum family. Others are ignored: a schema may say more than is checked here.
+"""
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .base import ToolError
+from .text import format_number
+
+__all__ = ["validate_arguments"]
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_HEX_NUMBER = re.compile(r"\s*0[xX][0-9a-fA-F]+\s*")
+_NONE = object()
+
+_LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("minimum", operator.ge, "must be >= {}"),
+    ("exclusiveMinimum", operator.gt, "must be > {}"),
+    ("maximum", operator.le, "must be <= {}"),
+    ("exclusiveMaximum", operator.lt, "must be < {}"),
+)
+_SIZES: dict[type, tuple[str, str]] = {
+    str: ("Length", "characters"),
+    list: ("Items", "items"),
+    dict: ("Properties", "properties"),
+}
+_UNIONS = (("anyOf", "must match a schema in anyOf"), ("oneOf", "must match exactly one schema in oneOf"))
+
+
+def validate_arguments(tool_name: str, schema: dict[str, Any], args: Any) -> Any:
+    """Return the arguments with their types mended; `args` itself is left alone.
+
+    Raises `ToolError` with one line per problem and the arguments as they came.
+    """
+    mended = _mend(schema, args)
+    problems = [f"  - {'.'.join(path) or 'root'}: {reason}" for path, reason in _problems(schema, mended, ())]
+    if not problems:
+        return mended
+    received = json.dumps(_plain(args), indent=2, ensure_ascii=False)
+    raise ToolError(
+        f'Validation failed for tool "{tool_name}":\n' + "\n".join(problems) + f"\n\nReceived arguments:\n{received}"
+    )
+
+
+# -- mending -------------------------------------------------------------------------------------
+
+
+def _mend(schema: Any, value: Any) -> Any:
+    if not isinstance(schema, dict):
+        return value
+    for member in schema.get("allOf", ()):
+        value = _mend(member, value)
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in schema:
+            value = _mend_union(schema[keyword], value)
+    types = _types(schema)
+    if types and not any(_is(value, kind) for kind in types):
+        value = next((mended for kind in types if (mended := _convert(kind, value)) is not _NONE), value)
+    if isinstance(value, dict):
+        return _mend_object(schema, value)
+    if isinstance(value, list):
+        return [_mend(_item_schema(schema, index), item) for index, item in enumerate(value)]
+    if isinstance(value, float) and value.is_integer() and ("integer" in types or "number" in types):
+        return int(value)
+    return value
+
+
+def _mend_union(members: list[Any], value: Any) -> Any:
+    candidates = [(member, value) for member in members]
+    candidates += [(member, _mend(member, value)) for member in members]
+    return next((mended for member, mended in candidates if _accepts(member, mended)), value)
+
+
+def _mend_object(schema: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties", {})
+    required = schema.get("required", ())
+    mended = {}
+    for key, item in value.items():
+        item_schema = properties.get(key, schema.get("additionalProperties", True))
+        if item is None and key in properties and key not in required and not _accepts(item_schema, None):
+            continue  # Models write null for "not given".
+        mended[key] = _mend(item_schema, item)
+    return mended
+
+
+def _convert(kind: str, value: Any) -> Any:
+    """Return the value as a `kind`, or `_NONE` if it cannot be seen as one."""
+    match kind:
+        case "string":
+            if value is None:
+                return ""
+            if isinstance(value, bool):
+                return "true" if value else "false"
+            return format_number(value) if isinstance(value, int | float) else _NONE
+        case "number" | "integer":
+            number = _to_number(value)
+            return number if number is not _NONE and _is(number, kind) else _NONE
+        case "boolean":
+            if value is None:
+                return False
+            if isinstance(value, str):
+                return {"true": True, "false": False}.get(value, _NONE)
+            return bool(value) if isinstance(value, int | float) and value in (0, 1) else _NONE
+        case "null":
+            return None if value in ("", 0, False) else _NONE
+        case _:
+            return _NONE
+
+
+def _to_number(value: Any) -> Any:
+    if value is None:
+        return 0
+    if isinstance(value, bool):
+        return int(value)
+    if not isinstance(value, str):
+        return _NONE
+    if _HEX_NUMBER.fullmatch(value):
+        return int(value, 16)
+    number = float(value) if _NUMBER.fullmatch(value) else float("inf")
+    if number in (float("inf"), float("-inf")):
+        return _NONE
+    return int(number) if number.is_integer() else number
+
+
+# -- checking ------------------------------------------------------------------------------------
+
+_Path = tuple[str, ...]
+
+
+def _problems(schema: Any, value: Any, path: _Path) -> Iterator[tuple[_Path, str]]:
+    if schema is False:
+        yield path, "schema is false"
+    if not isinstance(schema, dict):
+        return
+    types = _types(schema)
+    if types and not any(_is(value, kind) for kind in types):
+        yield path, f"must be {' or '.join(types)}"
+    if isinstance(value, dict):
+        yield from _object_problems(schema, value, path)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _problems(_item_schema(schema, index), item, (*path, str(index)))
+    elif _is(value, "number"):
+        for keyword, holds, reason in _LIMITS:
+            if keyword in schema and not holds(value, schema[keyword]):
+                yield path, reason.format(format_number(schema[keyword]))
+    if type(value) in _SIZES:
+        keyword, things = _SIZES[type(value)]
+        if len(value) < (least := schema.get("min" + keyword, 0)):
+            yield path, f"must not have fewer than {least} {things}"
+        if len(value) > (most := schema.get("max" + keyword, len(value))):
+            yield path, f"must not have more than {most} {things}"
+    if "const" in schema and not _same(value, schema["const"]):
+        yield path, "must be equal to constant"
+    if "enum" in schema and not any(_same(value, allowed) for allowed in schema["enum"]):
+        yield path, "must be equal to one of the allowed values"
+    yield from _union_problems(schema, value, path)
+
+
+def _object_problems(schema: dict[str, Any], value: dict[str, Any], path: _Path) -> Iterator[tuple[_Path, str]]:
+    properties = schema.get("properties", {})
+    if missing := [name for name in schema.get("required", ()) if name not in value]:
+        yield (*path, missing[0]), f"must have required properties {', '.join(missing)}"
+    for name, item_schema in properties.items():
+        if name in value:
+            yield from _problems(item_schema, value[name], (*path, name))
+    extra_schema = schema.get("additionalProperties", True)
+    refused = [
+        problem
+        for name, item in value.items()
+        if name not in properties
+        for problem in _problems(extra_schema, item, (*path, name))
+    ]
+    if refused:
+        yield from refused
+        yield path, "must not have additional properties"
+
+
+def _union_problems(schema: dict[str, Any], value: Any, path: _Path) -> Iterator[tuple[_Path, str]]:
+    for member in schema.get("allOf", ()):
+        yield from _problems(member, value, path)
+    for keyword, reason in _UNIONS:
+        if keyword not in schema:
+            continue
+        found = [list(_problems(member, value, path)) for member in schema[keyword]]
+        matches = found.count([])
+        if matches == 0:
+            yield from (problem for problems in found for problem in problems)
+        if matches == 0 or (keyword == "oneOf" and matches > 1):
+            yield path, reason
+
+
+def _accepts(schema: Any, value: Any) -> bool:
+    return next(_problems(schema, value, ()), None) is None
+
+
+def _types(schema: dict[str, Any]) -> list[str]:
+    kind = schema.get("type", [])
+    return [kind] if isinstance(kind, str) else list(kind)
+
+
+def _item_schema(schema: dict[str, Any], index: int) -> Any:
+    items = schema.get("items", True)
+    if isinstance(items, list):
+        return items[index] if index < len(items) else True
+    return items
+
+
+def _is(value: Any, kind: str) -> bool:
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "integer":
+            return _is(value, "number") and (isinstance(value, int) or value.is_integer())
+        case "boolean":
+            return isinstance(value, bool)
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "null":
+            return value is None
+        case _:
+            return True
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Compare as JSON does: true is not 1."""
+    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
+
+
+def _plain(value: Any) -> Any:
+    """Write 5.0 as 5, like the program that sent it."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,64 @@
+"""The `write` tool: a file made or replaced as a whole."""
+
+import os
+from typing import Any
+
+from spindle.types.events import ToolResult
+
+from .base import Tool, ToolContext, ToolError, text_result
+from .files import require_regular
+from .mutation import file_lock
+from .oserrors import os_error_text
+from .paths import resolve_path
+from .text import well_formed
+from .threads import Cancel, run_to_end
+
+__all__ = ["TOOL"]
+
+
+async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    path = resolve_path(args["path"], ctx.cwd)
+    data = well_formed(args["content"]).encode()
+    async with file_lock(path):
+        await run_to_end(lambda cancel: _write(path, data, cancel))
+    return text_result(f"Successfully wrote to {args['path']}")
+
+
+def _write(path: str, data: bytes, cancel: Cancel) -> None:
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise ToolError(os_error_text(error, "mkdir", folder)) from None
+    try:
+        require_regular(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ToolError(os_error_text(error, "open", path)) from None
+    cancel.check()
+    try:
+        # The same file, not a new one in its place: links and permissions stay.
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise ToolError(os_error_text(error, "open", path)) from None
+
+
+TOOL = Tool(
+    name="write",
+    label="write",
+    description="Write a file: make it, with its folders, if it does not exist, else replace all of it.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "File to write, relative or absolute"},
+            "content": {"type": "string", "description": "All of the new content"},
+        },
+        "required": ["path", "content"],
+    },
+    execute=_execute,
+    snippet="Create or overwrite files",
+    guidelines=("Use write for new files and for complete rewrites only.",),
+    interruptible=False,
+)
