@@ -101,7 +101,7 @@ class Agent:
         options = AgentOptions(
             model=model, thinking=thinking, tools=tools, system_prompt=system_prompt, api_key=api_key, mode="sdk"
         )
-        return cls(await create_session(session, options))
+        return cls(create_session(session, options))
 
     @classmethod
     async def open(cls, path: str | Path, **options: Any) -> "Agent":

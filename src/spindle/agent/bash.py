@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
+from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashResult, run_user_bash
 from spindle.types.events import BashExecutionUpdate
 from spindle.types.messages import BashExecutionMessage
 
 from .engine import Engine, tool_settings
+from .errors import AgentError
 
 __all__ = ["BashRunner"]
 
@@ -51,8 +53,8 @@ class BashRunner:
         return msgspec.convert(value, BashResult) if value is not None else None
 
     async def _execute(self, command: str, id: Any) -> BashResult:
-        async def tell(delta: str) -> None:
-            await self._engine.emit(BashExecutionUpdate(id=id, delta=delta))
+        def tell(delta: str) -> None:
+            self._engine.publish(BashExecutionUpdate(id=id, delta=delta))
 
         task = asyncio.create_task(
             run_user_bash(
@@ -65,6 +67,8 @@ class BashRunner:
         self._running.add(task)
         try:
             return await task
+        except ToolError as error:
+            raise AgentError(str(error)) from None
         finally:
             self._running.discard(task)
 

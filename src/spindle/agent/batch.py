@@ -63,6 +63,7 @@ class _Call:
     started: bool = False
     """`tool_execution_start` went out."""
     began: float = 0.0
+    finished: float = 0.0
     ran: bool = False
     outcome: ToolResult | None = None
     failed: bool = False
@@ -173,11 +174,11 @@ class ToolBatch:
             outcome, failed = await self._port.hooks.tool_result(
                 item.call.id, item.call.name, item.args, outcome, failed
             )
-        item.outcome, item.failed = outcome, failed
+        item.outcome, item.failed, item.finished = outcome, failed, time.monotonic()
 
     async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
         item.outcome, item.failed, item.ended_at = outcome, failed, int(time.time() * 1000)
-        duration = int((time.monotonic() - item.began) * 1000) if item.ran else None
+        duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
         shown = ToolResult(outcome.content, outcome.details)
         await self._port.emit(ToolExecutionEnd(item.call.id, item.call.name, shown, failed, duration))
 
@@ -189,7 +190,7 @@ class ToolBatch:
             while running:
                 with self._signal:
                     done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in [task for task in running if task in done]:
+                for task in sorted(done, key=lambda task: running[task].finished):
                     await self._tell_end(running.pop(task), task)
                 if running and self._port.interrupting():
                     await self._stop(running, SKIPPED, only_interruptible=True)

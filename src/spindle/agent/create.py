@@ -1,15 +1,17 @@
 """Puts an agent together: resources, model, tools, session."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.resources.select import ModelChoice, ModelNotFound, initial_model, resolve_model, resolve_scope, thinking_level
 from spindle.sessions.manager import SessionManager
 from spindle.tools.base import Tool
 from spindle.tools.builtin import DEFAULT_TOOLS, builtin_tools
 from spindle.types.models import Model
 
-from .model_choice import ModelChoice
+from .errors import AgentError
+from .model_state import ModelState
 from .session import AgentSession
 from .toolbox import Toolbox
 
@@ -21,6 +23,7 @@ class AgentOptions:
     model: str | Model | None = None
     """A pattern as on the command line, or a model of your own."""
     provider: str | None = None
+    api_key: str | None = None
     thinking: str | None = None
     models: Sequence[str] = ()
     """Patterns of the scope that `cycle_model` goes round."""
@@ -29,30 +32,62 @@ class AgentOptions:
     exclude_tools: Sequence[str] = ()
     no_builtin_tools: bool = False
     system_prompt: str | None = None
-    api_key: str | None = None
     mode: str = "sdk"
+    warn: Callable[[str], None] = lambda text: None
+    """Hears of things that are not as asked for but no reason to stop."""
 
 
-async def create_session(
-    store: SessionManager, options: AgentOptions, resources: Resources | None = None
-) -> AgentSession:
+def create_session(store: SessionManager, options: AgentOptions, resources: Resources | None = None) -> AgentSession:
     """Make the agent for a session. Raises `AgentError` for an unknown model."""
     if resources is None:
         resources = load_resources(store.get_cwd(), ResourceOptions(system_prompt=options.system_prompt))
-    choice = _choose_model(store, options, resources)
-    return AgentSession(store, resources, choice, _toolbox(options, resources), mode=options.mode)
+    state = _choose_model(store, options, resources)
+    return AgentSession(store, resources, state, _toolbox(options, resources), mode=options.mode)
 
 
-def _choose_model(store: SessionManager, options: AgentOptions, resources: Resources) -> ModelChoice:
-    raise NotImplementedError
+def _choose_model(store: SessionManager, options: AgentOptions, resources: Resources) -> ModelState:
+    registry, settings = resources.registry, resources.settings
+    try:
+        chosen = _asked_for(options, resources)
+    except ModelNotFound as error:
+        raise AgentError(str(error)) from None
+    patterns = options.models or settings.enabled_models or ()
+    scope, warnings = resolve_scope(patterns, registry.available()) if patterns else ([], [])
+    context = store.build_session_context()
+    start = initial_model(
+        registry, settings, chosen=chosen, scope=scope, session=context.model if context.messages else None
+    )
+    for warning in [*warnings, chosen.warning if chosen else None, start.message]:
+        if warning:
+            options.warn(warning)
+    if options.api_key and start.model is not None:
+        registry.auth.api_keys[start.model.provider] = options.api_key
+    level = thinking_level(
+        start.model,
+        settings,
+        asked=options.thinking,
+        given=start.level,
+        session=context.thinking_level if store.has_thinking_level() else None,
+    )
+    return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
+
+
+def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | None:
+    if isinstance(options.model, Model):
+        return ModelChoice(options.model)
+    if options.model is None and options.provider is None:
+        return None
+    return resolve_model(resources.registry, options.model, options.provider)
 
 
 def _toolbox(options: AgentOptions, resources: Resources) -> Toolbox:
     tools = builtin_tools()
-    own = [tool for tool in options.tools or () if isinstance(tool, Tool)]
-    names = [tool if isinstance(tool, str) else tool.name for tool in options.tools] if options.tools is not None else None
-    if names is None:
-        wanted = [] if options.no_builtin_tools else resources.settings.default_tools
-        names = list(DEFAULT_TOOLS) if wanted is None else list(wanted)
-    tools |= {tool.name: tool for tool in own}
+    tools |= {tool.name: tool for tool in options.tools or () if isinstance(tool, Tool)}
+    if options.tools is not None:
+        names = [tool if isinstance(tool, str) else tool.name for tool in options.tools]
+    elif options.no_builtin_tools:
+        names = []
+    else:
+        wanted = resources.settings.default_tools
+        names = list(DEFAULT_TOOLS if wanted is None else wanted)
     return Toolbox(tools, [name for name in names if name not in options.exclude_tools])

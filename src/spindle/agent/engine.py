@@ -6,7 +6,7 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from spindle.extensions.hooks import Hooks
 from spindle.llm.convert import to_model_messages
@@ -24,10 +24,17 @@ from spindle.types.events import (
     CompactionResult,
     Event,
     MessageEnd,
+    MessageUpdate,
     QueueUpdate,
     ToolResult,
 )
-from spindle.types.messages import AgentMessage, AssistantMessage, CompactionSummaryMessage, ToolResultMessage
+from spindle.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ToolResultMessage,
+)
 from spindle.types.models import Model
 from spindle.types.paths import agent_dir
 
@@ -40,7 +47,7 @@ from .errors import AgentError
 from .estimate import context_tokens, estimate_context
 from .hub import Hub
 from .lifecycle import Lifecycle, Phase
-from .model_choice import ModelChoice
+from .model_state import ModelState
 from .queues import Queues
 from .retry import Retry
 from .toolbox import Toolbox
@@ -57,7 +64,7 @@ class Engine:
     def __init__(
         self,
         conversation: Conversation,
-        choice: ModelChoice,
+        choice: ModelState,
         toolbox: Toolbox,
         settings: Settings,
         system_prompt: Callable[[list[Tool]], str],
@@ -74,6 +81,14 @@ class Engine:
         self.auto_compaction: bool = settings.compaction.enabled
         self.retry = Retry(settings.retry, self.emit)
         self.compactor = Compactor(self)
+        self.next_turn: list[CustomMessage] = []
+        """Messages that go out with the next prompt."""
+        self.on_piece: Callable[[MessageUpdate], None] | None = None
+        """Sees every piece of an answer; may raise `AnswerStopped`."""
+        self.on_commit: list[Callable[[AgentMessage], None]] = []
+        """Told of every message that enters the conversation."""
+        self.continuations: list[Callable[[AssistantMessage], Awaitable[bool]]] = []
+        """Asked after a run that would be the last one: true means that another run should follow."""
         self._build_prompt = system_prompt
         self._base_prompt: str | None = None
         self._run_prompt: str | None = None
@@ -114,6 +129,8 @@ class Engine:
         if hooks.listening and type(event).__struct_config__.tag in hooks.listening:
             await hooks.observe(event)
         self.hub.publish(event)
+        if self.on_piece is not None and type(event) is MessageUpdate:
+            self.on_piece(event)
         if self.hub.congested:
             await self.hub.room()
 
@@ -126,6 +143,8 @@ class Engine:
         if "message_end" in self.hooks.listening:
             message = await self.hooks.message_end(message)
         self.conversation.append(message)
+        for listener in self.on_commit:
+            listener(message)
         self.hub.publish(MessageEnd(message))
         if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             await self.retry.succeeded()
@@ -188,9 +207,11 @@ class Engine:
 
     async def _after(self, answer: AssistantMessage) -> list[AgentMessage] | None:
         """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
-        if answer.stop_reason == "aborted" or self._signal.aborted:
+        if self._signal.aborted:
             await self.retry.failed("Retry cancelled")
             return None
+        if answer.stop_reason == "aborted":  # by somebody who may want it tried again, not by the user
+            return [] if await self._goes_on(answer) else None
         if answer.stop_reason == "error":
             if self.will_retry(answer):
                 self.lifecycle.move(Phase.RETRYING)
@@ -198,8 +219,16 @@ class Engine:
                 return [] if await self.retry.wait(answer, self._signal) else None
             await self.retry.failed(answer.error_message or "Unknown error")
         recovered = self.auto_compaction and await self._compact_after(answer)
+        if self._signal.aborted:
+            return None
         waiting = answer.stop_reason != "error" and len(self.queues) > 0
-        return [] if (recovered or waiting) and not self._signal.aborted else None
+        return [] if recovered or waiting or await self._goes_on(answer) else None
+
+    async def _goes_on(self, answer: AssistantMessage) -> bool:
+        for wants_more in self.continuations:
+            if await wants_more(answer):
+                return True
+        return False
 
     async def _compact_after(self, answer: AssistantMessage) -> bool:
         """Compact if the answer asks for it. Returns whether a failed answer may now be tried again."""

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from spindle.extensions.hooks import Hooks
+from spindle.resources.auth import MissingCredentials
 from spindle.resources.loader import Resources
 from spindle.sessions.manager import SessionManager
 from spindle.types.content import Image, Text, text_of
 from spindle.types.events import CompactionResult, Event, SessionInfoChanged, ThinkingLevelChanged
-from spindle.types.messages import CustomMessage, UserMessage
+from spindle.types.messages import UserMessage
 from spindle.types.models import Model, ThinkingLevel
 
 from .answers import Answers
@@ -23,11 +24,14 @@ from .conversation import Conversation
 from .engine import Engine
 from .errors import AgentError
 from .estimate import estimate_context
+from .host_tools import HostTools
 from .hub import Listener
 from .images import read_images
 from .lifecycle import Phase
-from .model_choice import CycledModel, ModelChoice
+from .model_state import CycledModel, ModelState
 from .stats import ContextUsage, SessionStats
+from .stream_rules import StreamRules
+from .todos import Todos
 from .toolbox import Toolbox
 
 __all__ = ["AgentSession", "Disposition"]
@@ -37,7 +41,7 @@ Disposition = Literal["started", "queued", "handled"]
 
 class AgentSession:
     def __init__(
-        self, store: SessionManager, resources: Resources, choice: ModelChoice, toolbox: Toolbox, *, mode: str = "rpc"
+        self, store: SessionManager, resources: Resources, choice: ModelState, toolbox: Toolbox, *, mode: str = "rpc"
     ) -> None:
         self.resources = resources
         self.mode = mode
@@ -52,8 +56,11 @@ class AgentSession:
         )
         self.bash = BashRunner(self.engine)
         self.answers = Answers()
-        self._next_turn: list[CustomMessage] = []
-        """Messages of extensions that go out with the next prompt."""
+        self.todos = Todos(self.engine, resources.settings)
+        self.rules = StreamRules(self.engine, resources.rules, resources.settings.ttsr)
+        self.host_tools = HostTools(
+            toolbox, self.answers, self.engine.publish, resources.settings.host_tools.timeout_ms
+        )
         self.shutdown_requested = asyncio.Event()
         self._record_choice()
 
@@ -64,7 +71,7 @@ class AgentSession:
         return self.conversation.store
 
     @property
-    def choice(self) -> ModelChoice:
+    def choice(self) -> ModelState:
         return self.engine.choice
 
     @property
@@ -112,7 +119,7 @@ class AgentSession:
             self.conversation.release_held()
             self._require_model()
             await self.engine.make_room()
-            prompt: list[Any] = [_user_message(text, pictures), *self._next_turn]
+            prompt: list[Any] = [_user_message(text, pictures), *self.engine.next_turn]
             system_prompt = None
             if "before_agent_start" in self.hooks.listening:
                 extra, system_prompt = await self.hooks.before_agent_start(text, pictures, self.engine.system_prompt)
@@ -120,7 +127,7 @@ class AgentSession:
         except BaseException:
             self.engine.release()
             raise
-        self._next_turn.clear()
+        self.engine.next_turn.clear()
         # No await from here on: the caller's answer must go out before the run's first event.
         self.engine.start(prompt, system_prompt)
         return "started"
@@ -183,7 +190,10 @@ class AgentSession:
     def _require_model(self) -> None:
         if self.choice.model is None:
             raise AgentError(self.resources.registry.no_model_text())
-        self.choice.registry.require_credentials(self.choice.model)
+        try:
+            self.choice.registry.require_credentials(self.choice.model)
+        except MissingCredentials as error:
+            raise AgentError(str(error)) from None
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -200,6 +210,8 @@ class AgentSession:
 
     async def close(self) -> None:
         """End all work at once and leave the session file whole."""
+        self.host_tools.disconnect()
+        self.todos.close()
         await self.engine.kill()
         await self.bash.abort_all()
         if "session_shutdown" in self.hooks.listening:
@@ -315,7 +327,7 @@ class AgentSession:
         if "session_shutdown" in self.hooks.listening:
             await self.hooks.notify("session_shutdown", {"reason": reason, "targetSessionFile": target})
         self.engine.queues.forget()
-        self._next_turn.clear()
+        self.engine.next_turn.clear()
 
     async def _arrive(self, reason: str) -> None:
         """Take up the session that is open now: its context, its model, its thinking level."""
@@ -324,6 +336,8 @@ class AgentSession:
             self._restore_choice(context.model, context.thinking_level)
         else:
             self._record_choice()
+        self.todos.rebuild()
+        self.rules.rebuild()
         self.resources.move_to(self.cwd)
         self.engine.tools_changed()
         if "session_start" in self.hooks.listening:
@@ -344,6 +358,11 @@ class AgentSession:
             self.store.append_model_change(self.choice.model.provider, self.choice.model.id)
         if not self.store.has_thinking_level():
             self.store.append_thinking_level_change(self.choice.level)
+
+    def set_host_tools(self, tools: list[Any]) -> list[str]:
+        names = self.host_tools.declare(tools)
+        self.engine.tools_changed()
+        return names
 
     def set_name(self, name: str) -> None:
         if not name.strip():

@@ -9,12 +9,15 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from spindle.agent.model_choice import CycledModel
+from spindle.agent.model_state import CycledModel
 from spindle.agent.session import AgentSession
 from spindle.agent.stats import SessionStats
+from spindle.tools.todo import TodoPhase
 from spindle.types.content import Wire
 from spindle.types.events import CompactionResult
 from spindle.types.models import Model, ThinkingLevel
+
+from .dialect import UpdateMode
 
 __all__ = ["COMMANDS", "Call", "CommandSpec", "command"]
 
@@ -24,7 +27,7 @@ QueueMode = Literal["all", "one-at-a-time"]
 class Client(Protocol):
     """What commands may change about the wire they came in on."""
 
-    def set_update_mode(self, mode: str) -> None: ...
+    def set_update_mode(self, mode: UpdateMode) -> None: ...
 
     def request_shutdown(self) -> None: ...
 
@@ -152,7 +155,7 @@ class State(Wire, kw_only=True):
     message_count: int
     pending_message_count: int
     queued_message_count: int
-    todo_phases: list[Any]
+    todo_phases: list[TodoPhase]
     system_prompt: str
     dump_tools: list[dict[str, Any]]
     """The active tools as the model is told of them."""
@@ -327,7 +330,7 @@ class InterruptFields(Fields):
 
 
 class UpdateFields(Fields):
-    mode: Literal["full", "delta"]
+    mode: UpdateMode
 
 
 class EnabledFields(Fields):
@@ -512,6 +515,37 @@ async def set_session_name(call: Call, f: NameFields) -> None:
 async def export_html(call: Call, f: ExportFields) -> ExportedTo:
     """Write the session as one HTML page."""
     return ExportedTo(await call.agent.export_html(f.output_path))
+
+
+# -- what the client lends and plans --------------------------------------------------------------
+
+
+class HostToolsFields(Fields):
+    tools: list[Any]
+
+
+class ToolNames(Wire):
+    tool_names: list[str]
+
+
+class TodoFields(Fields):
+    phases: list[Any]
+
+
+class TodoData(Wire):
+    todo_phases: list[TodoPhase]
+
+
+@command("set_host_tools", fields=HostToolsFields, data=ToolNames)
+async def set_host_tools(call: Call, f: HostToolsFields) -> ToolNames:
+    """Declare the tools that run in the client, replacing those declared before."""
+    return ToolNames(call.agent.set_host_tools(f.tools))
+
+
+@command("set_todos", fields=TodoFields, data=TodoData)
+async def set_todos(call: Call, f: TodoFields) -> TodoData:
+    """Replace the todo list."""
+    return TodoData(call.agent.todos.set(f.phases))
 
 
 @command("shutdown")

@@ -18,6 +18,7 @@ from .diagnostics import Diagnostic
 from .expand import expand_input
 from .files import read_text
 from .registry import ModelRegistry
+from .rules import Rule, load_rules
 from .settings import Settings
 from .settings_store import SettingsStore
 from .skills import Skill, load_skills
@@ -42,6 +43,7 @@ class ResourceOptions(Struct, frozen=True):
     extensions: Sequence[str] = ()
     no_extensions: bool = False
     no_context_files: bool = False
+    no_rules: bool = False
     approve: bool | None = None
     """Trust the project, or not; None: as remembered."""
     ask_trust: Callable[[Path], bool | None] | None = None
@@ -59,6 +61,7 @@ class Resources(Struct):
     templates: list[Template] = field(default_factory=list)
     context_files: list[ContextFile] = field(default_factory=list)
     extension_sources: list[Source] = field(default_factory=list)
+    rules: list[Rule] = field(default_factory=list)
     prompt: PromptParts = field(default_factory=PromptParts)
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
@@ -129,6 +132,9 @@ def _load(cwd: Path, options: ResourceOptions, registry: ModelRegistry) -> Resou
     result.diagnostics += found
     result.extension_sources = sources.of("extensions", options.extensions, discover=not options.no_extensions)
     result.diagnostics += sources.diagnostics
+    if not options.no_rules:
+        result.rules, found = load_rules(cwd, home, project_trusted=trust.trusted)
+        result.diagnostics += found
     if not options.no_context_files:
         result.context_files, found = load_context_files(home, cwd)
         result.diagnostics += found

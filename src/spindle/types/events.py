@@ -26,11 +26,15 @@ __all__ = [
     "CompactionStart",
     "EntryAppended",
     "ExtensionError",
+    "ExtensionUIRequest",
+    "HostToolCall",
+    "HostToolCancel",
     "LiveSource",
     "MessageEnd",
     "MessageStart",
     "MessageUpdate",
     "QueueUpdate",
+    "RuleTriggered",
     "SessionInfoChanged",
     "StreamEvent",
     "SummarizationRetryAttemptStart",
@@ -43,6 +47,8 @@ __all__ = [
     "ThinkingEnd",
     "ThinkingLevelChanged",
     "ThinkingStart",
+    "TodoAutoClear",
+    "TodoReminder",
     "ToolCallDelta",
     "ToolCallEnd",
     "ToolCallStart",
@@ -299,6 +305,68 @@ class ExtensionError(Event, tag="extension_error"):
     extension_path: str
     event: str
     error: str
+
+
+class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
+    """Something an extension wants the user to see or to answer; which fields are set depends on the method."""
+
+    id: str
+    method: str
+    """Dialogs: `select`, `confirm`, `input`, `editor`. Others need no answer."""
+    title: str | None = None
+    options: list[str] | None = None
+    message: str | None = None
+    placeholder: str | None = None
+    prefill: str | None = None
+    timeout: int | None = None
+    """Milliseconds after which the agent goes on without an answer."""
+    notify_type: str | None = None
+    status_key: str | None = None
+    status_text: str | None = None
+    widget_key: str | None = None
+    widget_lines: list[str] | None = None
+    widget_placement: str | None = None
+    text: str | None = None
+    target_id: str | None = None
+    """Of `cancel`: the dialog that is withdrawn."""
+
+
+# -- tools that run in the client, todos, stream rules ---------------------------------------------
+
+
+class HostToolCall(Event, tag="host_tool_call"):
+    """A request to the client: run your tool and send `host_tool_result` with this id."""
+
+    id: str
+    tool_call_id: str
+    tool_name: str
+    arguments: Any
+
+
+class HostToolCancel(Event, tag="host_tool_cancel"):
+    """The client may stop; a result would be ignored."""
+
+    id: str
+    target_id: str
+    """The id of the `host_tool_call`."""
+
+
+class TodoReminder(Event, tag="todo_reminder"):
+    """The model stopped with open todos and is told to go on."""
+
+    todos: list[Any]
+    attempt: int
+    max_attempts: int
+
+
+class TodoAutoClear(Event, tag="todo_auto_clear"):
+    """A finished todo was removed from the list."""
+
+
+class RuleTriggered(Event, tag="ttsr_triggered"):
+    """The answer broke a stream rule and was stopped."""
+
+    rules: list[Any]
 
 
 AgentEvent: TypeAlias = Event

@@ -1,21 +1,13 @@
 """Which model answers and how hard it thinks; both may change between two turns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from spindle.resources.registry import ModelRegistry
+from spindle.resources.select import ModelChoice
 from spindle.types.content import Wire
 from spindle.types.models import Model, ThinkingLevel
 
-__all__ = ["CycledModel", "ModelChoice", "ScopedModel"]
-
-
-@dataclass(frozen=True, slots=True)
-class ScopedModel:
-    """A model of the cycling scope, with the level its pattern asked for."""
-
-    model: Model
-    thinking_level: ThinkingLevel | None = None
+__all__ = ["CycledModel", "ModelState"]
 
 
 class CycledModel(Wire):
@@ -24,13 +16,13 @@ class CycledModel(Wire):
     is_scoped: bool
 
 
-class ModelChoice:
+class ModelState:
     def __init__(
         self,
         registry: ModelRegistry,
         model: Model | None,
         level: ThinkingLevel,
-        scope: Sequence[ScopedModel] = (),
+        scope: Sequence[ModelChoice] = (),
         default_level: ThinkingLevel = "medium",
     ) -> None:
         self.registry = registry
@@ -66,10 +58,10 @@ class ModelChoice:
 
     def next_model(self) -> tuple[Model, ThinkingLevel | None, bool] | None:
         """Return the next model of the scope (or of all available), its level, and whether a scope was used."""
-        candidates = self.scope or [ScopedModel(model) for model in self.registry.available()]
+        candidates = self.scope or [ModelChoice(model) for model in self.registry.available()]
         if len(candidates) < 2:
             return None
         current = (self.model.provider, self.model.id) if self.model else None
         here = next((i for i, c in enumerate(candidates) if (c.model.provider, c.model.id) == current), 0)
         chosen = candidates[(here + 1) % len(candidates)]
-        return chosen.model, chosen.thinking_level, bool(self.scope)
+        return chosen.model, chosen.level, bool(self.scope)

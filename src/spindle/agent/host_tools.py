@@ -1,0 +1,156 @@
+"""Tools that the client lends to the agent: declared over the wire, run in the client, awaited here."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from spindle.tools.base import Tool, ToolContext, ToolError
+from spindle.types.content import Image, Text, text_of
+from spindle.types.events import Event, HostToolCall, HostToolCancel, ToolResult
+
+from .answers import Answers
+from .errors import AgentError
+from .toolbox import Toolbox
+
+__all__ = ["HostTools"]
+
+DISCONNECTED = "RPC client disconnected before host tool execution completed"
+_content = list[Text | Image]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A call the client is working on."""
+
+    done: asyncio.Future[ToolResult]
+    update: Callable[[ToolResult], None]
+
+
+class HostTools:
+    def __init__(
+        self, toolbox: Toolbox, answers: Answers, publish: Callable[[Event], None], timeout_ms: int | None
+    ) -> None:
+        self._toolbox = toolbox
+        self._publish = publish
+        self._timeout_ms = timeout_ms
+        self._names: list[str] = []
+        self._pending: dict[str, _Pending] = {}
+        answers.register("host_tool_result", self._take_result)
+        answers.register("host_tool_update", self._take_update)
+
+    def declare(self, items: list[Any]) -> list[str]:
+        """Replace the client's tools; effective before the next model call. Raises `AgentError`, changing nothing."""
+        declared = [_read(index, item) for index, item in enumerate(items)]
+        names = [name for name, *_ in declared]
+        if len(set(names)) != len(names):
+            raise AgentError("RPC host tool names must be unique")
+        for name in names:
+            if name in self._toolbox and name not in self._names:
+                raise AgentError(f'RPC host tool "{name}" conflicts with an existing tool')
+        # A tool that is declared again stays as active or inactive as it was.
+        active = {name: name in self._toolbox.active for name in self._names}
+        for name in self._names:
+            self._toolbox.remove(name)
+        for name, label, description, parameters, hidden in declared:
+            tool = Tool(name, description, parameters, self._runner(name), label=label, snippet=_first_line(description))
+            self._toolbox.add(tool, active=active.get(name, not hidden))
+        self._names = names
+        return names
+
+    def disconnect(self) -> None:
+        """Fail every open call: the client is gone."""
+        for pending in self._pending.values():
+            if not pending.done.done():
+                pending.done.set_exception(ToolError(DISCONNECTED))
+
+    # -- one call --------------------------------------------------------------------------------
+
+    def _runner(self, name: str) -> Callable[[str, Any, ToolContext], Any]:
+        async def execute(call_id: str, arguments: Any, ctx: ToolContext) -> ToolResult:
+            return await self._call(name, call_id, arguments, ctx)
+
+        return execute
+
+    async def _call(self, name: str, call_id: str, arguments: Any, ctx: ToolContext) -> ToolResult:
+        id = secrets.token_hex(8)
+        done: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        self._pending[id] = _Pending(done, ctx.update)
+        self._publish(HostToolCall(id, call_id, name, arguments))
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000 if self._timeout_ms else None):
+                return await done
+        except asyncio.CancelledError:
+            self._cancel(id)
+            raise ToolError(f'Host tool "{name}" was aborted') from None
+        except TimeoutError:
+            self._cancel(id)
+            raise ToolError(f'Host tool "{name}" timed out after {(self._timeout_ms or 0) / 1000:g}s') from None
+        finally:
+            self._pending.pop(id, None)
+
+    def _cancel(self, id: str) -> None:
+        self._publish(HostToolCancel(secrets.token_hex(8), id))
+
+    # -- frames of the client --------------------------------------------------------------------
+
+    def _take_result(self, frame: dict[str, Any]) -> bool:
+        result = frame.get("result")
+        if not _is_reply(frame.get("id"), result):
+            return False
+        pending = self._pending.get(frame["id"])
+        if pending is None or pending.done.done():
+            return True
+        try:
+            made = _result(result)
+        except msgspec.ValidationError as error:
+            pending.done.set_exception(ToolError(f"Host tool returned an invalid result: {error}"))
+            return True
+        if frame.get("isError") is True:
+            text = text_of(made.content, "\n").strip()
+            pending.done.set_exception(ToolError(text or "Host tool execution failed"))
+        else:
+            pending.done.set_result(made)
+        return True
+
+    def _take_update(self, frame: dict[str, Any]) -> bool:
+        partial = frame.get("partialResult")
+        if not _is_reply(frame.get("id"), partial):
+            return False
+        pending = self._pending.get(frame["id"])
+        if pending is not None and not pending.done.done():
+            try:
+                pending.update(_result(partial))
+            except msgspec.ValidationError:
+                pass  # progress that cannot be shown is no reason to fail the call
+        return True
+
+
+def _is_reply(id: Any, result: Any) -> bool:
+    return isinstance(id, str) and isinstance(result, dict) and isinstance(result.get("content"), list)
+
+
+def _result(value: dict[str, Any]) -> ToolResult:
+    return ToolResult(msgspec.convert(value["content"], _content), value.get("details"))
+
+
+def _read(index: int, item: Any) -> tuple[str, str, str, dict[str, Any], bool]:
+    value = item if isinstance(item, dict) else {}
+    name, description, parameters = value.get("name"), value.get("description"), value.get("parameters")
+    if not isinstance(name, str) or not name.strip():
+        raise AgentError(f"Host tool at index {index} must provide a non-empty name")
+    name = name.strip()
+    if not isinstance(description, str) or not description.strip():
+        raise AgentError(f'Host tool "{name}" must provide a non-empty description')
+    if not isinstance(parameters, dict):
+        raise AgentError(f'Host tool "{name}" must provide a JSON Schema object')
+    label = value.get("label")
+    shown = label.strip() if isinstance(label, str) and label.strip() else name
+    return name, shown, description.strip(), parameters, value.get("hidden") is True
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0]

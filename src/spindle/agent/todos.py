@@ -1,0 +1,188 @@
+"""Todos of a session: set by the client or by the model's tool, shown in the state, and remembered when the model stops early."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from spindle.resources.settings import Settings
+from spindle.tools.base import Tool, ToolContext, text_result
+from spindle.tools.todo import (
+    TODO_TOOL,
+    TodoItem,
+    TodoPhase,
+    apply_ops,
+    normalise,
+    open_items,
+    remaining,
+    render,
+    todo_parameters,
+)
+from spindle.types.content import ToolCall
+from spindle.types.events import TodoAutoClear, TodoReminder, ToolResult
+from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
+
+from .engine import Engine
+from .errors import AgentError
+
+__all__ = ["Todos"]
+
+
+class Todos:
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine = engine
+        self._settings = settings.todo
+        self._clear_delay = settings.tasks.todo_clear_delay
+        self.phases: list[TodoPhase] = []
+        self._reminders = 0
+        """Sent since the last user message."""
+        self._progress = True
+        """A tool ran since the last reminder; without that another one would be useless."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        """Finished tasks that will vanish, by task id."""
+        if settings.todo.enabled:
+            engine.toolbox.add(self._tool(), active=False)
+        engine.on_commit.append(self._see)
+        engine.continuations.append(self._remind)
+
+    # -- the client's side -----------------------------------------------------------------------
+
+    def set(self, phases: Any) -> list[TodoPhase]:
+        """Replace the list. Raises `AgentError`, changing nothing."""
+        try:
+            made = normalise(phases)
+        except ValueError as error:
+            raise AgentError(str(error)) from None
+        self._adopt(made)
+        if made and TODO_TOOL in self._engine.toolbox and TODO_TOOL not in self._engine.toolbox.active:
+            self._engine.toolbox.activate([*self._engine.toolbox.active, TODO_TOOL])
+            self._engine.tools_changed()
+        return self.phases
+
+    def rebuild(self) -> None:
+        """Take the list from the newest result of the tool on the current branch."""
+        for message in reversed(self._engine.conversation.messages):
+            phases = _phases_of(message)
+            if phases is not None:
+                self._adopt(remaining(phases))
+                break
+        else:
+            self._adopt([])
+        self._reminders, self._progress = 0, True
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    # -- the model's side ------------------------------------------------------------------------
+
+    def _tool(self) -> Tool:
+        return Tool(
+            name=TODO_TOOL,
+            label="Todos",
+            description=(
+                "Keep the plan of a longer task as phases with tasks. `ops` run in order: replace the whole list, "
+                "add_phase, add_task (to a phase id), update (a task id: status, content, notes, details), remove_task. "
+                "Keep one task in_progress, mark it completed as soon as it is done."
+            ),
+            parameters=todo_parameters(),
+            execute=self._write,
+            snippet="Keep a list of phases and tasks for longer work",
+            sequential=True,
+            interruptible=False,
+        )
+
+    async def _write(self, call_id: str, args: Any, ctx: ToolContext) -> ToolResult:
+        try:
+            phases, errors = apply_ops(self.phases, args["ops"])
+        except ValueError as error:
+            phases, errors = self.phases, [str(error)]
+        storage = "session" if self._engine.conversation.store.get_session_file() else "memory"
+        return text_result(render(phases, errors), {"phases": msgspec.to_builtins(phases), "storage": storage})
+
+    def _see(self, message: AgentMessage) -> None:
+        """Follow the conversation: adopt what the tool wrote, and note progress."""
+        if isinstance(message, UserMessage):
+            self._reminders, self._progress = 0, True
+        elif isinstance(message, ToolResultMessage):
+            self._progress = True
+            phases = _phases_of(message)
+            if phases is not None:
+                self._adopt([_without_details(phase) for phase in phases])
+            elif message.tool_name == TODO_TOOL and message.is_error:
+                self._engine.next_turn.append(
+                    _hidden("todo-write-error-reminder", "The last todo update failed. Correct its arguments and try again.")
+                )
+
+    # -- reminders -------------------------------------------------------------------------------
+
+    async def _remind(self, answer: AssistantMessage) -> bool:
+        """Tell a model that stopped with open tasks to go on. Returns whether it was told."""
+        waiting = open_items(self.phases)
+        if not waiting:
+            self._reminders = 0
+            return False
+        stopped = answer.stop_reason == "stop" and not any(isinstance(b, ToolCall) for b in answer.content)
+        if not (stopped and self._settings.reminders and self._progress):
+            return False
+        limit = self._settings.reminders_max
+        if self._reminders >= limit:
+            return False
+        self._reminders, self._progress = self._reminders + 1, False
+        shown = [{"id": task.id, "content": task.content, "status": task.status} for task in waiting]
+        await self._engine.emit(TodoReminder(shown, self._reminders, limit))
+        text = _reminder_text(self.phases, len(waiting), self._reminders, limit)
+        self._engine.conversation.append(_hidden("todo-reminder", text))
+        return True
+
+    # -- finished tasks go away ------------------------------------------------------------------
+
+    def _adopt(self, phases: list[TodoPhase]) -> None:
+        self.phases = phases
+        finished = {task.id for phase in phases for task in phase.tasks if not task.open}
+        for id in [id for id in self._timers if id not in finished]:
+            self._timers.pop(id).cancel()
+        if self._clear_delay < 0:
+            return
+        loop = asyncio.get_running_loop()
+        for id in finished - self._timers.keys():
+            self._timers[id] = loop.call_later(self._clear_delay, self._clear, id)
+
+    def _clear(self, id: str) -> None:
+        self._timers.pop(id, None)
+        for phase in self.phases:
+            phase.tasks = [task for task in phase.tasks if task.id != id]
+        self.phases = [phase for phase in self.phases if phase.tasks]
+        self._engine.publish(TodoAutoClear())
+
+
+def _phases_of(message: AgentMessage) -> list[TodoPhase] | None:
+    """Return the list in a successful result of the tool."""
+    if not isinstance(message, ToolResultMessage) or message.tool_name != TODO_TOOL or message.is_error:
+        return None
+    try:
+        return msgspec.convert(message.details["phases"], list[TodoPhase])
+    except (msgspec.ValidationError, TypeError, KeyError):
+        return None
+
+
+def _without_details(phase: TodoPhase) -> TodoPhase:
+    return TodoPhase(phase.id, phase.name, [TodoItem(t.id, t.content, t.status, t.notes) for t in phase.tasks])
+
+
+def _hidden(kind: str, text: str) -> CustomMessage:
+    return CustomMessage(custom_type=kind, content=text, display=False, timestamp=int(time.time() * 1000))
+
+
+def _reminder_text(phases: list[TodoPhase], count: int, attempt: int, limit: int) -> str:
+    lines = []
+    for phase in phases:
+        tasks = [f"  - {task.content}" for task in phase.tasks if task.open]
+        lines += [f"- {phase.name}", *tasks] if tasks else []
+    return (
+        f"<system-reminder>\nYou stopped with {count} incomplete todo item(s):\n" + "\n".join(lines) + "\n\n"
+        "Please continue working on these tasks or mark them complete if finished.\n"
+        f"(Reminder {attempt}/{limit})\n</system-reminder>"
+    )

@@ -1,0 +1,61 @@
+"""From the command line to an agent."""
+
+import os
+import sys
+
+from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.session import AgentSession
+from spindle.resources.loader import ResourceOptions, load_resources
+
+from .args import Options
+from .session_choice import choose_session
+
+__all__ = ["assemble", "resource_options"]
+
+
+def resource_options(options: Options) -> ResourceOptions:
+    return ResourceOptions(
+        system_prompt=options.system_prompt,
+        append_system_prompt=options.append_system_prompt,
+        skills=options.skills,
+        no_skills=options.no_skills,
+        prompt_templates=options.prompt_templates,
+        no_prompt_templates=options.no_prompt_templates,
+        extensions=options.extensions,
+        no_extensions=options.no_extensions,
+        no_context_files=options.no_context_files,
+        no_rules=options.no_rules,
+        approve=options.approve,
+    )
+
+
+async def assemble(options: Options, mode: str) -> AgentSession:
+    """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
+    resources = load_resources(os.getcwd(), resource_options(options))
+    store = choose_session(options, resources.settings)
+    resources.move_to(store.get_cwd())
+    for diagnostic in resources.diagnostics:
+        warn(str(diagnostic))
+    agent = create_session(
+        store,
+        AgentOptions(
+            model=options.model,
+            provider=options.provider,
+            api_key=options.api_key,
+            thinking=options.thinking,
+            models=options.models,
+            tools=[] if options.no_tools else options.tools,
+            exclude_tools=options.exclude_tools,
+            no_builtin_tools=options.no_builtin_tools,
+            mode=mode,
+            warn=warn,
+        ),
+        resources,
+    )
+    if options.name:
+        agent.set_name(options.name)
+    return agent
+
+
+def warn(text: str) -> None:
+    print(f"Warning: {text}", file=sys.stderr)

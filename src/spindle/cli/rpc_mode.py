@@ -1,0 +1,38 @@
+"""`--mode rpc`: JSON lines on stdin and stdout."""
+
+import asyncio
+import os
+import sys
+
+from spindle.agent.session import AgentSession
+from spindle.protocol.dialect import DIALECTS
+from spindle.protocol.render import Renderer
+from spindle.rpc.server import serve
+from spindle.rpc.stdio import StdioWire
+
+from .args import Options
+from .assemble import assemble
+
+__all__ = ["run_rpc"]
+
+
+def run_rpc(options: Options) -> int:
+    """Serve one client on stdio. Returns the exit code."""
+    if options.files:
+        print("Error: @file arguments are not supported in RPC mode", file=sys.stderr)
+        return 1
+    code = asyncio.run(_serve(options))
+    sys.stderr.flush()
+    # Worker threads of tools may still be blocked in the system; nobody waits for them any more.
+    os._exit(code)
+
+
+async def _serve(options: Options) -> int:
+    wire = StdioWire.claim()
+    dialect = DIALECTS[options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"]
+    renderer = Renderer(dialect, options.updates)
+
+    async def make_agent() -> AgentSession:
+        return await assemble(options, mode="rpc")
+
+    return await serve(make_agent, wire, renderer)

@@ -1,0 +1,173 @@
+"""Stream rules: Markdown files that say what a model must not write, and what to tell it when it does.
+
+The front matter has the pattern (`condition`), where to look for it (`scope`, `globs`) and whether to stop the model
+in mid-sentence (`interruptMode`); the body is what the model is told. Files without a usable condition are no stream
+rules and are left alone.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from spindle.types.content import Wire
+
+from .diagnostics import Diagnostic
+from .files import read_text
+from .frontmatter import BadFrontMatter, split_front_matter
+from .sources import ancestors
+
+__all__ = ["Rule", "RuleScope", "load_rules"]
+
+InterruptMode = Literal["never", "prose-only", "tool-only", "always"]
+_MODES = ("never", "prose-only", "tool-only", "always")
+_SCOPE = re.compile(r"(?P<name>[\w-]+)(?::(?P<tool>[\w-]+))?(?:\((?P<glob>[^)]*)\))?")
+
+
+class RuleScope(msgspec.Struct, frozen=True):
+    """One place where a rule looks: `text`, `thinking`, or the arguments of a tool call."""
+
+    kind: Literal["text", "thinking", "tool"]
+    tool: str | None = None
+    """None: any tool."""
+    glob: str | None = None
+    """A path argument of the call must match."""
+
+
+class Rule(Wire, kw_only=True):
+    name: str
+    path: str
+    content: str
+    """What the model is told."""
+    condition: list[str]
+    """Regular expressions; one match is enough."""
+    scope: list[str] | None = None
+    globs: list[str] | None = None
+    always_apply: bool = msgspec.field(default=False)
+    description: str | None = None
+    interrupt_mode: InterruptMode | None = None
+    """None: as the settings say."""
+    source: dict[str, str] = msgspec.field(name="_source")
+
+    def patterns(self) -> list[re.Pattern[str]]:
+        return [re.compile(pattern) for pattern in self.condition]
+
+    def scopes(self) -> list[RuleScope]:
+        """Return where to look; by default the text and any tool call, not the thinking."""
+        if not self.scope:
+            return [RuleScope("text"), RuleScope("tool")]
+        return [found for token in self.scope if (found := _parse_scope(token)) is not None]
+
+
+def load_rules(cwd: Path, agent_dir: Path, *, project_trusted: bool) -> tuple[list[Rule], list[Diagnostic]]:
+    """Return the stream rules that hold in `cwd`; the first of two equal names wins."""
+    rules: dict[str, Rule] = {}
+    problems: list[Diagnostic] = []
+    for path, level in _files(cwd, agent_dir, project_trusted):
+        if path.stem not in rules:
+            rule = _read(path, level, problems)
+            if rule is not None:
+                rules[rule.name] = rule
+    return list(rules.values()), problems
+
+
+def _files(cwd: Path, agent_dir: Path, project_trusted: bool) -> Iterator[tuple[Path, str]]:
+    if project_trusted:
+        for folder in (".pi", ".xcsh", ".omp"):
+            yield from _in(cwd / folder / "rules", "project")
+        for directory in ancestors(cwd):
+            yield from _in(directory / ".agent" / "rules", "project")
+            yield from _in(directory / ".agents" / "rules", "project")
+        yield from _in(cwd / ".cursor" / "rules", "project")
+        yield from _in(cwd / ".windsurf" / "rules", "project")
+        clinerules = cwd / ".clinerules"
+        yield from [(clinerules, "project")] if clinerules.is_file() else _in(clinerules, "project")
+    yield from _in(agent_dir / "rules", "user")
+    home = Path(os.path.expanduser("~"))
+    for folder in (".xcsh", ".omp", ".agent", ".agents"):
+        yield from _in(home / folder / "rules", "user")
+
+
+def _in(directory: Path, level: str) -> Iterator[tuple[Path, str]]:
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return
+    for name in names:
+        if name.endswith((".md", ".mdc")) and not name.startswith("."):
+            yield directory / name, level
+
+
+def _read(path: Path, level: str, problems: list[Diagnostic]) -> Rule | None:
+    try:
+        front, body = split_front_matter(read_text(path))
+    except (OSError, BadFrontMatter) as error:
+        problems.append(Diagnostic("warning", f"Cannot read rule: {error}", str(path)))
+        return None
+    wanted = front.get("condition") or front.get("ttsr_trigger") or front.get("ttsrTrigger")
+    scope = _tokens(front.get("scope"))
+    condition: list[str] = []
+    for token in _list(wanted):
+        if _is_file_glob(token):
+            scope += [f"tool:edit({token})", f"tool:write({token})"]
+        elif _compiles(token, path, problems):
+            condition.append(token)
+    if wanted and not condition and scope:
+        condition = [".*"]
+    mode = front.get("interruptMode")
+    rule = Rule(
+        name=path.stem,
+        path=str(path),
+        content=body,
+        condition=condition,
+        scope=scope or None,
+        globs=_list(front.get("globs")) or None,
+        always_apply=front.get("alwaysApply") is True,
+        description=front.get("description") if isinstance(front.get("description"), str) else None,
+        interrupt_mode=mode if mode in _MODES else None,
+        source={"provider": "files", "providerName": "Files", "path": str(path), "level": level},
+    )
+    return rule if condition and rule.scopes() else None
+
+
+def _list(value: Any) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str) and item]
+
+
+def _tokens(value: Any) -> list[str]:
+    """Split at commas that stand outside brackets and quotes."""
+    tokens: list[str] = []
+    for item in _list(value):
+        tokens += [token.strip().strip("\"'") for token in re.split(r",(?![^(\[]*[)\]])", item)]
+    return [token for token in tokens if token]
+
+
+def _is_file_glob(token: str) -> bool:
+    if not any(c in token for c in "?*[]{}") or any(c in token for c in "\\^$+|()"):
+        return False
+    return "/" in token or re.fullmatch(r"\*\.\w+", token) is not None
+
+
+def _compiles(pattern: str, path: Path, problems: list[Diagnostic]) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        problems.append(Diagnostic("warning", f"Invalid condition {pattern!r}: {error}", str(path)))
+        return False
+    return True
+
+
+def _parse_scope(token: str) -> RuleScope | None:
+    match = _SCOPE.fullmatch(token)
+    if match is None:
+        return None
+    name, tool, glob = match["name"], match["tool"], match["glob"] or None
+    if name in ("text", "thinking") and not tool and not glob:
+        return RuleScope("text" if name == "text" else "thinking")
+    if name in ("tool", "toolcall"):
+        return RuleScope("tool", tool, glob)
+    return RuleScope("tool", name, glob) if not tool else None

@@ -1,0 +1,101 @@
+"""RPC mode: JSON lines on stdin and stdout, from the first frame to the exit code."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+
+from spindle import __version__
+from spindle.agent.session import AgentSession
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.outbox import Outbox
+from spindle.protocol.render import Ready, Renderer
+
+from .framing import LineReader, LineTooLong
+from .stdio import StdioWire
+
+__all__ = ["serve"]
+
+# Commands that can be answered without waiting still are when stdin closes right behind them.
+LAST_ANSWERS_S = 0.25
+DRAIN_S = 5.0
+EXIT_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+
+
+class Server:
+    """One client on stdio. Ends with an exit code: EOF, `shutdown`, a signal, or a reader that went away."""
+
+    def __init__(self, agent: AgentSession, wire: StdioWire, renderer: Renderer) -> None:
+        self._agent = agent
+        self._wire = wire
+        self._outbox = Outbox(renderer)
+        self._dispatcher = Dispatcher(agent, self, self._outbox)
+        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    # -- what commands may ask of the wire -------------------------------------------------------
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        self._outbox.set_update_mode(mode)
+
+    def request_shutdown(self) -> None:
+        # The answer is put into the outbox right after this; the exit drains it.
+        asyncio.get_running_loop().call_soon(self._end, 0)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        self._outbox.put(Ready(__version__))
+        self._agent.subscribe(self._outbox)
+        self._wire.attach(self._outbox, on_broken=lambda: self._end(1))
+        self._catch_signals()
+        reading = asyncio.create_task(self._read())
+        watching = asyncio.create_task(self._watch_shutdown())
+        code = await self._exit
+        for task in (reading, watching):
+            task.cancel()
+        if code == 0:
+            await self._dispatcher.finish(LAST_ANSWERS_S)
+        await self._agent.close()
+        await self._dispatcher.close()
+        if code != 1:
+            await self._wire.drain(DRAIN_S)
+        self._wire.close()
+        return code
+
+    async def _read(self) -> None:
+        lines = LineReader()
+        async for chunk in self._wire.chunks():
+            for line in lines.receive(chunk):
+                self._receive(line)
+            if self._outbox.flooded:
+                await self._outbox.room()
+        last = lines.close()
+        if last is not None:
+            self._receive(last)
+        self._end(0)
+
+    def _receive(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            self._dispatcher.refuse_line(str(line))
+        else:
+            self._dispatcher.receive(line)
+
+    async def _watch_shutdown(self) -> None:
+        """Extensions may ask to end; that waits until the agent is idle."""
+        await self._agent.shutdown_requested.wait()
+        await self._agent.engine.wait_idle()
+        self._end(0)
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number, code in EXIT_CODES.items():
+            loop.add_signal_handler(number, self._end, code)
+
+    def _end(self, code: int) -> None:
+        if not self._exit.done():
+            self._exit.set_result(code)
+
+
+async def serve(make_agent: Callable[[], Awaitable[AgentSession]], wire: StdioWire, renderer: Renderer) -> int:
+    """Serve one agent on stdio until it ends. Returns the exit code."""
+    return await Server(await make_agent(), wire, renderer).run()

@@ -1,0 +1,156 @@
+"""A world for the loop: a scripted model, tools that are functions, and a list of everything that was told."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+from spindle.agent.abort import AbortSignal
+from spindle.agent.batch import ToolBatch
+from spindle.agent.queues import Queues
+from spindle.extensions.hooks import Hooks
+from spindle.llm.live import LiveMessage
+from spindle.llm.stream import Chunk, Finished, Started
+from spindle.tools.base import Tool, ToolContext
+from spindle.types.content import Text
+from spindle.types.events import Event, MessageEnd, QueueUpdate, ToolResult
+from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
+from spindle.types.models import Model, ModelCost
+
+MODEL = Model(
+    id="m1",
+    name="M1",
+    api="scripted",
+    provider="test",
+    base_url="",
+    reasoning=False,
+    input=["text"],
+    cost=ModelCost(0, 0, 0, 0),
+    context_window=1000,
+    max_tokens=100,
+)
+Step = Callable[[LiveMessage], AsyncGenerator[Chunk, None]]
+
+
+def says(*pieces: str, stop: str = "stop", gate: asyncio.Event | None = None) -> Step:
+    """An answer of text; with a gate it pauses before the last piece."""
+
+    async def step(live: LiveMessage) -> AsyncGenerator[Chunk, None]:
+        yield Started(live)
+        yield live.start_text()
+        for index, piece in enumerate(pieces):
+            if gate is not None and index == len(pieces) - 1:
+                await gate.wait()
+            yield live.append(0, piece)
+        for event in live.end_all():
+            yield event
+        yield Finished(live.finish(stop))
+
+    return step
+
+
+def calls(*wanted: tuple[str, str, str], stop: str = "toolUse") -> Step:
+    """An answer with tool calls: (id, name, arguments as JSON)."""
+
+    async def step(live: LiveMessage) -> AsyncGenerator[Chunk, None]:
+        yield Started(live)
+        for index, (id, name, arguments) in enumerate(wanted):
+            yield live.start_tool_call(id, name)
+            yield live.append(index, arguments)
+        for event in live.end_all():
+            yield event
+        yield Finished(live.finish(stop))
+
+    return step
+
+
+def fails(text: str) -> Step:
+    async def step(live: LiveMessage) -> AsyncGenerator[Chunk, None]:
+        yield Finished(live.finish("error", text))
+
+    return step
+
+
+def tool(name: str, body: Callable[[Any, ToolContext], Awaitable[str]], **options: Any) -> Tool:
+    async def execute(call_id: str, args: Any, ctx: ToolContext) -> ToolResult:
+        return ToolResult([Text(await body(args, ctx))], terminate=options.get("terminate", False))
+
+    kept = {key: value for key, value in options.items() if key != "terminate"}
+    return Tool(name, name, {"type": "object", "properties": {}}, execute, **kept)
+
+
+def user(text: str) -> UserMessage:
+    return UserMessage(content=[Text(text)], timestamp=1)
+
+
+class World:
+    """Implements `LoopPort` and `ToolPort`."""
+
+    congested = False
+
+    def __init__(self, steps: Sequence[Step], tools: Sequence[Tool] = (), interrupt: bool = True) -> None:
+        self.steps = list(steps)
+        self.tools = {item.name: item for item in tools}
+        self.events: list[Event] = []
+        self.messages: list[AgentMessage] = []
+        self.seen: list[list[AgentMessage]] = []
+        """The conversation at each model call."""
+        self.hooks = Hooks()
+        self.interrupt = interrupt
+        self.queues = Queues(self._queues_changed, "one-at-a-time", "one-at-a-time")
+        self._waiters: list[tuple[Callable[[Event], bool], asyncio.Future[Event]]] = []
+
+    def _queues_changed(self) -> None:
+        self.publish(QueueUpdate(self.queues.steering.texts(), self.queues.follow_up.texts()))
+
+    def publish(self, event: Event) -> None:
+        self.events.append(event)
+        for wanted, future in self._waiters:
+            if not future.done() and wanted(event):
+                future.set_result(event)
+
+    async def emit(self, event: Event) -> None:
+        self.publish(event)
+
+    async def until(self, kind: type[Event], wanted: Callable[[Any], bool] = lambda event: True) -> Event:
+        future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
+        self._waiters.append((lambda event: isinstance(event, kind) and wanted(event), future))
+        return await asyncio.wait_for(future, 5)
+
+    async def commit(self, message: AgentMessage) -> AgentMessage:
+        self.messages.append(message)
+        self.publish(MessageEnd(message))
+        return message
+
+    async def stream(self) -> AsyncGenerator[Chunk, None]:
+        self.seen.append(list(self.messages))
+        return self.steps.pop(0)(LiveMessage(MODEL))
+
+    def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
+        return LiveMessage(MODEL).finish(stop_reason, error)
+
+    async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
+        return await ToolBatch(self, message, signal).run()
+
+    def will_retry(self, message: AssistantMessage) -> bool:
+        return False
+
+    def find_tool(self, name: str) -> Tool | None:
+        return self.tools.get(name)
+
+    def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
+        return ToolContext(cwd="/", update=update)
+
+    def interrupting(self) -> bool:
+        return self.interrupt and len(self.queues.steering) > 0
+
+    def names(self) -> list[str]:
+        """The events as short words, updates left out."""
+        words = []
+        for event in self.events:
+            kind = str(type(event).__struct_config__.tag)
+            if kind == "message_update":
+                continue
+            message = getattr(event, "message", None)
+            role = getattr(message, "role", None) or type(message).__struct_config__.tag if kind in ("message_end",) else ""
+            words.append(f"{kind} {role}".strip() + (f" {event.tool_call_id}" if hasattr(event, "tool_call_id") else ""))
+        return words
