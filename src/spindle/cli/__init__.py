@@ -1,0 +1,28 @@
+"""The command line. This module stays small: `spindle --version` must not wait for anything else."""
+
+import os
+import sys
+
+__all__ = ["main", "version_text"]
+
+_PI_VERSION = "0.87.1"
+"""The pi version whose wire we speak; adapters that start us under the name `pi` check it."""
+
+
+def version_text(program: str) -> str:
+    """Return the bare version for the name the program was started under."""
+    from spindle import __version__
+
+    name = os.path.basename(program)
+    return _PI_VERSION if name.removesuffix(".exe") == "pi" else __version__
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments in (["--version"], ["-v"]):
+        print(version_text(sys.argv[0]))
+        return 0
+    from .dispatch import run
+
+    return run(arguments)

@@ -108,7 +108,7 @@ class Settings(_Group, frozen=True):
     http_proxy: str | None = None
     http_idle_timeout_ms: Count = 300000
     """0 waits for ever."""
-    fsync: Literal["never", "run", "entry"] = "run"
+    fsync: Literal["never", "run", "always"] = "run"
     """When session files are forced to disk."""
     packages: list[str | dict[str, Any]] = []
     extensions: list[str] = []

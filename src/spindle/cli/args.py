@@ -1,0 +1,240 @@
+"""Command line arguments become `Options`. One table says what every option means; the help is made of it.
+
+Long options nobody knows are kept for extensions (`unknown`), which may register them; options that only mean
+something to a terminal interface are accepted with a note.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["OPTIONS", "Option", "Options", "UsageError", "parse", "unknown_options"]
+
+LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
+DEFAULT_REMOTE = "127.0.0.1:3838"
+
+
+class UsageError(Exception):
+    """The command line makes no sense; the text is one line."""
+
+
+@dataclass(slots=True)
+class Options:
+    messages: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    """`@file` arguments without their @."""
+    mode: str | None = None
+    """`text`, `json` or `rpc`."""
+    print: bool = False
+    provider: str | None = None
+    model: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    models: list[str] = field(default_factory=list)
+    thinking: str | None = None
+    system_prompt: str | None = None
+    append_system_prompt: list[str] = field(default_factory=list)
+    continue_recent: bool = False
+    resume: bool = False
+    session: str | None = None
+    session_id: str | None = None
+    fork: str | None = None
+    session_dir: str | None = None
+    no_session: bool = False
+    name: str | None = None
+    tools: list[str] | None = None
+    exclude_tools: list[str] = field(default_factory=list)
+    no_builtin_tools: bool = False
+    no_tools: bool = False
+    extensions: list[str] = field(default_factory=list)
+    no_extensions: bool = False
+    skills: list[str] = field(default_factory=list)
+    no_skills: bool = False
+    prompt_templates: list[str] = field(default_factory=list)
+    no_prompt_templates: bool = False
+    no_context_files: bool = False
+    no_rules: bool = False
+    no_title: bool = False
+    provider_session_id: str | None = None
+    """Id under which the provider caches; the session's own if not given."""
+    approve: bool | None = None
+    export: str | None = None
+    list_models: str | None = None
+    """The search text; empty lists all."""
+    dialect: str | None = None
+    updates: str | None = None
+    remote: str | None = None
+    verbose: bool = False
+    offline: bool = False
+    help: bool = False
+    version: bool = False
+    unknown: dict[str, str | bool] = field(default_factory=dict)
+    """Long options for extensions, without their dashes."""
+    notes: list[str] = field(default_factory=list)
+    """Lines for stderr."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    names: tuple[str, ...]
+    field: str
+    """Attribute of `Options`; empty: an option of another program, accepted and ignored."""
+    value: str = ""
+    """Name of the value in the help; empty: a switch."""
+    help: str = ""
+    kind: str = "text"
+    """`text`; `list` (repeatable); `words` (comma-separated); `yes`, `no` (switches); `maybe` (the value may be missing)."""
+    choices: tuple[str, ...] = ()
+    missing: str = ""
+    """What `maybe` means without a value."""
+
+
+def _switch(names: str, attribute: str, help: str, kind: str = "yes") -> Option:
+    return Option(tuple(names.split()), attribute, "", help, kind)
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(("--provider",), "provider", "NAME", "Provider of the model"),
+    Option(("--model",), "model", "PATTERN", "Model: provider/id, an id or a part of one, with an optional :level"),
+    Option(("--api-key",), "api_key", "KEY", "Key for the provider of that model"),
+    Option(("--models",), "models", "A,B", "Models to cycle through (patterns, globs)", "words"),
+    Option(("--thinking",), "thinking", "LEVEL", f"How hard to think: {', '.join(LEVELS)}"),
+    Option(("--system-prompt",), "system_prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
+    Option(
+        ("--append-system-prompt",), "append_system_prompt", "TEXT", "Text or file to add to it; repeatable", "list"
+    ),
+    Option(("--mode",), "mode", "MODE", "text (default), json (events) or rpc", choices=("text", "json", "rpc")),
+    Option(("--print", "-p"), "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print"),
+    _switch("--continue -c", "continue_recent", "Go on with the newest session of this directory"),
+    _switch("--resume -r", "resume", "Choose a session from a list"),
+    Option(("--session",), "session", "PATH|ID", "Go on with this session"),
+    Option(("--session-id",), "session_id", "ID", "Session with exactly this id; created if missing"),
+    Option(("--fork",), "fork", "PATH|ID", "Start a new session as a copy of this one"),
+    Option(("--session-dir",), "session_dir", "DIR", "Where sessions are kept"),
+    _switch("--no-session", "no_session", "Keep nothing on disk"),
+    Option(("--name", "-n"), "name", "NAME", "Name of the session"),
+    Option(("--tools", "-t"), "tools", "A,B", "Only these tools", "words"),
+    Option(("--exclude-tools", "-xt"), "exclude_tools", "A,B", "Not these tools", "words"),
+    _switch("--no-builtin-tools -nbt", "no_builtin_tools", "Only tools of extensions"),
+    _switch("--no-tools -nt", "no_tools", "No tools at all"),
+    Option(("--extension", "-e"), "extensions", "PATH", "Load an extension; repeatable", "list"),
+    _switch("--no-extensions -ne", "no_extensions", "Load no other extensions"),
+    Option(("--skill",), "skills", "PATH", "Load a skill; repeatable", "list"),
+    _switch("--no-skills -ns", "no_skills", "Load no other skills"),
+    Option(("--prompt-template",), "prompt_templates", "PATH", "Load a prompt template; repeatable", "list"),
+    _switch("--no-prompt-templates -np", "no_prompt_templates", "Load no other prompt templates"),
+    _switch("--no-context-files -nc", "no_context_files", "Leave AGENTS.md and CLAUDE.md alone"),
+    _switch("--no-rules", "no_rules", "Load no stream rules"),
+    _switch("--approve -a", "approve", "Trust this project for this run"),
+    _switch("--no-approve -na", "approve", "Do not trust it", "no"),
+    Option(("--export",), "export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
+    Option(("--list-models",), "list_models", "[SEARCH]", "List models that are ready to use", "maybe"),
+    Option(("--dialect",), "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS),
+    Option(("--updates",), "updates", "FORM", "full or delta message updates", choices=("full", "delta")),
+    Option(
+        ("--remote",),
+        "remote",
+        "[ADDR]",
+        f"Serve WebSocket clients ({DEFAULT_REMOTE})",
+        "maybe",
+        missing=DEFAULT_REMOTE,
+    ),
+    Option(("--provider-session-id",), "provider_session_id", "ID", "Id for the provider's cache"),
+    _switch("--no-title", "no_title", "Invent no session titles (never done)"),
+    _switch("--offline", "offline", "No network but the model's"),
+    _switch("--verbose", "verbose", "Say more on stderr"),
+    _switch("--help -h", "help", "Show this"),
+    _switch("--version -v", "version", "Show the version"),
+    Option(("--theme",), "", "PATH", kind="list"),
+    Option(("--use-theme",), "", "NAME"),
+    Option(("--tui-mode",), "", "MODE"),
+    _switch("--no-themes", "", ""),
+)
+_BY_NAME = {name: option for option in OPTIONS for name in option.names}
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read a command line. Raises `UsageError`."""
+    options = Options()
+    waiting = list(reversed(argv))
+    while waiting:
+        argument = waiting.pop()
+        if argument == "--":
+            for rest in reversed(waiting):
+                _positional(options, rest)
+            break
+        if not argument.startswith("-") or argument == "-":
+            _positional(options, argument)
+            continue
+        name, equals, attached = argument.partition("=") if argument.startswith("--") else (argument, "", "")
+        option = _BY_NAME.get(name)
+        if option is None:
+            _keep_unknown(options, name, attached if equals else None, waiting)
+            continue
+        if equals:
+            waiting.append(attached)
+        _apply(options, option, name, waiting, attached=bool(equals))
+    return options
+
+
+def _positional(options: Options, argument: str) -> None:
+    if argument.startswith("@") and len(argument) > 1:
+        options.files.append(argument[1:])
+    else:
+        options.messages.append(argument)
+
+
+def _keep_unknown(options: Options, name: str, attached: str | None, waiting: list[str]) -> None:
+    if not name.startswith("--"):
+        raise UsageError(f"Unknown option: {name}")
+    value: str | bool = True
+    if attached is not None:
+        value = attached
+    elif waiting and not waiting[-1].startswith(("-", "@")):
+        value = waiting.pop()
+    options.unknown[name[2:]] = value
+
+
+def _apply(options: Options, option: Option, name: str, waiting: list[str], *, attached: bool) -> None:
+    if option.kind in ("yes", "no"):
+        if attached:
+            raise UsageError(f"{name} takes no value")
+        if option.field:
+            setattr(options, option.field, option.kind == "yes")
+    elif option.kind in ("print", "maybe"):
+        given = waiting.pop() if attached or (waiting and not waiting[-1].startswith(("-", "@"))) else None
+        if option.kind == "maybe":
+            setattr(options, option.field, option.missing if given is None else given)
+        else:
+            options.print = True
+            options.messages += [] if given is None else [given]
+    elif not waiting:
+        raise UsageError(f"{name} needs a value ({option.value})")
+    else:
+        _set_value(options, option, name, waiting.pop())
+    if not option.field:
+        options.notes.append(f"{name} only concerns terminal interfaces and is ignored")
+
+
+def _set_value(options: Options, option: Option, name: str, value: str) -> None:
+    if option.choices and value not in option.choices:
+        raise UsageError(f'{name} must be one of {", ".join(option.choices)}, not "{value}"')
+    if not option.field:
+        return
+    if option.field == "thinking" and value not in LEVELS:
+        options.notes.append(f'Invalid thinking level "{value}". Valid values: {", ".join(LEVELS)}')
+        return
+    result: Any = value
+    if option.kind == "list":
+        result = [*getattr(options, option.field), value]
+    elif option.kind == "words":
+        result = [word.strip() for word in value.split(",") if word.strip()]
+    setattr(options, option.field, result)
+
+
+def unknown_options(options: Options, registered: Sequence[str]) -> str | None:
+    """Return an error line if there are options that no extension registered."""
+    names = [f"--{name}" for name in options.unknown if name not in registered]
+    if not names:
+        return None
+    return f"Unknown option{'s' if len(names) > 1 else ''}: {', '.join(names)}"

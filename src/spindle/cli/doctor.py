@@ -1,0 +1,109 @@
+"""`spindle doctor`: what is found, what is wrong with it, and what is missing."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from spindle import __version__
+from spindle.resources.catalog import builtin_providers
+from spindle.resources.diagnostics import Diagnostic
+from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.types.paths import agent_dir
+
+from .list_models import probe_local_servers
+
+__all__ = ["examine", "run"]
+
+
+def run(cwd: Path, approve: bool | None) -> int:
+    """Print the report; 1 if a file is broken."""
+    resources = load_resources(cwd, ResourceOptions(approve=approve))
+    errors = False
+    for line in examine(resources):
+        errors = errors or line.startswith("  error")
+        print(line)
+    return 1 if errors else 0
+
+
+def examine(resources: Resources) -> Iterator[str]:
+    """Yield the lines of the report."""
+    registry = resources.registry
+    yield f"spindle {__version__}, Python {sys.version.split()[0]}"
+    yield from _directories(resources)
+    yield from _files(resources)
+    yield "Providers with credentials"
+    ready = [(name, source) for name in registry.providers() if (source := registry.credential_source(name))]
+    ready = [(name, source) for name, source in ready if source != "not needed" or registry.all(name)]
+    for name, source in ready:
+        yield f"  {name}: {len(registry.all(name))} models, key from {source}"
+    if not ready:
+        hint = ", ".join(info.env[-1] for info in list(builtin_providers().values())[:3] if info.env)
+        yield f"  none (set {hint} or another provider's key)"
+    yield "Local model servers"
+    servers = probe_local_servers(registry)
+    for name, answer in servers.items():
+        yield f"  {name}: {answer}"
+    if not servers:
+        yield "  none running"
+    yield from _tools()
+    yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
+    yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
+    yield from _found("Context files", [str(file.path) for file in resources.context_files])
+    problems = [diagnostic for diagnostic in resources.diagnostics if diagnostic.type != "error"]
+    yield from _found("Warnings", [str(problem) for problem in problems])
+
+
+def _directories(resources: Resources) -> Iterator[str]:
+    yield "Directories"
+    home = agent_dir()
+    yield f"  agent: {home}{'' if home.is_dir() else ' (not there yet)'}"
+    yield f"  working: {resources.cwd}"
+    yield f"  project: {'trusted' if resources.trust.trusted else 'not trusted'} ({resources.trust.reason})"
+
+
+def _files(resources: Resources) -> Iterator[str]:
+    yield "Configuration"
+    home = agent_dir()
+    resources.registry.auth.stored("")
+    broken = {d.path: d for d in resources.diagnostics if d.type == "error" and d.path}
+    if problem := resources.registry.auth.problem:
+        broken[problem.path] = problem
+    if error := resources.registry.error:
+        path = str(home / "models.json")
+        broken[path] = Diagnostic("error", error.replace(f"\n\nFile: {path}", "").replace("\n", "\n    "), path)
+    for path in (
+        home / "settings.json",
+        home / "models.json",
+        home / "auth.json",
+        home / "trust.json",
+        resources.store.project_path,
+    ):
+        if found := broken.get(str(path)):
+            yield f"  error {path}: {found.message.removeprefix(f'Cannot use {path}: ')}"
+        elif path.exists():
+            yield f"  ok    {path}{_mode_warning(path)}"
+        else:
+            yield f"  -     {path}"
+
+
+def _mode_warning(path: Path) -> str:
+    if path.name == "auth.json" and os.name == "posix" and path.stat().st_mode & 0o077:
+        return " (readable by others: chmod 600 it)"
+    return ""
+
+
+def _tools() -> Iterator[str]:
+    import shutil
+
+    yield "Programs"
+    extra = str(agent_dir() / "bin")
+    for name, use in (("bash", "shell commands"), ("rg", "fast grep"), ("fd", "fast find"), ("git", "")):
+        found = shutil.which(name) or shutil.which(name, path=extra)
+        yield f"  {name}: {found or f'not found ({use or 'optional'})'}"
+
+
+def _found(title: str, lines: list[str]) -> Iterator[str]:
+    yield f"{title} ({len(lines)})"
+    for line in lines:
+        yield f"  {line}"
