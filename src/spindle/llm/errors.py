@@ -10,15 +10,33 @@ from collections.abc import Iterable, Mapping
 from spindle.types.codec import DecodeError, decode, encode
 from spindle.types.messages import AssistantMessage
 
-__all__ = ["ModelError", "error_object_text", "hide_secrets", "is_overflow", "is_retryable", "limit_body", "secrets_of"]
+__all__ = [
+    "BadEventError",
+    "ModelError",
+    "error_object_text",
+    "hide_secrets",
+    "is_overflow",
+    "is_retryable",
+    "limit_body",
+    "secrets_of",
+]
 
 MAX_BODY_CHARS = 4000
-_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
+_SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
+)
 _MIN_SECRET_CHARS = 8  # dummy keys of local servers ("none", "ollama") are ordinary words
 
 
 class ModelError(Exception):
     """The model's side failed. The text is fit to show and becomes the error message of the answer."""
+
+
+class BadEventError(ModelError):
+    """An event that cannot be read."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(f"The server sent an event that cannot be read: {data[:200].decode('utf-8', 'replace')}")
 
 
 # -- texts ---------------------------------------------------------------------------------------
@@ -63,11 +81,7 @@ def hide_secrets(text: str, secrets: Iterable[str]) -> str:
 # -- meanings ------------------------------------------------------------------------------------
 
 
-def _any_of(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
-
-
-_TRANSIENT = _any_of(
+_TRANSIENT = (
     # load
     "overloaded",
     "currently experiencing high demand",
@@ -110,7 +124,7 @@ _TRANSIENT = _any_of(
     "stream ended before message_stop",
     "stream ended before a terminal response event",
 )
-_NO_MONEY = _any_of(
+_NO_MONEY = (
     "GoUsageLimitError",
     "FreeUsageLimitError",
     "Monthly usage limit reached",
@@ -120,7 +134,7 @@ _NO_MONEY = _any_of(
     "quota exceeded",
     "billing",
 )
-_TOO_LONG = _any_of(
+_TOO_LONG = (
     "prompt (?:is )?too long",  # Anthropic, Ollama
     "request_too_large",
     "input is too long for requested model",  # Bedrock
@@ -145,13 +159,13 @@ _TOO_LONG = _any_of(
     "too many tokens",
     "token limit exceeded",
 )
-_TOO_FAST = _any_of("^Throttling error:", "^Service unavailable:", "rate limit", "too many requests")
-_CEREBRAS_TOO_LONG = re.compile(r"^(?:400|413)\s*(?:status code\s*)?\(no body\)", re.IGNORECASE)
+_TOO_FAST = ("^Throttling error:", "^Service unavailable:", "rate limit", "too many requests")
+_CEREBRAS_TOO_LONG = (r"^(?:400|413)\s*(?:status code\s*)?\(no body\)",)
 
 
 def is_retryable(text: str) -> bool:
     """Tell whether an error text names a passing trouble, so that the same request may succeed later."""
-    return _TRANSIENT.search(text) is not None and _NO_MONEY.search(text) is None
+    return _says(text, _TRANSIENT) and not _says(text, _NO_MONEY)
 
 
 def is_overflow(message: AssistantMessage, context_window: int) -> bool:
@@ -167,8 +181,11 @@ def is_overflow(message: AssistantMessage, context_window: int) -> bool:
 
 
 def _is_overflow_text(text: str, provider: str) -> bool:
-    if _TOO_FAST.search(text):
+    if _says(text, _TOO_FAST):
         return False
-    return _TOO_LONG.search(text) is not None or (
-        provider == "cerebras" and _CEREBRAS_TOO_LONG.search(text) is not None
-    )
+    return _says(text, _TOO_LONG) or (provider == "cerebras" and _says(text, _CEREBRAS_TOO_LONG))
+
+
+def _says(text: str, fragments: tuple[str, ...]) -> bool:
+    # `re` compiles the joined expression on first use and keeps it: importing this module stays cheap.
+    return re.search("|".join(fragments), text, re.IGNORECASE) is not None

@@ -1,12 +1,14 @@
 """Server-sent events out of bytes. No I/O: feed what the socket gave, get the events that are complete."""
 
+from .errors import ModelError
+
 __all__ = ["MAX_EVENT_BYTES", "EventTooLargeError", "SseParser"]
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
-class EventTooLargeError(Exception):
+class EventTooLargeError(ModelError):
     """The server sent one event that no sane answer contains."""
 
 
@@ -51,12 +53,12 @@ class SseParser:
         blocks = data.split(b"\n\n")
         self._rest, self._size = [], 0
         self._keep(blocks.pop())
-        return self._data_of(blocks)
+        return self._unwrap(blocks)
 
     def close(self) -> list[bytes]:
         """Return the event at the very end that lacks its blank line, if there is one."""
         rest, self._rest = b"".join(self._rest), []
-        return self._data_of([rest])
+        return self._unwrap([rest])
 
     def _keep(self, piece: bytes) -> None:
         if piece:
@@ -65,7 +67,7 @@ class SseParser:
             if self._size > self._limit:
                 raise EventTooLargeError(f"The server sent an event of more than {self._limit} bytes")
 
-    def _data_of(self, blocks: list[bytes]) -> list[bytes]:
+    def _unwrap(self, blocks: list[bytes]) -> list[bytes]:
         if self._first and blocks:
             self._first = False
             blocks[0] = blocks[0].removeprefix(_BOM)
@@ -73,15 +75,16 @@ class SseParser:
         for block in blocks:
             if block.startswith(b"data: ") and b"\n" not in block:
                 events.append(block[6:])
-            else:
-                data = _data_lines(block)
-                if data is not None:
-                    events.append(data)
+            elif (data := _data_of(block)) is not None:
+                events.append(data)
         return events
 
 
-def _data_lines(block: bytes) -> bytes | None:
+def _data_of(block: bytes) -> bytes | None:
     """Return the data of an event of several lines; None if it has none (comments, a lone `event:`)."""
+    name, _, rest = block.partition(b"\n")
+    if rest.startswith(b"data: ") and name.startswith(b"event:") and b"\n" not in rest:
+        return rest[6:]
     lines = [
         line[6:] if line.startswith(b"data: ") else line[5:]
         for line in block.split(b"\n")

@@ -1,0 +1,238 @@
+"""The `anthropic-messages` API. A block is closed before the next one opens."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from spindle.types.codec import DecodeError, decode, encode
+from spindle.types.events import StreamEvent
+from spindle.types.models import Model
+
+from .anthropic_request import messages_body, messages_headers
+from .compat import messages_compat
+from .cost import add_cost
+from .errors import BadEventError, ModelError, limit_body
+from .exchange import Call, exchange
+from .live import LiveMessage, LiveThinking, LiveToolCall
+from .stream import Chunk, Request, StreamOptions
+from .transform import transform_request
+
+__all__ = ["stream"]
+
+_STOP_REASONS = {
+    "end_turn": "stop",
+    "pause_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "tool_use": "toolUse",
+}
+
+
+def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+    """Ask a messages server."""
+
+    def prepare(live: LiveMessage) -> Call:
+        compat = messages_compat(model)
+        body = messages_body(model, transform_request(request, model), options, compat)
+        return Call(
+            url=f"{model.base_url.rstrip('/').removesuffix('/v1')}/v1/messages",
+            headers=messages_headers(options, compat, body),
+            body=body,
+            reader=MessagesReader(live, model),
+            error_text=_error_text,
+        )
+
+    return exchange(model, options, prepare)
+
+
+def _error_text(status: int, body: str) -> str:
+    body = body.strip()
+    return f"{status} {limit_body(body)}" if body else f"{status} status code (no body)"
+
+
+# -- what is read of an event --------------------------------------------------------------------
+
+
+class _CacheCreation(msgspec.Struct, gc=False):
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_creation: _CacheCreation | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+
+
+class _Block(msgspec.Struct, gc=False):
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+
+
+class _StopDetails(msgspec.Struct, gc=False):
+    explanation: str | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+    stop_details: _StopDetails | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str = ""
+    index: int = 0
+    delta: _Delta | None = None
+    content_block: _Block | None = None
+    message: _Message | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+def _read_event(data: bytes) -> _Event:
+    try:
+        return _decode_event(data)
+    except (DecodeError, UnicodeError):
+        try:
+            return msgspec.convert(decode(data), _Event, strict=False)
+        except DecodeError:
+            raise BadEventError(data) from None
+
+
+class MessagesReader:
+    """Folds events into a message."""
+
+    def __init__(self, live: LiveMessage, model: Model) -> None:
+        self.done = False
+        self._live = live
+        self._model = model
+        self._positions: dict[int, int] = {}
+        """The server's number of a block → its position in the message."""
+        self._inputs: dict[int, Any] = {}
+        """Arguments that came whole with the beginning of a call."""
+        self._stop_reason: str | None = None
+        self._refusal: str | None = None
+
+    def take(self, data: bytes, out: list[StreamEvent]) -> None:
+        event = _read_event(data)
+        if event.type == "content_block_delta":
+            if event.delta is not None:
+                self._take_delta(event.index, event.delta, out)
+        elif event.type == "content_block_start":
+            if event.content_block is not None:
+                self._start(event.index, event.content_block, out)
+        elif event.type == "content_block_stop":
+            self._stop(event.index, out)
+        elif event.type == "message_start":
+            if event.message is not None:
+                self._begin(event.message)
+        elif event.type == "message_delta":
+            self._take_end(event)
+        elif event.type == "message_stop":
+            self.done = True
+        elif event.type == "error" or event.error is not None:
+            raise ModelError(limit_body(data.decode("utf-8", "replace")))
+
+    def finish(self, out: list[StreamEvent]) -> str:
+        if not self.done:
+            raise ModelError("Stream ended before message_stop")
+        live, reason = self._live, self._stop_reason
+        out.extend(live.end_all())
+        live.raw_stop_reason = reason
+        if reason == "refusal":
+            raise ModelError(self._refusal or "The model refused to answer")
+        if reason not in _STOP_REASONS:
+            raise ModelError(f"Provider stop_reason: {reason}")
+        return _STOP_REASONS[reason]
+
+    def _begin(self, message: _Message) -> None:
+        live = self._live
+        live.response_id = message.id or live.response_id
+        if message.model and message.model != live.model:
+            live.response_model = message.model
+        self._take_usage(message.usage)
+
+    def _start(self, index: int, block: _Block, out: list[StreamEvent]) -> None:
+        live = self._live
+        initial = ""
+        if block.type == "text":
+            out.append(live.start_text())
+            initial = block.text or ""
+        elif block.type == "thinking":
+            out.append(live.start_thinking(block.signature or None))
+            initial = block.thinking or ""
+        elif block.type == "redacted_thinking":
+            out.append(live.start_thinking(block.data, redacted=True))
+        elif block.type == "tool_use":
+            out.append(live.start_tool_call(block.id or "", block.name or ""))
+            if block.input:
+                self._inputs[index] = block.input
+        else:
+            return
+        position = self._positions[index] = len(live.blocks) - 1
+        if initial:
+            out.append(live.append(position, initial))
+
+    def _take_delta(self, index: int, delta: _Delta, out: list[StreamEvent]) -> None:
+        position = self._positions.get(index)
+        if position is None:
+            return
+        piece = delta.text or delta.thinking or delta.partial_json
+        if piece:
+            out.append(self._live.append(position, piece))
+        elif delta.signature:
+            block = self._live.blocks[position]
+            if isinstance(block, LiveThinking):
+                block.signature = (block.signature or "") + delta.signature
+
+    def _stop(self, index: int, out: list[StreamEvent]) -> None:
+        position = self._positions.pop(index, None)
+        if position is None:
+            return
+        block, given = self._live.blocks[position], self._inputs.pop(index, None)
+        if given and isinstance(block, LiveToolCall) and not block.arguments.text:
+            out.append(self._live.append(position, encode(given).decode()))
+        out.append(self._live.end(position))
+
+    def _take_end(self, event: _Event) -> None:
+        if event.delta is not None and event.delta.stop_reason:
+            self._stop_reason = event.delta.stop_reason
+            if event.delta.stop_details is not None:
+                self._refusal = event.delta.stop_details.explanation
+        self._take_usage(event.usage)
+
+    def _take_usage(self, reported: _Usage | None) -> None:
+        if reported is None:
+            return
+        usage = self._live.usage
+        if reported.input_tokens is not None:
+            usage.input = reported.input_tokens
+        if reported.output_tokens is not None:
+            usage.output = reported.output_tokens
+        if reported.cache_read_input_tokens is not None:
+            usage.cache_read = reported.cache_read_input_tokens
+        if reported.cache_creation_input_tokens is not None:
+            usage.cache_write = reported.cache_creation_input_tokens
+        if reported.cache_creation is not None and reported.cache_creation.ephemeral_1h_input_tokens:
+            usage.cache_write_1h = reported.cache_creation.ephemeral_1h_input_tokens
+        add_cost(usage, self._model.cost)

@@ -1,0 +1,145 @@
+"""How servers depart from the protocol they claim to speak.
+
+A model's own `compat` (from `models.json` or the catalogue) wins over what is guessed from its provider and address.
+"""
+
+import re
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from spindle.types.models import Model
+
+from .errors import ModelError
+
+__all__ = ["ChatCompat", "MessagesCompat", "chat_compat", "messages_compat"]
+
+
+class ChatCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Servers of the `openai-completions` family."""
+
+    supports_store: bool = True
+    """Knows `store`; we always ask for false."""
+    supports_developer_role: bool = True
+    """Takes the system prompt of a reasoning model in the role `developer`."""
+    supports_reasoning_effort: bool = True
+    supports_usage_in_streaming: bool = True
+    supports_finish_reason: bool = True
+    """False: the end of the stream is the end of the answer."""
+    supports_strict_mode: bool = True
+    supports_long_cache_retention: bool = True
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
+    requires_tool_result_name: bool = False
+    requires_assistant_after_tool_result: bool = False
+    """A user message may not follow a tool result directly."""
+    requires_thinking_as_text: bool = False
+    requires_reasoning_content_on_assistant_messages: bool = False
+    thinking_format: Literal[
+        "openai",
+        "openrouter",
+        "deepseek",
+        "together",
+        "baseten",
+        "zai",
+        "qwen",
+        "qwen-chat-template",
+        "chat-template",
+        "string-thinking",
+        "ant-ling",
+    ] = "openai"
+    chat_template_kwargs: dict[str, Any] = {}
+    """Values, or `{"$var": "thinking.enabled" | "thinking.effort" | "thinking.budget", "omitWhenOff": bool}`."""
+    chat_template_args: dict[str, Any] = {}
+    thinking_token_budget_field: str | None = None
+    """Where this server wants the number of tokens to think."""
+    cache_control_format: Literal["anthropic"] | None = None
+    send_session_affinity_headers: bool = False
+    session_affinity_format: Literal["openai", "openai-nosession", "openrouter"] = "openai"
+    open_router_routing: dict[str, Any] = {}
+    vercel_gateway_routing: dict[str, Any] = {}
+    zai_tool_stream: bool = False
+    vllm_priority: int | float | None = None
+
+
+class MessagesCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Servers of the `anthropic-messages` family."""
+
+    supports_eager_tool_input_streaming: bool = True
+    supports_long_cache_retention: bool = True
+    supports_cache_control_on_tools: bool = True
+    supports_temperature: bool = True
+    force_adaptive_thinking: bool = False
+    """Takes an effort instead of a number of tokens to think."""
+    allow_empty_signature: bool = False
+    send_session_affinity_headers: bool = False
+
+
+_Compat = TypeVar("_Compat", ChatCompat, MessagesCompat)
+
+_PLAIN: dict[str, Any] = {"supportsStore": False, "supportsDeveloperRole": False}
+_BASIC: dict[str, Any] = {**_PLAIN, "maxTokensField": "max_tokens"}
+_NO_EFFORT: dict[str, Any] = {**_BASIC, "supportsReasoningEffort": False, "supportsStrictMode": False}
+# Provider id, or part of the address → flags. The first match counts.
+_SERVERS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (
+        r"openrouter",
+        r"openrouter\.ai",
+        {
+            "supportsDeveloperRole": False,
+            "thinkingFormat": "openrouter",
+            "sendSessionAffinityHeaders": True,
+            "sessionAffinityFormat": "openrouter",
+        },
+    ),
+    (
+        r"deepseek",
+        r"deepseek\.com",
+        {**_BASIC, "thinkingFormat": "deepseek", "requiresReasoningContentOnAssistantMessages": True},
+    ),
+    (r"xai", r"api\.x\.ai", {**_PLAIN, "supportsReasoningEffort": False}),
+    (r"cerebras", r"cerebras\.ai", _PLAIN),
+    (r"zai|zai-.*|zhipu.*", r"api\.z\.ai|bigmodel\.cn", {**_NO_EFFORT, "thinkingFormat": "zai"}),
+    (r"together|togetherai", r"api\.together\.", {**_NO_EFFORT, "thinkingFormat": "together"}),
+    (r"qwen.*|dashscope|alibaba.*", r"dashscope", {**_BASIC, "thinkingFormat": "qwen"}),
+    (r"moonshot.*|kimi.*", r"api\.moonshot\.", _NO_EFFORT),
+    (r"nvidia", r"api\.nvidia\.com", _NO_EFFORT),
+    (r"cloudflare-.*", r"gateway\.ai\.cloudflare\.com|api\.cloudflare\.com", _NO_EFFORT),
+    (r"chutes", r"chutes\.ai", _NO_EFFORT),
+)
+# Local servers reject keys they do not know more often than they need them; all of them take a reasoning effort.
+_PRIVATE_HOST = (
+    r"://(?:[^/@]*@)?(?:localhost|[^/:]+\.(?:local|localhost|internal|lan)|host\.docker\.internal"
+    r"|127\.[\d.]+|0\.0\.0\.0|10\.[\d.]+|192\.168\.[\d.]+|172\.(?:1[6-9]|2\d|3[01])\.[\d.]+|\[::1\])(?=[:/]|$)"
+)
+
+
+def chat_compat(model: Model) -> ChatCompat:
+    """Return the flags of a chat-completions model. Raises `ModelError` for a flag of the wrong kind."""
+    return _resolve(ChatCompat, _detected(model), model)
+
+
+def messages_compat(model: Model) -> MessagesCompat:
+    """Return the flags of a messages model. Raises `ModelError` for a flag of the wrong kind."""
+    return _resolve(MessagesCompat, {}, model)
+
+
+def _detected(model: Model) -> dict[str, Any]:
+    url = model.base_url.lower()
+    for provider, address, flags in _SERVERS:
+        if re.fullmatch(provider, model.provider.lower()) or re.search(address, url):
+            return flags if flags.get("thinkingFormat") != "openrouter" else {**flags, **_behind_openrouter(model.id)}
+    return _BASIC if re.search(_PRIVATE_HOST, url) else {}
+
+
+def _behind_openrouter(model_id: str) -> dict[str, Any]:
+    if model_id.startswith("anthropic/"):
+        return {"supportsDeveloperRole": True, "cacheControlFormat": "anthropic"}
+    return {"supportsDeveloperRole": model_id.startswith("openai/")}
+
+
+def _resolve(kind: type[_Compat], detected: dict[str, Any], model: Model) -> _Compat:
+    explicit = {key: value for key, value in (model.compat or {}).items() if value is not None}
+    try:
+        return msgspec.convert({**detected, **explicit}, kind)
+    except msgspec.ValidationError as error:
+        raise ModelError(f"Bad compat settings of model {model.provider}/{model.id}: {error}") from None

@@ -1,0 +1,237 @@
+"""The one way to a model server: post a body, stream the answer.
+
+The HTTP client is imported on first use, in a worker thread, because that takes longer than starting the whole
+agent; importing it also builds the TLS context that all connections share. One connection pool belongs to each
+event loop and is closed with it. Nothing is retried here and no redirect is followed.
+"""
+
+import asyncio
+import errno
+import importlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from spindle import __version__
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["ConnectError", "IdleTimeoutError", "Response", "StatusError", "post", "warm_up"]
+
+CONNECT_TIMEOUT_S = 30.0
+KEEP_ALIVE_S = 60.0
+MAX_ERROR_BODY_BYTES = 1024 * 1024
+DRAIN_S = 0.1
+
+
+class ConnectError(Exception):
+    """No answer came: the server could not be reached or hung up first."""
+
+
+class IdleTimeoutError(Exception):
+    """The server was silent for too long."""
+
+
+class StatusError(Exception):
+    """The server answered with something else than success."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: str) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class Response:
+    """A successful answer whose body is still coming."""
+
+    def __init__(self, raw: "aiohttp.ClientResponse", idle_timeout: float | None) -> None:
+        self.status = raw.status
+        self.headers: Mapping[str, str] = raw.headers
+        self._raw = raw
+        self._idle_timeout = idle_timeout
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body as it comes in. A broken connection ends it like a finished one: only the reader of the
+        content can tell whether anything is missing.
+
+        Raises `IdleTimeoutError`.
+        """
+        import aiohttp
+
+        content = self._raw.content
+        try:
+            while data := await content.readany():
+                yield data
+        except aiohttp.SocketTimeoutError:
+            raise _idle(self._idle_timeout) from None
+        except (aiohttp.ClientError, OSError):
+            return
+
+    async def drain(self) -> None:
+        """Read what little may follow the end of the answer, so that the connection can be used again."""
+        if not self._raw.content.at_eof():
+            try:
+                async with asyncio.timeout(DRAIN_S):
+                    async for _ in self.chunks():
+                        pass
+            except (TimeoutError, IdleTimeoutError):
+                pass
+
+
+@asynccontextmanager
+async def post(
+    url: str, headers: Mapping[str, str], body: bytes, *, idle_timeout: float | None = None, proxy: str | None = None
+) -> AsyncIterator[Response]:
+    """Send `body` and give the response once its headers are there.
+
+    Leaving the block early, by an exception or by cancellation, closes the socket at once.
+    Raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
+    """
+    await warm_up()
+    import aiohttp
+
+    session = await _session()
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout)
+    proxy_url, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
+    if not url.startswith("https:"):
+        headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
+    try:
+        raw = await session.post(
+            url,
+            data=body,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
+            proxy=proxy_url,
+            proxy_headers=proxy_headers,
+        )
+    except aiohttp.SocketTimeoutError:
+        raise _idle(idle_timeout) from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise ConnectError(_reason(error, url)) from error
+    try:
+        response = Response(raw, idle_timeout)
+        if not 200 <= raw.status < 300:
+            raise StatusError(raw.status, raw.headers, await _error_body(response))
+        yield response
+    except BaseException:
+        raw.close()
+        raise
+    raw.release()  # back to the pool if the body was read to its end, else closed
+
+
+async def warm_up() -> None:
+    """Import the HTTP client without holding up the event loop, so that the first request is quick."""
+    global _imported
+    if not _imported:
+        await asyncio.to_thread(importlib.import_module, "aiohttp")
+        _imported = True
+
+
+_imported = False
+_pools: "dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[Any, None]]]" = {}
+
+
+async def _session() -> "aiohttp.ClientSession":
+    loop = asyncio.get_running_loop()
+    if loop not in _pools:
+        pool = _pool()
+        _pools[loop] = (await anext(pool), pool)
+    return _pools[loop][0]
+
+
+async def _pool() -> AsyncGenerator["aiohttp.ClientSession", None]:
+    """Open a session and close it when the event loop shuts its asynchronous generators down."""
+    import aiohttp
+
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={
+            "user-agent": f"spindle/{__version__}",
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+        },
+    )
+    try:
+        yield session
+    finally:
+        del _pools[asyncio.get_running_loop()]
+        await session.close()
+
+
+async def _error_body(response: Response) -> str:
+    body = bytearray()
+    try:
+        async for data in response.chunks():
+            body += data
+            if len(body) >= MAX_ERROR_BODY_BYTES:
+                break
+    except IdleTimeoutError:
+        pass  # the status is known; what came of the body must do
+    return body[:MAX_ERROR_BODY_BYTES].decode("utf-8", "replace")
+
+
+def _proxy_of_environment(url: str) -> str | None:
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
+    try:
+        parts = urlsplit(url)
+        if not parts.hostname or proxy_bypass(parts.netloc.rpartition("@")[2]):
+            return None
+    except ValueError:
+        return None  # not a URL; the client will say so
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def _split_proxy(proxy: str | None) -> tuple[str | None, dict[str, str]]:
+    """Return a proxy's address without its credentials, and the header that carries them."""
+    if not proxy:
+        return None, {}
+    from base64 import b64encode
+
+    from yarl import URL
+
+    url = URL(proxy if "://" in proxy else f"http://{proxy}")
+    if not url.user:
+        return str(url), {}
+    credentials = b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+    return str(url.with_user(None)), {"Proxy-Authorization": f"Basic {credentials}"}
+
+
+def _idle(seconds: float | None) -> IdleTimeoutError:
+    return IdleTimeoutError(f"Request timed out: no data for {seconds:g} s")
+
+
+def _reason(error: Exception, url: str) -> str:
+    """Say why there is no answer, without addresses that may hold credentials."""
+    import aiohttp
+    from yarl import URL
+
+    if isinstance(error, aiohttp.InvalidURL):
+        return f"{url!r} is not a valid address"
+    where = URL(url).authority.rpartition("@")[2]
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"The proxy refused to connect to {where}: {error.status} {error.message}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return f"{where} closed the connection without an answer"
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return f"{where} did not accept the connection within {CONNECT_TIMEOUT_S:g} s"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"The certificate of {where} was not accepted: {error.certificate_error}"
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    through = "the proxy for " if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+    return f"Cannot reach {through}{where}: {_system_text(cause)}"
+
+
+def _system_text(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number in errno.errorcode:
+        return os.strerror(number)  # asyncio puts its own words and the address into the exception
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

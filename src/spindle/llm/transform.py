@@ -1,0 +1,168 @@
+"""The clean-up of a history before it is sent, because it may come from other models and from failed answers.
+
+Cleaning twice gives the same as cleaning once.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from spindle.types.content import Image, Text, Thinking, ToolCall
+from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.types.models import Model
+
+from .stream import ModelMessage, Request
+
+__all__ = ["clean_text", "clean_value", "transform_messages", "transform_request"]
+
+NO_RESULT = "No result provided"
+USER_IMAGE = "(image omitted: model does not support images)"
+TOOL_IMAGE = "(tool image omitted: model does not support images)"
+# Longest tool call id by API; other models' ids are rewritten to fit.
+_ID_LIMITS = {"openai-completions": 40, "openai-responses": 64, "azure-openai-responses": 64}
+_DEFAULT_ID_LIMIT = 64
+
+
+def transform_request(request: Request, model: Model) -> Request:
+    """Return the request with its history as `model` can take it."""
+    return Request(clean_text(request.system_prompt), transform_messages(request.messages, model), request.tools)
+
+
+def transform_messages(messages: Iterable[ModelMessage], model: Model) -> list[ModelMessage]:
+    """Return the history as `model` can take it.
+
+    Failed answers are left out, calls without a result get one, thinking and signatures of other models become plain
+    text, images are named instead of shown to models that cannot see, lone surrogates vanish.
+    """
+    sees = "image" in model.input
+    new_ids: dict[str, str] = {}
+    cleaned: list[ModelMessage] = []
+    for message in messages:
+        if isinstance(message, UserMessage):
+            content = _clean_content(message.content, None if sees else USER_IMAGE)
+            cleaned.append(replace(message, content=content))
+        elif isinstance(message, ToolResultMessage):
+            content = _clean_content(message.content, None if sees else TOOL_IMAGE)
+            id = new_ids.get(message.tool_call_id, message.tool_call_id)
+            cleaned.append(replace(message, content=content, tool_call_id=id))
+        elif message.stop_reason not in ("error", "aborted"):
+            cleaned.append(_clean_answer(message, model, new_ids))
+    return _with_missing_results(cleaned)
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+def _clean_answer(message: AssistantMessage, model: Model, new_ids: dict[str, str]) -> AssistantMessage:
+    same = (message.provider, message.api, message.model) == (model.provider, model.api, model.id)
+    clean: Callable[[Any], Any] = _own_block if same else _foreign_block
+    content = [block for old in message.content if (block := clean(old)) is not None]
+    if not same:
+        for index, block in enumerate(content):
+            if isinstance(block, ToolCall):
+                new_id = _fitting_id(block.id, _ID_LIMITS.get(model.api, _DEFAULT_ID_LIMIT))
+                if new_id != block.id:
+                    new_ids[block.id] = new_id
+                    content[index] = replace(block, id=new_id)
+    return replace(message, content=content)
+
+
+def _own_block(block: Text | Thinking | ToolCall) -> Text | Thinking | ToolCall | None:
+    if isinstance(block, Text):
+        text = clean_text(block.text)
+        return block if text is block.text else replace(block, text=text)
+    if isinstance(block, ToolCall):
+        arguments = clean_value(block.arguments)
+        return block if arguments is block.arguments else replace(block, arguments=arguments)
+    if block.thinking_signature:
+        return block  # the signature covers the text: neither may change
+    return replace(block, thinking=clean_text(block.thinking)) if block.thinking.strip() else None
+
+
+def _foreign_block(block: Text | Thinking | ToolCall) -> Text | ToolCall | None:
+    if isinstance(block, Text):
+        return Text(clean_text(block.text))
+    if isinstance(block, ToolCall):
+        return ToolCall(block.id, block.name, clean_value(block.arguments))
+    if block.redacted or not block.thinking.strip():
+        return None
+    return Text(clean_text(block.thinking))
+
+
+def _fitting_id(id: str, limit: int) -> str:
+    """Return an id of letters, digits, `_` and `-` within the limit, distinct for distinct ids."""
+    if len(id) <= limit and re.fullmatch(r"[A-Za-z0-9_-]+", id):
+        return id
+    from hashlib import blake2s
+
+    digest = blake2s(id.encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', id)[: limit - len(digest) - 1]}_{digest}"
+
+
+# -- everything else -----------------------------------------------------------------------------
+
+
+def _clean_content(content: str | list[Text | Image], image_text: str | None) -> str | list[Text | Image]:
+    if isinstance(content, str):
+        return clean_text(content)
+    blocks: list[Text | Image] = []
+    for block in content:
+        if isinstance(block, Text):
+            text = clean_text(block.text)
+            blocks.append(block if text is block.text else replace(block, text=text))
+        elif image_text is None:
+            blocks.append(block)
+        elif not (blocks and isinstance(blocks[-1], Text) and blocks[-1].text == image_text):
+            blocks.append(Text(image_text))
+    return blocks
+
+
+def _with_missing_results(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """Put a result behind every call that has none before the next turn: servers refuse such histories."""
+    complete: list[ModelMessage] = []
+    waiting: dict[str, str] = {}
+
+    def fill_in() -> None:
+        now = int(time.time() * 1000)
+        complete.extend(
+            ToolResultMessage(tool_call_id=id, tool_name=name, content=[Text(NO_RESULT)], is_error=True, timestamp=now)
+            for id, name in waiting.items()
+        )
+        waiting.clear()
+
+    for message in messages:
+        if isinstance(message, ToolResultMessage):
+            waiting.pop(message.tool_call_id, None)
+        else:
+            fill_in()
+            if isinstance(message, AssistantMessage):
+                waiting.update({block.id: block.name for block in message.content if isinstance(block, ToolCall)})
+        complete.append(message)
+    fill_in()
+    return complete
+
+
+def clean_text(text: str) -> str:
+    """Return `text` without lone surrogates; halves that stand side by side become the character they mean."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
+    return text
+
+
+def clean_value(value: Any) -> Any:
+    """Clean every text in a JSON value; the value itself is returned if there is nothing to do."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        items = [clean_value(item) for item in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    if isinstance(value, dict):
+        members = {clean_text(key): clean_value(item) for key, item in value.items()}
+        unchanged = all(key in value and members[key] is value[key] for key in members)
+        return value if unchanged and len(members) == len(value) else members
+    return value

@@ -1,0 +1,224 @@
+"""The way to the server: reuse, time-outs, proxies, broken servers, and who closes the socket."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from spindle.llm import http
+from tests.support.mock_model import MockModel, cut, dropped, failure, gate, raw, reply, silent, stall
+
+
+def read_all(url: str, **options) -> bytes:
+    async def run() -> bytes:
+        async with http.post(url, {"x-test": "1"}, b"{}", **options) as response:
+            return b"".join([chunk async for chunk in response.chunks()])
+
+    return asyncio.run(run())
+
+
+def test_a_body_comes_in_whole():
+    with MockModel([raw(b"one", b"two")]) as mock:
+        assert read_all(mock.openai_url + "/x") == b"onetwo"
+        (request,) = mock.requests
+    assert request.path == "/v1/x"
+    assert request.headers["x-test"] == "1"
+    assert request.headers["accept-encoding"] == "identity"
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["user-agent"].startswith("spindle/")
+
+
+def test_connections_are_used_again():
+    async def run(url: str) -> None:
+        for _ in range(3):
+            async with http.post(url, {}, b"{}") as response:
+                async for _ in response.chunks():
+                    pass
+
+    with MockModel([reply("a")]) as mock:
+        asyncio.run(run(mock.openai_url))
+        assert [request.connection for request in mock.requests] == [1, 1, 1]
+
+
+def test_each_event_loop_has_its_own_pool_and_closes_it(caplog):
+    with MockModel([reply("a")]) as mock:
+        read_all(mock.openai_url)
+        read_all(mock.openai_url)
+        assert [request.connection for request in mock.requests] == [1, 2]
+    assert not http._pools
+    assert not caplog.records
+
+
+def test_a_failure_keeps_status_headers_and_body():
+    step = failure(429, {"error": {"message": "slow"}}, {"retry-after": "7"})
+    with MockModel([step]) as mock, pytest.raises(http.StatusError) as caught:
+        read_all(mock.openai_url)
+    assert (caught.value.status, caught.value.headers["Retry-After"]) == (429, "7")
+    assert caught.value.body == '{"error": {"message": "slow"}}'
+
+
+def test_a_long_error_body_is_cut():
+    step = failure(500, b"x" * (http.MAX_ERROR_BODY_BYTES + 5))
+    with MockModel([step]) as mock, pytest.raises(http.StatusError) as caught:
+        read_all(mock.openai_url)
+    assert len(caught.value.body) == http.MAX_ERROR_BODY_BYTES
+
+
+def test_redirects_are_not_followed():
+    with MockModel([failure(302, b"", {"location": "http://127.0.0.1:1/"})]) as mock:
+        with pytest.raises(http.StatusError) as caught:
+            read_all(mock.openai_url)
+        assert len(mock.requests) == 1
+    assert caught.value.status == 302
+
+
+def test_nothing_is_retried_when_the_server_hangs_up():
+    with MockModel([reply(cut(), finish="stop")]) as mock:
+        assert b"finish" in read_all(mock.openai_url)  # what came before the cut
+        assert len(mock.requests) == 1
+
+
+def test_a_dead_server_is_named():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(http.ConnectError, match=f"127.0.0.1:{port}.*refused"):
+            read_all(f"http://user:secret@127.0.0.1:{port}/v1")
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "http://", "http://[::1", "ftp://example.test/x"])
+def test_a_bad_address_is_a_connect_error(url):
+    with pytest.raises(http.ConnectError):
+        read_all(url)
+
+
+def test_a_server_that_drops_the_connection():
+    with MockModel([dropped()]) as mock:
+        with pytest.raises(http.ConnectError, match="closed the connection without an answer"):
+            read_all(mock.openai_url)
+        assert len(mock.requests) == 1
+
+
+def test_a_server_that_accepts_and_says_nothing():
+    with MockModel([silent()]) as mock:
+        with pytest.raises(http.IdleTimeoutError, match=r"no data for 0\.05 s"):
+            read_all(mock.openai_url, idle_timeout=0.05)
+        mock.wait_hangups(1)
+
+
+def test_a_server_that_falls_silent():
+    with MockModel([reply("a", stall())]) as mock:
+        with pytest.raises(http.IdleTimeoutError):
+            read_all(mock.openai_url, idle_timeout=0.05)
+        mock.wait_hangups(1)
+
+
+def test_leaving_early_closes_the_socket():
+    async def run(url: str) -> None:
+        async with http.post(url, {}, b"{}") as response:
+            async for _ in response.chunks():
+                break
+
+    with MockModel([reply("a", gate("never"))]) as mock:
+        asyncio.run(run(mock.openai_url))
+        mock.wait_hangups(1)
+
+
+@pytest.mark.parametrize("step", [silent(), reply("a", gate("never"))], ids=["before the headers", "in the body"])
+def test_cancelling_closes_the_socket(step):
+    async def run(mock: MockModel) -> None:
+        async def read() -> None:
+            async with http.post(mock.openai_url, {}, b"{}") as response:
+                async for _ in response.chunks():
+                    pass
+
+        task = asyncio.create_task(read())
+        await asyncio.to_thread(mock.wait_requests, 1)
+        if not step.silent:
+            await asyncio.to_thread(mock.wait_gate, "never")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(mock.wait_hangups, 1)  # while the loop and the pool still live
+
+    with MockModel([step]) as mock:
+        asyncio.run(run(mock))
+
+
+@contextmanager
+def recording_proxy(answer: bytes):
+    """A proxy that answers every request itself and tells what it was asked."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    asked.append(connection.recv(65536))
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", asked
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi"
+
+
+@pytest.fixture
+def no_proxies(monkeypatch):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    return monkeypatch
+
+
+def test_the_proxy_of_the_environment_is_used(no_proxies):
+    with recording_proxy(OK) as (address, asked):
+        no_proxies.setenv("HTTP_PROXY", f"http://me:pw@{address}")
+        assert read_all("http://model.test/v1/x") == b"hi"
+    assert asked[0].startswith(b"POST http://model.test/v1/x HTTP/1.1\r\n")
+    assert b"Proxy-Authorization: Basic bWU6cHc=\r\n" in asked[0]
+
+
+def test_an_explicit_proxy_needs_no_scheme_and_wins(no_proxies):
+    with recording_proxy(OK) as (address, asked):
+        no_proxies.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+        assert read_all("http://model.test/v1/x", proxy=address) == b"hi"
+    assert len(asked) == 1
+
+
+def test_https_goes_through_a_tunnel_and_a_refusal_is_explained(no_proxies):
+    with recording_proxy(b"HTTP/1.1 407 Log in first\r\ncontent-length: 0\r\n\r\n") as (address, asked):
+        no_proxies.setenv("HTTPS_PROXY", f"http://me:hush@{address}")
+        with pytest.raises(http.ConnectError) as caught:
+            read_all("https://model.test/v1/x")
+    assert asked[0].startswith(b"CONNECT model.test:443 HTTP/1.1\r\n")
+    assert str(caught.value) == "The proxy refused to connect to model.test:443: 407 Log in first"
+
+
+def test_no_proxy_is_obeyed(no_proxies):
+    no_proxies.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    no_proxies.setenv("NO_PROXY", "127.0.0.1")
+    with MockModel([raw(b"direct")]) as mock:
+        assert read_all(mock.openai_url) == b"direct"
+
+
+def test_importing_the_client_waits_for_the_first_request():
+    code = "import sys, spindle.llm.http, spindle.llm.registry; print('aiohttp' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
+def test_warm_up_imports_it_in_the_background():
+    code = "import asyncio, sys, spindle.llm.http as http\nasyncio.run(http.warm_up())\nprint('aiohttp' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
