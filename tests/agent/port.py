@@ -151,6 +151,12 @@ class World:
             if kind == "message_update":
                 continue
             message = getattr(event, "message", None)
-            role = getattr(message, "role", None) or type(message).__struct_config__.tag if kind in ("message_end",) else ""
-            words.append(f"{kind} {role}".strip() + (f" {event.tool_call_id}" if hasattr(event, "tool_call_id") else ""))
+            role = (
+                getattr(message, "role", None) or type(message).__struct_config__.tag
+                if kind in ("message_end",)
+                else ""
+            )
+            words.append(
+                f"{kind} {role}".strip() + (f" {event.tool_call_id}" if hasattr(event, "tool_call_id") else "")
+            )
         return words

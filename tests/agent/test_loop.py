@@ -57,7 +57,9 @@ def test_results_stand_in_call_order_whatever_ends_first():
             first_done.set()
             return "fast"
 
-        world = World([calls(("c1", "slow", "{}"), ("c2", "fast", "{}")), says("x")], [tool("slow", slow), tool("fast", fast)])
+        world = World(
+            [calls(("c1", "slow", "{}"), ("c2", "fast", "{}")), says("x")], [tool("slow", slow), tool("fast", fast)]
+        )
         await loop.run([user("go")], world, AbortSignal())
         ends = [e.tool_call_id for e in world.events if isinstance(e, ToolExecutionEnd)]
         assert ends == ["c2", "c1"]
@@ -209,7 +211,9 @@ def test_waiting_mode_lets_the_batch_finish():
         return "first"
 
     world = World(
-        [calls(("c1", "one", "{}"), ("c2", "echo", "{}")), says("x")], [tool("one", steering), tool("echo", echo)], interrupt=False
+        [calls(("c1", "one", "{}"), ("c2", "echo", "{}")), says("x")],
+        [tool("one", steering), tool("echo", echo)],
+        interrupt=False,
     )
     run(world, user("go"))
     assert results(world) == {"c1": "first", "c2": "ok"}

@@ -39,7 +39,9 @@ class AbortSignal:
         self.check()
         self._inside = asyncio.current_task()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         task, self._inside = self._inside, None
         if kind is asyncio.CancelledError and self.aborted and task is not None:
             task.uncancel()

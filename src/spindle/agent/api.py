@@ -1,10 +1,10 @@
 """Spindle in process: an agent as an object of a Python program.
 
-    from spindle import Agent
+from spindle import Agent
 
-    async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5") as agent:
-        async for event in agent.prompt("What is in this directory?"):
-            print(event)
+async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5") as agent:
+    async for event in agent.prompt("What is in this directory?"):
+        print(event)
 """
 
 import asyncio
@@ -163,5 +163,7 @@ class Agent:
     async def __aenter__(self) -> "Agent":
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()

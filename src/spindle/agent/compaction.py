@@ -93,14 +93,15 @@ def _cut_point(branch: Sequence[Entry], start: int, keep_recent_tokens: int) -> 
     kept = 0
     cut = candidates[0]
     for index in range(len(branch) - 1, start - 1, -1):
-        if branch[index].type != "message":
+        message = None if branch[index].type == "compaction" else entry_message(branch[index])
+        if message is None:
             continue
-        kept += estimate_tokens(branch[index].message)
+        kept += estimate_tokens(message)
         if kept >= keep_recent_tokens:
             cut = next((i for i in candidates if i >= index), candidates[-1])
             break
     # Changes of model, labels and the like that stand right before the cut belong to the kept part.
-    while cut > start and branch[cut - 1].type not in ("message", "compaction"):
+    while cut > start and branch[cut - 1].type not in ("message", "compaction", *_TURN_ENTRIES):
         cut -= 1
     return cut
 
@@ -125,7 +126,11 @@ def _files(messages: Iterable[AgentMessage], previous: dict[str, object]) -> Fil
         if not isinstance(message, AssistantMessage):
             continue
         for block in message.content:
-            path = block.arguments.get("path") if isinstance(block, ToolCall) and isinstance(block.arguments, dict) else None
+            path = (
+                block.arguments.get("path")
+                if isinstance(block, ToolCall) and isinstance(block.arguments, dict)
+                else None
+            )
             if isinstance(path, str) and isinstance(block, ToolCall):
                 if block.name == "read":
                     read.add(path)

@@ -35,7 +35,11 @@ CANCELLED = "Compaction cancelled"
 TOO_SMALL = "Nothing to compact (session too small)"
 ALREADY = "Already compacted"
 # How a failed automatic compaction is announced, by reason.
-_FAILURE = {"manual": "Compaction failed", "threshold": "Auto-compaction failed", "overflow": "Context overflow recovery failed"}
+_FAILURE = {
+    "manual": "Compaction failed",
+    "threshold": "Auto-compaction failed",
+    "overflow": "Context overflow recovery failed",
+}
 
 
 class CompactionPort(Protocol):
@@ -65,7 +69,7 @@ class Compactor:
     async def run(
         self, reason: str, signal: AbortSignal, *, instructions: str | None = None, will_retry: bool = False
     ) -> CompactionResult:
-        """Compact. Raises `AgentError` with the reason if it fails, `Aborted` if it was aborted; events tell the same."""
+        """Compact. Raises `AgentError` if it fails, `Aborted` if it was aborted; events tell the same."""
         automatic = reason != "manual"
         if automatic:
             await self._port.emit(AutoCompactionStart(reason))
@@ -226,4 +230,3 @@ def add_usage(a: Usage, b: Usage) -> Usage:
             a.cost.total + b.cost.total,
         ),
     )
-

@@ -1,5 +1,7 @@
 """The conversation in motion: the messages the model will see, kept in step with the session file."""
 
+import os
+
 from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.manager import SessionManager
@@ -107,6 +109,15 @@ class Conversation:
         if entry is not None and entry.type == "message" and isinstance(entry.message, UserMessage):
             return entry
         return None
+
+    def has_thinking_level(self) -> bool:
+        """Say whether the session itself tells how hard to think."""
+        return any(entry.type == "thinking_level_change" for entry in self.store.get_branch())
+
+    def is_at(self, path: str) -> bool:
+        """Say whether `path` is the file of the current session."""
+        file = self.store.get_session_file()
+        return file is not None and os.path.realpath(file) == os.path.realpath(path)
 
     def stats(self) -> StatsCounter:
         self._stats.catch_up(self.store.get_entries())

@@ -4,7 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.resources.select import ModelChoice, ModelNotFound, initial_model, resolve_model, resolve_scope, thinking_level
+from spindle.resources.select import (
+    ModelChoice,
+    ModelNotFound,
+    initial_model,
+    resolve_model,
+    resolve_scope,
+    thinking_level,
+)
 from spindle.sessions.manager import SessionManager
 from spindle.tools.base import Tool
 from spindle.tools.builtin import DEFAULT_TOOLS, builtin_tools
@@ -67,9 +74,13 @@ def _choose_model(store: SessionManager, options: AgentOptions, resources: Resou
         settings,
         asked=options.thinking,
         given=start.level,
-        session=context.thinking_level if store.has_thinking_level() else None,
+        session=context.thinking_level if _has_level(store) else None,
     )
     return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
+
+
+def _has_level(store: SessionManager) -> bool:
+    return any(entry.type == "thinking_level_change" for entry in store.get_branch())
 
 
 def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | None:

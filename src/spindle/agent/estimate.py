@@ -1,4 +1,4 @@
-"""How many tokens a message or a conversation costs: the provider's own figures where known, else characters over four."""
+"""How many tokens a conversation costs: the provider's own figures where known, else characters over four."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

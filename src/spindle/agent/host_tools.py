@@ -56,7 +56,9 @@ class HostTools:
         for name in self._names:
             self._toolbox.remove(name)
         for name, label, description, parameters, hidden in declared:
-            tool = Tool(name, description, parameters, self._runner(name), label=label, snippet=_first_line(description))
+            tool = Tool(
+                name, description, parameters, self._runner(name), label=label, snippet=_first_line(description)
+            )
             self._toolbox.add(tool, active=active.get(name, not hidden))
         self._names = names
         return names

@@ -5,8 +5,10 @@ bash runner; this class holds them together and keeps the rules that span them.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from spindle.extensions.hooks import Hooks
@@ -132,9 +134,7 @@ class AgentSession:
         self.engine.start(prompt, system_prompt)
         return "started"
 
-    async def _queue_prompt(
-        self, text: str, images: list[Image], behavior: str | None, source: str
-    ) -> Disposition:
+    async def _queue_prompt(self, text: str, images: list[Image], behavior: str | None, source: str) -> Disposition:
         if not behavior:
             self.engine.claim()  # raises, saying what to do
         ready = await self._ready_input(text, images, source, behavior)
@@ -170,8 +170,7 @@ class AgentSession:
         name = text[1:].split(" ", 1)[0] if text.startswith("/") else ""
         if name and self.hooks.has_command(name):
             raise AgentError(
-                f'Extension command "/{name}" cannot be queued. '
-                "Use prompt() or execute the command when not streaming."
+                f'Extension command "/{name}" cannot be queued. Use prompt() or execute the command when not streaming.'
             )
         ready = await self._ready_input(text, pictures, source, behavior)
         return None if ready is None else _user_message(*ready)
@@ -279,15 +278,25 @@ class AgentSession:
         """Go on with another session file; a path that does not exist yet is a new session there."""
         if await self._vetoed("session_before_switch", {"reason": "resume", "targetSessionFile": path}):
             return True
-        if self.store.get_session_file() and self.store.is_same_file(path):
-            await self._leave("resume", path)
-            self.conversation.reload()
+        # Opened first: if that fails, the current session goes on untouched. Its own file it must not lock twice.
+        opened = None if self.conversation.is_at(path) else self._open(path)
+        await self._leave("resume", path)
+        if opened is None:
+            self.store.set_session_file(path)
         else:
-            opened = SessionManager.open(path)
-            await self._leave("resume", path)
             self.conversation.use(opened)
         await self._arrive("resume")
         return False
+
+    def _open(self, path: str) -> SessionManager:
+        opened = SessionManager.open(os.path.join(self.cwd, path), fsync=self.resources.settings.fsync)
+        if not os.path.isdir(opened.get_cwd()):
+            opened.close()
+            raise AgentError(
+                f"Stored session working directory does not exist: {opened.get_cwd()}\nSession file: {path}\n"
+                f"Current working directory: {self.cwd}"
+            )
+        return opened
 
     async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
         """Begin a session with everything before that user message. Returns its text, and whether it was cancelled."""
@@ -356,7 +365,7 @@ class AgentSession:
         context = self.store.build_session_context()
         if not context.messages and self.choice.model is not None and context.model is None:
             self.store.append_model_change(self.choice.model.provider, self.choice.model.id)
-        if not self.store.has_thinking_level():
+        if not self.conversation.has_thinking_level():
             self.store.append_thinking_level_change(self.choice.level)
 
     def set_host_tools(self, tools: list[Any]) -> list[str]:
@@ -372,6 +381,20 @@ class AgentSession:
 
     async def compact(self, instructions: str | None = None) -> CompactionResult:
         return await self.engine.compact(instructions)
+
+    async def export_html(self, output: str | None = None) -> str:
+        """Write the session as a page. Returns the path, as given if one was given. Raises `AgentError`."""
+        from spindle.export import ExportError, export_session
+
+        tools = self.toolbox.active_tools()
+        target = Path(self.cwd, output) if output else None
+        try:
+            written = await asyncio.to_thread(
+                export_session, self.store, target, system_prompt=self.engine.system_prompt, tools=tools
+            )
+        except ExportError as error:
+            raise AgentError(str(error)) from None
+        return output or str(written)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -409,8 +432,8 @@ class AgentSession:
         return self.engine.lifecycle.compacting
 
     @property
-    def phase(self) -> Phase:
-        return self.engine.lifecycle.phase
+    def busy(self) -> bool:
+        return self.engine.lifecycle.phase is not Phase.IDLE
 
 
 def _user_message(text: str, images: list[Image]) -> UserMessage:

@@ -118,7 +118,11 @@ class StreamRules:
             if kind is None or known is None or known.length <= WINDOW:
                 return
             text = known.whole()
-        broken = [w for w in self._watches if self._may_tell(w) and self._breaks(w, kind, text, piece.content_index, update.message)]
+        broken = [
+            w
+            for w in self._watches
+            if self._may_tell(w) and self._breaks(w, kind, text, piece.content_index, update.message)
+        ]
         stopping = [watch for watch in broken if self._interrupts(watch.rule, kind)]
         self._noted += [watch for watch in broken if watch not in stopping]
         if stopping:
@@ -157,11 +161,12 @@ class StreamRules:
         if rule.globs and not fits(rule.globs):
             return False
         return any(
-            (scope.tool is None or scope.tool == block.name) and (scope.glob is None or fits([scope.glob])) for scope in scopes
+            (scope.tool is None or scope.tool == block.name) and (scope.glob is None or fits([scope.glob]))
+            for scope in scopes
         )
 
     def _paths(self, arguments: Any) -> Iterator[str]:
-        """Yield the path arguments of a call, as given, without `./`, absolute, and relative to the working directory."""
+        """Yield the path arguments of a call: as given, without `./`, absolute, and relative to the cwd."""
         cwd = self._engine.conversation.store.get_cwd()
         for key, value in arguments.items() if isinstance(arguments, dict) else ():
             lower = key.lower()

@@ -51,8 +51,8 @@ UPDATE = (
     "still true, add what is new, move finished items to Done, replace Next Steps by what comes next now, and drop "
     f"only what no longer matters.\n\n{_FORM}"
 )
-PREFIX = """The transcript is the beginning of one long turn; its end follows elsewhere, unshortened. Note what a reader of
-the end needs to know of the beginning, under exactly these Markdown headings:
+PREFIX = """The transcript is the beginning of one long turn; its end follows elsewhere, unshortened. Note what a reader
+of the end needs to know of the beginning, under exactly these Markdown headings:
 
 ## Original Request
 What was asked in this turn.

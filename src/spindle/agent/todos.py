@@ -1,4 +1,4 @@
-"""Todos of a session: set by the client or by the model's tool, shown in the state, and remembered when the model stops early."""
+"""Todos of a session: set by the client or the model's tool, and brought up when the model stops early."""
 
 import asyncio
 import time
@@ -84,8 +84,8 @@ class Todos:
             label="Todos",
             description=(
                 "Keep the plan of a longer task as phases with tasks. `ops` run in order: replace the whole list, "
-                "add_phase, add_task (to a phase id), update (a task id: status, content, notes, details), remove_task. "
-                "Keep one task in_progress, mark it completed as soon as it is done."
+                "add_phase, add_task (to a phase id), update (a task id: status, content, notes, details), "
+                "remove_task. Keep one task in_progress, mark it completed as soon as it is done."
             ),
             parameters=todo_parameters(),
             execute=self._write,
@@ -113,7 +113,9 @@ class Todos:
                 self._adopt([_without_details(phase) for phase in phases])
             elif message.tool_name == TODO_TOOL and message.is_error:
                 self._engine.next_turn.append(
-                    _hidden("todo-write-error-reminder", "The last todo update failed. Correct its arguments and try again.")
+                    _hidden(
+                        "todo-write-error-reminder", "The last todo update failed. Correct its arguments and try again."
+                    )
                 )
 
     # -- reminders -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 The registry is the single source of the command list: dispatch, the JSON Schema and the reference page are made of it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -22,6 +23,7 @@ from .dialect import UpdateMode
 __all__ = ["COMMANDS", "Call", "CommandSpec", "command"]
 
 QueueMode = Literal["all", "one-at-a-time"]
+IDLE_ABORT_S = 0.01
 
 
 class Client(Protocol):
@@ -85,14 +87,14 @@ class Accepted(Wire):
 
 class PromptFields(Fields):
     message: str
-    images: list[Any] = []
+    images: list[Any] = msgspec.field(default_factory=list)
     streaming_behavior: str | None = None
     """`steer` or `followUp`: what to do if the agent is at work."""
 
 
 class MessageFields(Fields):
     message: str
-    images: list[Any] = []
+    images: list[Any] = msgspec.field(default_factory=list)
 
 
 @command("prompt", fields=PromptFields, data=Accepted)
@@ -116,6 +118,9 @@ async def follow_up(call: Call, f: MessageFields) -> Accepted:
 @command("abort")
 async def abort(call: Call, f: NoFields) -> None:
     """Stop the run, a retry or a compaction. Answered when the agent is idle; queues are kept."""
+    if not call.agent.busy:
+        # As in pi, commands that were sent along with an idle abort are seen before its answer.
+        await asyncio.sleep(IDLE_ABORT_S)
     await call.agent.abort()
 
 
@@ -248,7 +253,7 @@ async def get_tree(call: Call, f: NoFields) -> Any:
 
 
 class CommandList(Wire):
-    commands: list[dict[str, Any]]
+    commands: list[Any]
 
 
 @command("get_commands", data=CommandList)

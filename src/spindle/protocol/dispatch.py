@@ -5,6 +5,8 @@ Every command runs as its own task, started in input order: quick ones answer at
 
 import asyncio
 import re
+import sys
+import traceback
 from typing import Any, Protocol
 
 import msgspec
@@ -87,10 +89,10 @@ class Dispatcher:
             self._refuse(id, name, str(error))
         except Exception as error:  # a bug must not cost the client its answer, nor the others the process
             self._refuse(id, name, f"{type(error).__name__}: {error}")
-            self._agent.report_bug(error)
+            traceback.print_exception(error, file=sys.stderr)
         else:
-            shown = data if spec.data is not None else msgspec.UNSET
-            self._output.put(Response(id=id, command=name, success=True, data=shown))
+            payload = data if spec.data is not None else msgspec.UNSET
+            self._output.put(Response(id=id, command=name, success=True, data=payload))
 
     def _refuse(self, id: Any, command: Any, error: str) -> None:
         self._output.put(Response(id=id, command=command, success=False, error=error))

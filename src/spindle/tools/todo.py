@@ -93,7 +93,8 @@ class _Ids:
 
     def __init__(self, phases: Sequence[Any]) -> None:
         given = [phase for phase in phases if isinstance(phase, dict)]
-        tasks = [task for phase in given for task in phase.get("tasks") or () if isinstance(task, dict)]
+        lists = [phase["tasks"] for phase in given if isinstance(phase.get("tasks"), list)]
+        tasks = [task for tasks in lists for task in tasks if isinstance(task, dict)]
         self._next_phase = _highest((phase.get("id") for phase in given), "phase")
         self._next_task = _highest((task.get("id") for task in tasks), "task")
 
@@ -129,10 +130,10 @@ def todo_parameters() -> dict[str, Any]:
     }
     tasks = {"type": "array", "items": task}
 
-    def op(name: str, required: Sequence[str], **properties: Any) -> dict[str, Any]:
+    def op(kind: str, required: Sequence[str], /, **properties: Any) -> dict[str, Any]:
         return {
             "type": "object",
-            "properties": {"op": {"type": "string", "enum": [name]}, **properties},
+            "properties": {"op": {"type": "string", "enum": [kind]}, **properties},
             "required": ["op", *required],
         }
 
