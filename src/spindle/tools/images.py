@@ -6,16 +6,13 @@ Pillow is loaded only when a picture must be resized or converted, and is not ne
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from spindle.types.content import Image
 from spindle.types.models import Model
 
 from .image_formats import image_size
 from .threads import Cancel
-
-if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
 
 __all__ = ["MAX_SOURCE_BYTES", "TOO_BIG", "ImageLimits", "prepare_image"]
 
@@ -24,6 +21,11 @@ MAX_SOURCE_BYTES = 64 * 1024 * 1024
 TOO_BIG = "[Image omitted: could not be resized below the inline image size limit.]"
 _UNSUPPORTED = "[Image omitted: could not be converted to a supported inline image format.]"
 _FALLBACK_QUALITIES = (85, 70, 55, 40)
+_LANCZOS = 1
+"""`PIL.Image.Resampling.LANCZOS`."""
+
+_Picture: TypeAlias = Any
+"""`PIL.Image.Image`; unnamed, so that type checks do not need Pillow either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +92,25 @@ def _block(data: bytes, mime_type: str) -> Image:
     return Image(b64encode(data).decode("ascii"), mime_type)
 
 
-def _open(data: bytes) -> "Picture | None":
+def _open(data: bytes) -> _Picture | None:
     """Decode a picture and turn it upright. None if it is broken, absurdly large, or Pillow is not installed."""
-    try:
-        from PIL import Image as PIL_Image
-        from PIL import ImageOps
-    except ImportError:
-        return None
+    from importlib import import_module
     from io import BytesIO
 
     try:
-        with PIL_Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP", "BMP")) as source:
-            upright = ImageOps.exif_transpose(source)
-            return upright.convert("RGBA" if upright.has_transparency_data else "RGB")
-    except (OSError, ValueError, SyntaxError, EOFError, PIL_Image.DecompressionBombError):
+        pil, ops = import_module("PIL.Image"), import_module("PIL.ImageOps")
+    except ImportError:
+        return None
+    try:
+        with pil.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP", "BMP")) as source:
+            upright = ops.exif_transpose(source)
+            see_through = upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info
+            return upright.convert("RGBA" if see_through else "RGB")
+    except (OSError, ValueError, SyntaxError, EOFError, pil.DecompressionBombError):
         return None  # What Pillow raises for broken files.
 
 
-def _shrink(picture: "Picture", limits: ImageLimits, cancel: Cancel) -> tuple[bytes, str, tuple[int, int]] | None:
+def _shrink(picture: _Picture, limits: ImageLimits, cancel: Cancel) -> tuple[bytes, str, tuple[int, int]] | None:
     width, height = picture.size
     if width > limits.max_width:
         width, height = limits.max_width, _round(height * limits.max_width / width)
@@ -123,17 +126,15 @@ def _shrink(picture: "Picture", limits: ImageLimits, cancel: Cancel) -> tuple[by
         width, height = max(1, width * 3 // 4), max(1, height * 3 // 4)
 
 
-def _encodings(picture: "Picture", size: tuple[int, int], jpeg_quality: int) -> Iterator[tuple[bytes, str]]:
-    from PIL.Image import Resampling
-
-    scaled = picture if picture.size == size else picture.resize(size, Resampling.LANCZOS)
+def _encodings(picture: _Picture, size: tuple[int, int], jpeg_quality: int) -> Iterator[tuple[bytes, str]]:
+    scaled = picture if picture.size == size else picture.resize(size, _LANCZOS)
     yield _encode(scaled, "PNG"), "image/png"
     opaque = scaled.convert("RGB")
     for quality in dict.fromkeys((jpeg_quality, *_FALLBACK_QUALITIES)):
         yield _encode(opaque, "JPEG", quality=quality), "image/jpeg"
 
 
-def _encode(picture: "Picture", format: str, **options: Any) -> bytes:
+def _encode(picture: _Picture, format: str, **options: Any) -> bytes:
     from io import BytesIO
 
     out = BytesIO()
