@@ -1,0 +1,176 @@
+"""One line of a session file in memory: its bytes, and what the tree needs to know of it.
+
+The bytes are kept as they were read, so that nothing we do not understand is ever lost; everything but type,
+id, parent and time is decoded when somebody asks for it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from spindle.types.codec import DecodeError, WireValue, decode, encode
+from spindle.types.entries import SESSION_VERSION, SessionHeader
+from spindle.types.messages import AgentMessage, KnownMessage, OpaqueMessage, message_from_value
+
+from .ids import iso_time, new_session_id, now_ms
+
+__all__ = ["Entry", "Header", "edit_inner", "edit_line", "new_header"]
+
+
+class _MessageLine(msgspec.Struct):
+    message: KnownMessage
+
+
+_decode_message_line = msgspec.json.Decoder(_MessageLine).decode
+_UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Line(WireValue):
+    """A JSON object with its bytes."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: bytes) -> None:
+        self._line = line
+
+    @property
+    def raw(self) -> bytes:
+        """The object's bytes as they stand in the file, without the newline."""
+        return self._line.strip()
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The object, decoded anew at each call."""
+        return _decode_object(self._line)
+
+    def to_wire(self) -> msgspec.Raw:
+        return msgspec.Raw(self.wire)
+
+    @property
+    def wire(self) -> bytes:
+        """The bytes, made fit for any JSON reader: valid UTF-8, no raw U+2028 or U+2029."""
+        raw = self.raw
+        if raw.isascii():
+            return raw
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            return encode(self.value)
+        return raw.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+
+
+class Header(Line):
+    """The first line: which session this is and where it was begun."""
+
+    __slots__ = ("cwd", "id", "parent_session", "timestamp", "version")
+
+    def __init__(self, line: bytes) -> None:
+        super().__init__(line)
+        value = self.value
+        self.id: Any = value.get("id")
+        """A string in every session that opens; anything in a damaged one."""
+        self.cwd: str = _text(value.get("cwd"))
+        self.timestamp: str = _text(value.get("timestamp"))
+        self.parent_session: str | None = _text(value.get("parentSession")) or None
+        self.version: int | float = _version(value.get("version"))
+
+
+class Entry(Line):
+    """A node of the tree."""
+
+    __slots__ = ("_message", "id", "parent_id", "timestamp", "type")
+
+    def __init__(self, type: str, id: str, parent_id: str | None, timestamp: str, line: bytes) -> None:
+        self.type = type
+        self.id = id
+        self.parent_id = parent_id
+        self.timestamp = timestamp
+        self._line = line
+        self._message: AgentMessage | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> "Entry":
+        """Make an entry from one of the shapes of `types.entries`."""
+        entry = cls(value.__struct_config__.tag, value.id, value.parent_id, value.timestamp, encode(value) + b"\n")
+        message = getattr(value, "message", None)
+        if message is not None:
+            entry._message = message_from_value(message) if isinstance(message, dict) else message
+        return entry
+
+    @property
+    def message(self) -> AgentMessage:
+        """The message of a `message` entry, decoded once. Opaque if there is none that we can read."""
+        if self._message is None:
+            try:
+                self._message = _decode_message_line(self._line).message
+            except _UNREADABLE:
+                value = self.value.get("message")
+                self._message = message_from_value(value) if isinstance(value, dict) else OpaqueMessage(None)
+        return self._message
+
+    def edited(self, changes: Mapping[str, Any], drop: Iterable[str] = ()) -> "Entry":
+        """Return a copy with some keys set or dropped."""
+        return Entry(
+            self.type,
+            changes.get("id", self.id),
+            changes.get("parentId", self.parent_id),
+            self.timestamp,
+            edit_line(self._line, changes, drop) + b"\n",
+        )
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.type} {self.id} under {self.parent_id}>"
+
+
+def new_header(cwd: str, *, session_id: str | None = None, parent_session: str | None = None) -> Header:
+    """Return the header of a session that begins now."""
+    timestamp = iso_time(now_ms())
+    shape = SessionHeader(SESSION_VERSION, session_id or new_session_id(), timestamp, cwd, parent_session)
+    return Header(encode(shape) + b"\n")
+
+
+def edit_line(line: bytes, changes: Mapping[str, Any], drop: Iterable[str] = ()) -> bytes:
+    """Return the object of `line` with some keys set or dropped; all other values keep their bytes and their order."""
+    fields = _fields(line)
+    for key in drop:
+        fields.pop(key, None)
+    fields.update(changes)
+    return encode(fields)
+
+
+def edit_inner(line: bytes, key: str, changes: Mapping[str, Any]) -> bytes:
+    """Do the same to the object that stands under `key`."""
+    return edit_line(line, {key: msgspec.Raw(edit_line(encode(_fields(line)[key]), changes))})
+
+
+def _fields(line: bytes) -> dict[str, Any]:
+    """Return the top level of an object, its values still as bytes if possible."""
+    try:
+        return _decode_fields(line)
+    except _UNREADABLE:
+        return _decode_object(line)
+
+
+def _decode_object(line: bytes) -> dict[str, Any]:
+    try:
+        value = decode(line)
+    except (DecodeError, RecursionError):
+        try:  # a number out of range: other programs read it, so must we
+            value = json.loads(line.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _version(value: Any) -> int | float:
+    """Return the format version; a file without one is the oldest, one with a strange one is read as the newest."""
+    if value is None:
+        return 1
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else SESSION_VERSION

@@ -1,0 +1,140 @@
+"""The session file as bytes: read it, add to its end, replace it whole. No JSON here.
+
+Added bytes go out in one write at the end of the file. What could not be written stays queued here, exactly
+from the byte where the disk refused, so that the next attempt goes on as if nothing had happened.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["AppendFile", "open_for_reading", "replace_file", "sync_directory"]
+
+
+def open_for_reading(path: Path) -> BinaryIO:
+    return open(path, "rb", buffering=1 << 20)
+
+
+class AppendFile:
+    """The end of one file, as far as we know it."""
+
+    def __init__(self, path: Path, status: os.stat_result, *, ends_open: bool = False) -> None:
+        self.path = path
+        self.size = status.st_size
+        """How far we have read or written it."""
+        self.ends_open = ends_open
+        """Its last line has no newline."""
+        self.queue = bytearray()
+        """Bytes that must follow the end of the file."""
+        self._identity = status.st_dev, status.st_ino
+        self._descriptor: int | None = None
+        self._unsynced = False
+
+    @classmethod
+    def create(cls, path: Path) -> "AppendFile":
+        """Make a new private file. Raises `FileExistsError`."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        file = cls(path, os.fstat(descriptor))
+        file._descriptor = descriptor
+        return file
+
+    def is_unchanged(self, status: os.stat_result) -> bool:
+        return status.st_size == self.size and (status.st_dev, status.st_ino) == self._identity
+
+    def has_grown(self, status: os.stat_result) -> bool:
+        """Say whether somebody else added to this same file after a whole line."""
+        same = (status.st_dev, status.st_ino) == self._identity
+        return same and status.st_size > self.size and not self.ends_open and not self.queue
+
+    def read_tail(self) -> Sequence[bytes]:
+        """Return the lines added since we looked last."""
+        with open_for_reading(self.path) as file:
+            file.seek(self.size)
+            lines = file.readlines()
+            self.size = file.tell()
+        self.ends_open = bool(lines) and not lines[-1].endswith(b"\n")
+        return lines
+
+    def put(self, lines: bytes) -> None:
+        """Queue whole lines for the end of the file."""
+        if self.ends_open:
+            self.queue += b"\n"
+            self.ends_open = False
+        self.queue += lines
+
+    def flush(self) -> None:
+        """Write what is queued. Raises `OSError`; whatever got through then counts as written."""
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        while self.queue:
+            written = os.write(self._descriptor, self.queue)
+            self.size += written
+            self._unsynced = True
+            del self.queue[:written]
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk itself. Raises `OSError`."""
+        if self._unsynced and self._descriptor is not None:
+            os.fsync(self._descriptor)
+            self._unsynced = False
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
+    """Put `data` in place of the file at once; a crash leaves either the old or the new one whole.
+
+    The old one stays beside it as `.bak` until the new one is safe, and for good if `keep_old`. Raises `OSError`.
+    """
+    fresh = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    backup = _free_name(path.with_name(path.name + ".bak"))
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        _link_or_copy(path, backup)
+        os.replace(fresh, path)
+        sync_directory(path.parent)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    if not keep_old:
+        backup.unlink(missing_ok=True)
+
+
+def _free_name(path: Path) -> Path:
+    number = 0
+    free = path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}{number}")
+    return free
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        import shutil
+
+        shutil.copy2(source, target)
+
+
+def sync_directory(path: Path) -> None:
+    """Make a new name in `path` survive a power failure, where the system allows it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # some file systems cannot, and their names are durable by other means
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,311 @@
+"""Finding sessions: lists for people, the latest one to go on with, one by its id. Reads files, never changes them."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from spindle.types.codec import DecodeError, decode, encode
+
+from .entries import Header
+from .ids import parse_time
+from .parse import read_header
+from .paths import absolute, session_dir_for, sessions_root
+
+__all__ = [
+    "Found",
+    "Progress",
+    "SessionInfo",
+    "find_by_id",
+    "find_sessions",
+    "list_all_sessions",
+    "list_sessions",
+    "most_recent_session",
+    "read_info",
+]
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called after each file with how many were looked at, and of how many."""
+
+NO_MESSAGES = "(no messages)"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    path: str
+    id: str
+    cwd: str
+    name: str | None
+    parent_session_path: str | None
+    created: int | None
+    """Unix milliseconds, like `modified`; None if the header has no readable time."""
+    modified: int
+    """The last message of user or model."""
+    message_count: int
+    first_message: str
+    all_messages_text: str
+    """What user and model said, for searching."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A session that answers to an id."""
+
+    path: str
+    id: str
+    cwd: str
+    in_project: bool
+    """It was found among the sessions of the project that was asked about."""
+
+
+class _Block(msgspec.Struct, gc=False):
+    type: str = ""
+    text: str = ""
+
+
+class _Message(msgspec.Struct):
+    role: str = ""
+    content: msgspec.Raw | UnsetType = UNSET
+    timestamp: int | float | None = None
+
+
+class _Line(msgspec.Struct):
+    type: str = ""
+    timestamp: str | None = None
+    name: str | None = None
+    message: _Message | None = None
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_content = msgspec.json.Decoder(str | list[_Block] | None).decode
+
+
+def list_sessions(
+    cwd: str | os.PathLike[str],
+    session_dir: str | os.PathLike[str] | None = None,
+    on_progress: Progress | None = None,
+) -> list[SessionInfo]:
+    """Return the sessions of a project, the latest first."""
+    directory, only_cwd = _place(cwd, session_dir)
+    return _infos(_files(directory), only_cwd, on_progress)
+
+
+def list_all_sessions(
+    session_dir: str | os.PathLike[str] | None = None, on_progress: Progress | None = None
+) -> list[SessionInfo]:
+    """Return the sessions of all projects, or all in `session_dir`, the latest first."""
+    return _infos(_all_files(session_dir), None, on_progress)
+
+
+def most_recent_session(cwd: str | os.PathLike[str], session_dir: str | os.PathLike[str] | None = None) -> Path | None:
+    """Return the session file of the project that was written to last."""
+    directory, only_cwd = _place(cwd, session_dir)
+    for path in sorted(_files(directory), key=_modification_time, reverse=True):
+        header = _header_of(path)
+        if header is not None and isinstance(header.id, str) and _belongs(header, only_cwd):
+            return path
+    return None
+
+
+def find_by_id(
+    cwd: str | os.PathLike[str], session_id: str, session_dir: str | os.PathLike[str] | None = None
+) -> str | None:
+    """Return the file of the project's session with exactly this id."""
+    directory, only_cwd = _place(cwd, session_dir)
+    return next((path for path, header in _headers(_files(directory), only_cwd) if header.id == session_id), None)
+
+
+def find_sessions(
+    start: str, cwd: str | os.PathLike[str], session_dir: str | os.PathLike[str] | None = None
+) -> list[Found]:
+    """Return the sessions whose id is `start`, else those whose id begins with it; those of the project come first.
+
+    More than one means that `start` is too short to tell them apart.
+    """
+    directory, only_cwd = _place(cwd, session_dir)
+    own = [Found(path, header.id, header.cwd, True) for path, header in _headers(_files(directory), only_cwd)]
+    known = {found.path for found in own}
+    others = [path for path in _all_files(session_dir) if str(path) not in known]
+    foreign = [Found(path, header.id, header.cwd, False) for path, header in _headers(others, None)]
+    for group in (own, foreign):
+        exact = [found for found in group if found.id == start]
+        if exact:
+            return exact
+    for group in (own, foreign):
+        begun = [found for found in group if found.id.startswith(start)]
+        if begun:
+            return begun
+    return []
+
+
+def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
+    """Return what a list shows of one file; None if it is no session, or one of another project."""
+    try:
+        with open(path, "rb") as lines:
+            header = read_header(lines)
+            if header is None or not isinstance(header.id, str) or not _belongs(header, only_cwd):
+                return None
+            tally = _Tally()
+            for line in lines:
+                tally.add(line)
+            file_time = os.fstat(lines.fileno()).st_mtime_ns // 1_000_000
+    except OSError:
+        return None
+    created = parse_time(header.timestamp)
+    return SessionInfo(
+        path=str(path),
+        id=header.id,
+        cwd=header.cwd,
+        name=tally.name,
+        parent_session_path=header.parent_session,
+        created=created,
+        modified=tally.last_time or (file_time if created is None else created),
+        message_count=tally.count,
+        first_message=tally.first or NO_MESSAGES,
+        all_messages_text=" ".join(tally.texts),
+    )
+
+
+class _Tally:
+    """Adds up the lines of one file."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.count = 0
+        self.first = ""
+        self.texts: list[str] = []
+        self.last_time = 0
+
+    def add(self, data: bytes) -> None:
+        try:
+            line = _decode_line(data)
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            line = _decode_leniently(data)
+        if line.type == "session_info":
+            self.name = (line.name or "").strip() or None
+        elif line.type == "message":
+            self.count += 1
+            if line.message is not None and line.message.role in ("user", "assistant"):
+                self._add_message(line.message, line.timestamp)
+
+    def _add_message(self, message: _Message, timestamp: str | None) -> None:
+        if message.content is UNSET:
+            return
+        time = message.timestamp if message.timestamp is not None else parse_time(timestamp)
+        self.last_time = max(self.last_time, int(time or 0))
+        text = _text_of(message.content)
+        if text:
+            self.texts.append(text)
+            if not self.first and message.role == "user":
+                self.first = text
+
+
+def _text_of(content: Any) -> str:
+    try:
+        blocks = _decode_content(content)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        value = _decode_or_none(bytes(content))
+        items = value if isinstance(value, list) else []
+        texts = [item.get("text") for item in items if isinstance(item, dict) and item.get("type") == "text"]
+        return value if isinstance(value, str) else " ".join(text for text in texts if isinstance(text, str))
+    if isinstance(blocks, str):
+        return blocks
+    return " ".join(block.text for block in blocks or () if block.type == "text")
+
+
+def _decode_leniently(data: bytes) -> _Line:
+    """Read a line of unusual types; what cannot be used counts as absent."""
+    line = _Line()
+    value = _decode_or_none(data)
+    if not isinstance(value, dict):
+        return line
+    line.type, line.name, line.timestamp = (_text(value.get(key)) for key in ("type", "name", "timestamp"))
+    message = value.get("message")
+    if isinstance(message, dict):
+        line.message = _Message(_text(message.get("role")))
+        if "content" in message:
+            line.message.content = msgspec.Raw(encode(message["content"]))
+        if isinstance(message.get("timestamp"), (int, float)):
+            line.message.timestamp = message["timestamp"]
+    return line
+
+
+def _decode_or_none(data: bytes) -> Any:
+    try:
+        return decode(data)
+    except (DecodeError, RecursionError):
+        return None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def _place(cwd: str | os.PathLike[str], session_dir: str | os.PathLike[str] | None) -> tuple[Path, str | None]:
+    """Return the directory to look in, and the project to filter by if it holds those of several."""
+    default = session_dir_for(cwd)
+    directory = Path(absolute(session_dir)) if session_dir else default
+    return directory, None if directory == default else absolute(cwd)
+
+
+def _belongs(header: Header, only_cwd: str | None) -> bool:
+    return only_cwd is None or (bool(header.cwd) and absolute(header.cwd) == only_cwd)
+
+
+def _files(directory: Path) -> list[Path]:
+    try:
+        with os.scandir(directory) as items:
+            return [Path(item.path) for item in items if item.name.endswith(".jsonl") and item.is_file()]
+    except OSError:
+        return []
+
+
+def _all_files(session_dir: str | os.PathLike[str] | None) -> list[Path]:
+    if session_dir:
+        return _files(Path(absolute(session_dir)))
+    try:
+        with os.scandir(sessions_root()) as items:
+            directories = [Path(item.path) for item in items if item.is_dir()]
+    except OSError:
+        return []
+    return [path for directory in directories for path in _files(directory)]
+
+
+def _infos(paths: list[Path], only_cwd: str | None, on_progress: Progress | None) -> list[SessionInfo]:
+    infos = []
+    for number, path in enumerate(paths, 1):
+        info = read_info(path, only_cwd)
+        if info is not None:
+            infos.append(info)
+        if on_progress is not None:
+            on_progress(number, len(paths))
+    return sorted(infos, key=lambda info: info.modified, reverse=True)
+
+
+def _headers(paths: Iterable[Path], only_cwd: str | None) -> Iterator[tuple[str, Header]]:
+    for path in paths:
+        header = _header_of(path)
+        if header is not None and isinstance(header.id, str) and _belongs(header, only_cwd):
+            yield str(path), header
+
+
+def _header_of(path: Path) -> Header | None:
+    try:
+        with open(path, "rb") as lines:
+            return read_header(lines)
+    except OSError:
+        return None
+
+
+def _modification_time(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

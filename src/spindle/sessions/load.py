@@ -1,0 +1,62 @@
+"""A session file, read into a tree: migrated in memory if it is old, with a list of what is wrong with it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .damage import Damage
+from .errors import InvalidSession, SessionError
+from .file import AppendFile, open_for_reading
+from .migrate import migrate, needs_migration
+from .parse import Parsed, parse_file
+from .tree import Tree
+
+__all__ = ["Loaded", "load_session"]
+
+
+@dataclass(slots=True)
+class Loaded:
+    tree: Tree | None
+    """None: the file is there but empty."""
+    file: AppendFile
+    damage: list[Damage]
+    was_migrated: bool = False
+    has_new_ids: bool = False
+
+
+def load_session(path: Path) -> Loaded:
+    """Read a session without touching it. Raises `FileNotFoundError`, `InvalidSession` and `SessionError`."""
+    parsed, file = _read(path)
+    if parsed.is_blank:
+        return Loaded(None, file, [])
+    header = parsed.header
+    if header is None or not parsed.is_session:
+        raise InvalidSession(path)
+    if not needs_migration(header):
+        tree = Tree(header, parsed.entries)
+        return Loaded(tree, file, parsed.damage + _flaws(tree, parsed))
+    tree = Tree(*migrate(header, parsed.entries))
+    damage = parsed.damage + _flaws(tree, parsed)
+    return Loaded(tree, file, damage, was_migrated=True, has_new_ids=header.version < 2)
+
+
+def _read(path: Path) -> tuple[Parsed, AppendFile]:
+    try:
+        with open_for_reading(path) as lines:
+            parsed = parse_file(lines)
+            file = AppendFile(path, os.fstat(lines.fileno()), ends_open=parsed.ends_open)
+            file.size = lines.tell()  # a writer may have been quicker; what it added is read later
+            return parsed, file
+    except FileNotFoundError:
+        raise
+    except IsADirectoryError:
+        raise SessionError(f"Session path is a directory: {path}") from None
+    except OSError as error:
+        raise SessionError(f"Session file cannot be read ({error.strerror}): {path}") from error
+
+
+def _flaws(tree: Tree, parsed: Parsed) -> list[Damage]:
+    if not tree.flaws:
+        return []
+    lines = {id(entry): line for entry, line in zip(tree.entries, parsed.line_numbers, strict=True)}
+    return [Damage(flaw.kind, lines[id(flaw.entry)], flaw.text, flaw.entry.id) for flaw in tree.flaws]

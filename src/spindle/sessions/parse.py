@@ -1,0 +1,187 @@
+"""From the lines of a session file to its header and entries.
+
+Reading never fails and never changes anything: a line that cannot be used is skipped and reported.
+"""
+
+import gc
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from sys import intern
+
+import msgspec
+
+from spindle.types.codec import DecodeError, decode
+from spindle.types.entries import SESSION_VERSION
+
+from .damage import Damage
+from .entries import Entry, Header
+
+__all__ = ["Parsed", "collector_paused", "parse_file", "parse_tail", "read_header"]
+
+_BOM = b"\xef\xbb\xbf"
+_GARBAGE_LIMIT = 1 << 20
+"""How much may stand before the header; beyond that the file is something else."""
+
+
+class _Head(msgspec.Struct, rename="camel", gc=False):
+    """The four keys the tree is made of; msgspec checks the rest of the line and steps over it."""
+
+    type: str = ""
+    id: str = ""
+    parent_id: str | None = None
+    timestamp: str = ""
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+@dataclass(slots=True)
+class Parsed:
+    header: Header | None = None
+    entries: list[Entry] = field(default_factory=list)
+    line_numbers: "array[int]" = field(default_factory=lambda: array("L"))
+    """Where each entry stands."""
+    damage: list[Damage] = field(default_factory=list)
+    line_count: int = 0
+    is_blank: bool = True
+    """Nothing but white space."""
+    ends_open: bool = False
+    """The last line has no newline; the next append must write one first."""
+
+    @property
+    def is_session(self) -> bool:
+        """Say whether one can work with it: a header with an id, and entries that can be told apart."""
+        if self.header is None or not isinstance(self.header.id, str) or not self.header.id:
+            return False
+        return bool(self.entries) or not any(item.kind == "no id" for item in self.damage)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from walking the new objects again and again: half the time of a long load."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def parse_file(lines: Iterable[bytes]) -> Parsed:
+    """Read a whole file. If it does not begin with a header, the rest is not read."""
+    parsed = Parsed()
+    numbered = enumerate(lines, 1)
+    if _find_header(numbered, parsed):
+        _read_entries(numbered, parsed)
+        if parsed.ends_open:
+            _report_open_end(parsed)
+    return parsed
+
+
+def parse_tail(lines: Iterable[bytes]) -> Parsed:
+    """Read what was added to a file. Line numbers count from its start."""
+    parsed = Parsed()
+    _read_entries(enumerate(lines, 1), parsed)
+    return parsed
+
+
+def read_header(lines: Iterator[bytes]) -> Header | None:
+    """Read no further than the header. None if something else comes first."""
+    parsed = Parsed()
+    _find_header(enumerate(lines, 1), parsed)
+    return parsed.header
+
+
+def _find_header(numbered: Iterator[tuple[int, bytes]], parsed: Parsed) -> bool:
+    garbage = 0
+    for number, line in numbered:
+        parsed.line_count = number
+        parsed.ends_open = not line.endswith(b"\n")
+        if line.startswith(_BOM):
+            line = line.removeprefix(_BOM)
+            parsed.damage.append(Damage("BOM", number, "a byte order mark stands before the text"))
+        if not line.strip():
+            continue
+        parsed.is_blank = False
+        value = _decode_or_report(line, number, parsed)
+        if isinstance(value, dict):
+            if value.get("type") != "session":
+                return False
+            parsed.header = Header(line)
+            if line.endswith(b"\r\n"):
+                parsed.damage.append(Damage("CRLF", number, "lines end in carriage return and newline"))
+            if parsed.header.version > SESSION_VERSION:
+                text = f"written in version {parsed.header.version} of the format, read as version {SESSION_VERSION}"
+                parsed.damage.append(Damage("newer version", number, text))
+            return True
+        garbage += len(line)
+        if garbage > _GARBAGE_LIMIT:
+            return False
+    return False
+
+
+def _read_entries(numbered: Iterator[tuple[int, bytes]], parsed: Parsed) -> None:
+    # The first version of the format had no ids; migration gives them.
+    ids_needed = parsed.header is None or parsed.header.version >= 2
+    entries, line_numbers = parsed.entries, parsed.line_numbers
+    number, line = 0, b""
+    with collector_paused():
+        for number, line in numbered:
+            try:
+                head = _decode_head(line)
+            except (DecodeError, UnicodeDecodeError, RecursionError):
+                slow = _decode_slowly(line, number, parsed)
+                if slow is None:
+                    continue
+                head = slow
+            if head.type == "session":
+                parsed.damage.append(Damage("second header", number, "a header in the middle is passed over"))
+            elif head.id or not ids_needed:
+                entries.append(Entry(intern(head.type), head.id, head.parent_id, head.timestamp, line))
+                line_numbers.append(number)
+            else:
+                parsed.damage.append(Damage("no id", number, f"this {head.type or 'entry'} has no id"))
+    if number:
+        parsed.line_count = number
+        parsed.ends_open = not line.endswith(b"\n")
+
+
+def _decode_slowly(line: bytes, number: int, parsed: Parsed) -> _Head | None:
+    """Read a line that is blank, broken, or merely unusual (lone surrogates, wrong types)."""
+    if not line.strip():
+        return None
+    value = _decode_or_report(line, number, parsed)
+    if not isinstance(value, dict):
+        return None
+    head = _Head()
+    for name, key in (("type", "type"), ("id", "id"), ("parent_id", "parentId"), ("timestamp", "timestamp")):
+        item = value.get(key)
+        if isinstance(item, str):
+            setattr(head, name, item)
+        elif item is not None:
+            parsed.damage.append(Damage("wrong type", number, f"{key} is not a string", head.id or None))
+    return head
+
+
+def _decode_or_report(line: bytes, number: int, parsed: Parsed) -> object:
+    try:
+        value = decode(line)
+    except (DecodeError, RecursionError) as error:
+        reason = "NUL bytes, as a power failure leaves them" if b"\0" in line else str(error)
+        parsed.damage.append(Damage("bad line", number, f"not JSON: {reason}"))
+        return None
+    if not isinstance(value, dict):
+        parsed.damage.append(Damage("bad line", number, "not a JSON object"))
+    return value
+
+
+def _report_open_end(parsed: Parsed) -> None:
+    number = parsed.line_count
+    last = parsed.damage[-1] if parsed.damage else None
+    if last is not None and last.line == number and last.kind == "bad line":
+        parsed.damage[-1] = Damage("torn line", number, f"the file ends in the middle of it ({last.text})")
+    else:
+        parsed.damage.append(Damage("no final newline", number, "the last line is whole but not ended"))

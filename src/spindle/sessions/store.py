@@ -1,0 +1,199 @@
+"""Keeps a tree and its file in step.
+
+A new session has no file until the first message is there to be saved. Nothing that goes wrong with the file
+comes back as an exception: the conversation goes on in memory, `error` says why, and every later save tries
+again with all that is missing. Other programs may add to the file, replace or delete it meanwhile; the tree
+takes in what they added, and gets back into the file what they lost.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from .entries import Entry
+from .errors import SessionError
+from .file import AppendFile, replace_file, sync_directory
+from .load import load_session
+from .lock import SessionLock, try_lock
+from .parse import parse_tail
+from .tree import Tree
+
+__all__ = ["FsyncPolicy", "Store", "is_worth_a_file"]
+
+FsyncPolicy: TypeAlias = Literal["never", "run", "always"]
+"""When to wait for the disk itself: never, when `sync` is called (at the end of each run) and on close, or always."""
+
+
+def is_worth_a_file(entry: Entry) -> bool:
+    """Say whether a new session is saved from this entry on; before, there is nothing of the user's to lose."""
+    return entry.type in ("message", "custom_message")
+
+
+class Store:
+    def __init__(
+        self,
+        tree: Tree,
+        path: Path,
+        *,
+        file: AppendFile | None = None,
+        lock: SessionLock | None = None,
+        fsync: FsyncPolicy = "run",
+        on_write_error: Callable[[str], None] | None = None,
+    ) -> None:
+        """Save `tree` at `path`. `file` is given if it is there already and was read into the tree."""
+        self.path = path
+        self.error: str | None = None
+        """Why the file is behind; None as long as it is not."""
+        self._tree = tree
+        self._file = file
+        self._lock = lock
+        self._fsync = fsync
+        self._on_write_error = on_write_error
+        self._has_begun = file is not None
+        self._is_new_name = False
+        """The directory has not been told to keep the file's name yet."""
+        self._rewrite_due = False
+        """The tree was migrated, but the file is still an old one."""
+        self._keep_old = False
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(self, entry: Entry) -> None:
+        """Get an entry that has just joined the tree into the file."""
+        if not self._has_begun and not is_worth_a_file(entry):
+            return
+        if self._file is not None and not self._rewrite_due:
+            self._file.put(entry.raw + b"\n")
+        self.save_all()
+
+    def save_all(self) -> None:
+        """Write whatever the file lacks; make it if there is none."""
+        self._has_begun = True
+        self._attempt(self._write)
+
+    def rewrite(self, *, keep_old: bool) -> None:
+        """Put the whole tree in place of the file, after a migration."""
+        self._rewrite_due, self._keep_old = True, keep_old
+        self._attempt(self._write)
+
+    def catch_up(self) -> None:
+        """See what others did to the file since we looked, before adding to it."""
+        if self._file is None or self._rewrite_due:
+            return
+        try:
+            status = os.stat(self.path)
+            if self._file.is_unchanged(status):
+                return
+            if self._file.has_grown(status):
+                self._tree.adopt(parse_tail(self._file.read_tail()).entries)
+                return
+        except FileNotFoundError:
+            self._release()
+        except OSError as error:
+            self._fail(error)
+            return
+        # Gone, replaced or cut short: the next save begins anew and finds out what is missing.
+        self._drop_file()
+
+    def sync(self) -> None:
+        """Write what is still missing and wait for the disk, as far as the policy wants it."""
+        if self._file is not None or self.error is not None:
+            self._attempt(self._write_and_sync if self._fsync != "never" else self._write)
+
+    def close(self) -> None:
+        """Let go of the file and its lock. A save after this takes them up again."""
+        self.sync()
+        self._drop_file()
+        self._release()
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (OSError, SessionError) as error:
+            self._fail(error)
+        else:
+            self.error = None
+
+    def _fail(self, error: OSError | SessionError) -> None:
+        reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
+        was_fine = self.error is None
+        self.error = f"Session cannot be saved ({reason}). The conversation goes on in memory."
+        if was_fine and self._on_write_error is not None:
+            self._on_write_error(self.error)
+
+    def _write(self) -> None:
+        if self._rewrite_due:
+            self._replace()
+        elif self._file is None:
+            self._begin()
+        else:
+            self._file.flush()
+        if self._fsync == "always":
+            self._wait_for_disk()
+
+    def _write_and_sync(self) -> None:
+        self._write()
+        self._wait_for_disk()
+
+    def _wait_for_disk(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+        if self._is_new_name:
+            sync_directory(self.path.parent)
+            self._is_new_name = False
+
+    def _begin(self) -> None:
+        """Make the file with everything in it, or find out what an existing one lacks."""
+        if self._lock is None:
+            self._lock = try_lock(self.path)
+        try:
+            file = AppendFile.create(self.path)
+        except FileExistsError:
+            file = self._join()
+        else:
+            self._is_new_name = True
+            file.put(self._everything())
+        self._file = file  # also if the write fails: the next one goes on where it stopped
+        file.flush()
+
+    def _join(self) -> AppendFile:
+        loaded = load_session(self.path)
+        there = loaded.tree
+        if there is None:
+            loaded.file.put(self._everything())
+        elif there.header.id != self._tree.header.id or loaded.was_migrated:
+            raise SessionError(f"another session is in its file now: {self.path}")
+        else:
+            self._tree.adopt([entry for entry in there.entries if entry.id not in self._tree])
+            missing = _lines(entry for entry in self._tree.entries if entry.id not in there)
+            if missing:
+                loaded.file.put(missing)
+        return loaded.file
+
+    def _replace(self) -> None:
+        status = os.stat(self.path)
+        if self._file is not None and not self._file.is_unchanged(status):
+            raise SessionError(f"another program wrote to it while it was being converted: {self.path}")
+        replace_file(self.path, self._everything(), keep_old=self._keep_old)
+        self._file = AppendFile(self.path, os.stat(self.path))
+        self._rewrite_due = False
+
+    def _everything(self) -> bytes:
+        return self._tree.header.raw + b"\n" + _lines(self._tree.entries)
+
+    def _drop_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _lines(entries: Iterable[Entry]) -> bytes:
+    return b"".join(entry.raw + b"\n" for entry in entries)

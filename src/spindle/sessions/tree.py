@@ -1,0 +1,226 @@
+"""The entries of a session as a tree, with a place in it.
+
+Plain data in memory: nothing here knows files. The tree survives whatever a damaged file holds: parents that are
+missing, later or circular, and ids that occur twice. Nothing in here recurses, so depth has no limit.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from spindle.types.codec import encode
+
+from .entries import Entry, Header
+from .errors import EntryNotFound, SessionError
+from .ids import parse_time
+
+__all__ = ["Flaw", "Tree", "TreeNode"]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TreeNode:
+    entry: Entry
+    children: list["TreeNode"] = field(default_factory=list)
+    label: str | None = None
+    label_timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Something about one entry that does not fit the others."""
+
+    kind: str
+    entry: Entry
+    text: str
+
+
+class Tree:
+    def __init__(self, header: Header, entries: Iterable[Entry] = ()) -> None:
+        self.header = header
+        self.entries: list[Entry] = []
+        """All of them in file order, also those whose id occurs again later."""
+        self.leaf_id: str | None = None
+        """Where the next entry goes; None = it becomes a root."""
+        self.name: str | None = None
+        """The session's name: the last one given, on whatever branch."""
+        self.flaws: list[Flaw] = []
+        self._by_id: dict[str, Entry] = {}
+        """The last holder of each id."""
+        self._labels: dict[str, Entry] = {}
+        """Target → the label entry in force, in the order in which the labels were first set."""
+        self._cut: set[str] = set()
+        """Entries whose parent link would close a circle; they count as roots."""
+        self._children: dict[str | None, list[Entry]] | None = None
+        """Built on the first question, then kept up to date."""
+        self.adopt(entries)
+        if self.entries:
+            self.leaf_id = self.entries[-1].id
+
+    # -- growing ---------------------------------------------------------------------------------
+
+    def add(self, entry: Entry) -> None:
+        """Hang a new entry below an existing one (or as a root) and move to it."""
+        self.entries.append(entry)
+        self._by_id[entry.id] = entry
+        if self._children is not None:
+            self._children.setdefault(entry.parent_id, []).append(entry)
+        self._note(entry)
+        self.leaf_id = entry.id
+
+    def adopt(self, entries: Iterable[Entry]) -> None:
+        """Take in entries as they come from a file, in its order, without moving."""
+        by_id = self._by_id
+        strays, doubles = [], []
+        for entry in entries:
+            if entry.parent_id is not None:
+                parent = by_id.get(entry.parent_id)
+                if parent is None:
+                    strays.append(entry)
+                else:
+                    entry.parent_id = parent.id  # one string in memory instead of two equal ones
+            if entry.id in by_id:
+                doubles.append(entry)
+            by_id[entry.id] = entry
+            self.entries.append(entry)
+            if entry.type in ("label", "session_info"):
+                self._note(entry)
+        self._children = None
+        for entry in doubles:
+            self.flaws.append(Flaw("duplicate id", entry, f"id {entry.id} was used before; the later entry counts"))
+        for entry in strays:
+            if entry.parent_id not in by_id:
+                self.flaws.append(Flaw("orphan", entry, f"the parent {entry.parent_id} of {entry.id} is missing"))
+        # A circle needs a parent that comes later, or an id that comes twice.
+        if doubles or any(entry.parent_id in by_id for entry in strays):
+            self._cut_circles()
+
+    def _note(self, entry: Entry) -> None:
+        """Remember what labels and names say; the last one in file order wins."""
+        if entry.type == "label":
+            value = entry.value
+            target = value.get("targetId")
+            if isinstance(target, str):
+                if isinstance(value.get("label"), str) and value["label"]:
+                    self._labels[target] = entry
+                else:
+                    self._labels.pop(target, None)
+        elif entry.type == "session_info":
+            name = entry.value.get("name")
+            self.name = (name.strip() if isinstance(name, str) else "") or None
+
+    def _cut_circles(self) -> None:
+        """Find every circle of parents and cut it where a walk up from its latest entry would close it."""
+        settled: set[str] = set()
+        for entry in reversed(self.entries):
+            trail: dict[str, None] = {}
+            node: Entry | None = self._by_id[entry.id]
+            while node is not None and node.id not in settled:
+                if node.id in trail:
+                    last = next(reversed(trail))
+                    if last not in self._cut:
+                        self._cut.add(last)
+                        self.flaws.append(Flaw("cycle", self._by_id[last], f"{last} is among its own ancestors"))
+                    break
+                trail[node.id] = None
+                node = self.parent(node)
+            settled.update(trail)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def __contains__(self, entry_id: object) -> bool:
+        return entry_id in self._by_id
+
+    def get(self, entry_id: str | None) -> Entry | None:
+        return self._by_id.get(entry_id) if entry_id is not None else None
+
+    def require(self, entry_id: str) -> Entry:
+        """Return the entry. Raises `EntryNotFound`."""
+        entry = self._by_id.get(entry_id)
+        if entry is None:
+            raise EntryNotFound(entry_id)
+        return entry
+
+    def parent(self, entry: Entry) -> Entry | None:
+        if entry.parent_id is None or entry.id in self._cut:
+            return None
+        return self._by_id.get(entry.parent_id)
+
+    def path_to(self, entry_id: str | None) -> list[Entry]:
+        """Return the entries from the root to `entry_id`; none if it is unknown."""
+        path = []
+        entry = self.get(entry_id)
+        while entry is not None:
+            path.append(entry)
+            entry = self.parent(entry)
+        path.reverse()
+        return path
+
+    def children(self, entry_id: str | None) -> list[Entry]:
+        """Return the children in file order; of None: the roots."""
+        if self._children is None:
+            self._children = {}
+            for entry in self._by_id.values():
+                parent = self.parent(entry)
+                self._children.setdefault(parent.id if parent else None, []).append(entry)
+        return self._children.get(entry_id, [])
+
+    def label(self, entry_id: str) -> str | None:
+        entry = self._labels.get(entry_id)
+        return entry.value["label"] if entry else None
+
+    def labels(self) -> dict[str, tuple[str, str]]:
+        """Return target → (label, time it was set)."""
+        return {target: (entry.value["label"], entry.timestamp) for target, entry in self._labels.items()}
+
+    # -- the whole tree --------------------------------------------------------------------------
+
+    def nodes(self) -> list[TreeNode]:
+        """Return the roots in file order, with everything below them; siblings by time."""
+        nodes = {entry.id: TreeNode(entry) for entry in self._by_id.values()}
+        for target, (label, timestamp) in self.labels().items():
+            if target in nodes:
+                nodes[target].label, nodes[target].label_timestamp = label, timestamp
+        for entry_id, node in nodes.items():
+            node.children = [nodes[child.id] for child in self._by_time(entry_id)]
+        return [nodes[root.id] for root in self.children(None)]
+
+    def to_json(self) -> bytes:
+        """Return `nodes()` as a JSON array of `{entry, children, label?, labelTimestamp?}`."""
+        labels = self.labels()
+        pieces: list[bytes] = []
+        # An entry to begin, or the text that ends one.
+        stack: list[Entry | bytes] = list(reversed(self.children(None)))
+        while stack:
+            item = stack.pop()
+            if isinstance(item, bytes):
+                pieces.append(item)
+                continue
+            if pieces and pieces[-1].endswith(b"}"):
+                pieces.append(b",")
+            end = b"]}"
+            if item.id in labels:
+                label, timestamp = labels[item.id]
+                end = b'],"label":' + encode(label) + b',"labelTimestamp":' + encode(timestamp) + b"}"
+            pieces += (b'{"entry":', item.wire, b',"children":[')
+            stack.append(end)
+            stack.extend(reversed(self._by_time(item.id)))
+        return b"[" + b"".join(pieces) + b"]"
+
+    def entries_to_json(self, since: str | None = None) -> bytes:
+        """Return the entries (after `since`) as a JSON array in file order. Raises `SessionError`."""
+        entries = self.entries
+        if since is not None:
+            if since not in self._by_id:
+                raise SessionError(f"Entry not found: {since}")
+            entries = entries[entries.index(self._by_id[since]) + 1 :]
+        return b"[" + b",".join(entry.wire for entry in entries) + b"]"
+
+    def _by_time(self, entry_id: str) -> list[Entry]:
+        """Return the children, oldest first; in file order if a time cannot be read."""
+        children = self.children(entry_id)
+        if len(children) < 2:
+            return children
+        times = [parse_time(child.timestamp) for child in children]
+        if any(time is None for time in times):
+            return children
+        order = sorted(range(len(children)), key=lambda index: times[index] or 0)
+        return [children[index] for index in order]
