@@ -6,7 +6,7 @@ something to a terminal interface are accepted with a note.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["OPTIONS", "Option", "Options", "UsageError", "parse", "unknown_options"]
 
@@ -62,7 +62,7 @@ class Options:
     list_models: str | None = None
     """The search text; empty lists all."""
     dialect: str | None = None
-    updates: str | None = None
+    updates: Literal["full", "delta"] | None = None
     remote: str | None = None
     verbose: bool = False
     offline: bool = False
@@ -83,7 +83,7 @@ class Option:
     """Name of the value in the help; empty: a switch."""
     help: str = ""
     kind: str = "text"
-    """`text`; `list` (repeatable); `words` (comma-separated); `yes`, `no` (switches); `maybe` (the value may be missing)."""
+    """`text`; `list` (repeatable); `words` (comma-separated); `yes` and `no` (switches); `maybe` (value optional)."""
     choices: tuple[str, ...] = ()
     missing: str = ""
     """What `maybe` means without a value."""

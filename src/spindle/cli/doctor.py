@@ -7,7 +7,6 @@ from pathlib import Path
 
 from spindle import __version__
 from spindle.resources.catalog import builtin_providers
-from spindle.resources.diagnostics import Diagnostic
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.types.paths import agent_dir
 
@@ -66,12 +65,11 @@ def _files(resources: Resources) -> Iterator[str]:
     yield "Configuration"
     home = agent_dir()
     resources.registry.auth.stored("")
-    broken = {d.path: d for d in resources.diagnostics if d.type == "error" and d.path}
-    if problem := resources.registry.auth.problem:
-        broken[problem.path] = problem
+    found = [*resources.diagnostics, resources.registry.auth.problem]
+    broken = {d.path: d.message for d in found if d and d.type == "error"}
     if error := resources.registry.error:
-        path = str(home / "models.json")
-        broken[path] = Diagnostic("error", error.replace(f"\n\nFile: {path}", "").replace("\n", "\n    "), path)
+        models = str(home / "models.json")
+        broken[models] = error.removesuffix(f"\n\nFile: {models}").replace("\n", "\n    ")
     for path in (
         home / "settings.json",
         home / "models.json",
@@ -79,8 +77,8 @@ def _files(resources: Resources) -> Iterator[str]:
         home / "trust.json",
         resources.store.project_path,
     ):
-        if found := broken.get(str(path)):
-            yield f"  error {path}: {found.message.removeprefix(f'Cannot use {path}: ')}"
+        if problem := broken.get(str(path)):
+            yield f"  error {path}: {problem.removeprefix(f'Cannot use {path}: ')}"
         elif path.exists():
             yield f"  ok    {path}{_mode_warning(path)}"
         else:
@@ -98,9 +96,9 @@ def _tools() -> Iterator[str]:
 
     yield "Programs"
     extra = str(agent_dir() / "bin")
-    for name, use in (("bash", "shell commands"), ("rg", "fast grep"), ("fd", "fast find"), ("git", "")):
+    for name, use in (("bash", "shell commands"), ("rg", "fast grep"), ("fd", "fast find"), ("git", "optional")):
         found = shutil.which(name) or shutil.which(name, path=extra)
-        yield f"  {name}: {found or f'not found ({use or 'optional'})'}"
+        yield f"  {name}: {found or f'not found ({use})'}"
 
 
 def _found(title: str, lines: list[str]) -> Iterator[str]:

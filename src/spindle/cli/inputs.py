@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from spindle.types.content import Image
 from spindle.types.paths import expand_home
 
-__all__ = ["BadInput", "Inputs", "assemble", "read_piped"]
+__all__ = ["BadInput", "Inputs", "gather", "read_piped"]
 
 
 class BadInput(Exception):
@@ -23,27 +23,29 @@ class Inputs:
 
 
 def read_piped() -> str | None:
-    """Return what is piped into stdin, trimmed; None if it is a terminal or closed."""
-    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+    """Return what is piped into stdin, trimmed; None if that is nothing, a terminal, or closed."""
+    if sys.stdin is None or sys.stdin.isatty():
         return None
     return sys.stdin.buffer.read().decode("utf-8", "replace").strip() or None
 
 
-def assemble(messages: list[str], files: list[str], cwd: str, piped: str | None, *, resize: bool = True) -> Inputs:
+def gather(messages: list[str], files: list[str], cwd: str, piped: str | None) -> Inputs:
     """Put the first message together of piped text, files and words, without separators. Raises `BadInput`."""
     first = piped or ""
     images: list[Image] = []
     for name in files:
-        text, found = _read_file(os.path.abspath(os.path.join(cwd, expand_home(name))), resize)
+        text, image = _read_file(os.path.abspath(os.path.join(cwd, expand_home(name))))
         first += text
-        images += found
+        images += [image] if image else []
     rest = list(messages)
     if rest:
         first += rest.pop(0)
-    return Inputs([first, *rest] if first or images else rest, images)
+    return Inputs([first, *rest] if first else rest, images)
 
 
-def _read_file(path: str, resize: bool) -> tuple[str, list[Image]]:
+def _read_file(path: str) -> tuple[str, Image | None]:
+    from spindle.tools.image_formats import SNIFF_BYTES, sniff_image
+
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -52,5 +54,15 @@ def _read_file(path: str, resize: bool) -> tuple[str, list[Image]]:
     except OSError as error:
         raise BadInput(f"Cannot read {path}: {error.strerror or error}") from None
     if not data:
-        return "", []
-    return f'<file name="{path}">\n{data.decode("utf-8", "replace")}\n</file>\n', []
+        return "", None
+    if mime_type := sniff_image(data[:SNIFF_BYTES]):
+        return _attach(path, data, mime_type)
+    return f'<file name="{path}">\n{data.decode("utf-8", "replace")}\n</file>\n', None
+
+
+def _attach(path: str, data: bytes, mime_type: str) -> tuple[str, Image | None]:
+    from spindle.tools.images import ImageLimits, prepare_image
+    from spindle.tools.threads import Cancel
+
+    image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
+    return f'<file name="{path}">{" ".join(notes)}</file>\n', image

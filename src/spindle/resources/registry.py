@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from spindle.types.models import Model
 
 from .auth import AuthStore, MissingCredentials, ModelAuth
@@ -76,7 +78,8 @@ class ModelRegistry:
             if model.id == model_id:
                 return model
         if provider == SCRIPTED and model_id:
-            return open_model(SCRIPTED, model_id, "scripted", model_id)
+            model = open_model(SCRIPTED, model_id, "scripted", model_id)
+            return replace(model, reasoning=True, input=["text", "image"])
         if provider in LOOPBACK and model_id:
             return open_model(provider, model_id, "openai-completions", self._server(provider))
         return None

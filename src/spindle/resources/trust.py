@@ -16,7 +16,7 @@ from .sources import ancestors
 
 __all__ = ["TrustDecision", "TrustStore", "decide", "gated_paths"]
 
-_GATED = ("settings.json", "extensions", "skills", "prompts", "SYSTEM.md", "APPEND_SYSTEM.md")
+_GATED = ("settings.json", "extensions", "skills", "prompts", "rules", "SYSTEM.md", "APPEND_SYSTEM.md")
 
 
 class TrustDecision(Struct, frozen=True):

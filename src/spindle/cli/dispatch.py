@@ -1,0 +1,156 @@
+"""From arguments to a mode: print, JSON, RPC, remote, export, lists and reports.
+
+Whatever goes wrong on the way is one line on stderr and an exit code; modes are imported when chosen.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from .args import Options, UsageError, parse
+
+__all__ = ["run"]
+
+
+def run(argv: list[str]) -> int:
+    """Do what the command line asks for and return the exit code."""
+    try:
+        if argv and (command := _COMMANDS.get(argv[0])):
+            return command(argv[1:])
+        return _run(parse(argv))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _silence_stdout()
+        return 1
+    except UsageError as error:
+        return _fail(str(error))
+
+
+def _run(options: Options) -> int:
+    if options.version:
+        from . import version_text
+
+        print(version_text(sys.argv[0]))
+        return 0
+    if options.help:
+        from .help import help_text
+
+        print(help_text())
+        return 0
+    for note in options.notes:
+        print(f"Note: {note}", file=sys.stderr)
+    if options.offline:
+        os.environ["PI_OFFLINE"] = "1"
+    if options.list_models is not None:
+        return _list_models(options)
+    if options.export is not None:
+        return _export(options)
+    return _run_agent(options)
+
+
+def _run_agent(options: Options) -> int:
+    from spindle.agent.errors import AgentError
+    from spindle.sessions.errors import SessionError
+
+    from .inputs import BadInput
+    from .session_choice import NothingChosen
+
+    try:
+        return _mode(options)(options)
+    except (AgentError, SessionError, BadInput) as error:
+        return _fail(str(error))
+    except NothingChosen as choice:
+        print(choice, file=sys.stderr)
+        return 0
+
+
+def _mode(options: Options) -> Callable[[Options], int]:
+    if options.remote is not None:
+        raise UsageError("--remote is not available yet")
+    if options.mode == "rpc":
+        from .rpc_mode import run_rpc
+
+        return run_rpc
+    if options.mode == "json":
+        from .json_mode import run_json
+
+        return run_json
+    from .print_mode import run_print
+
+    return run_print
+
+
+def _list_models(options: Options) -> int:
+    from spindle.resources.loader import load_resources
+
+    from .assemble import resource_options
+    from .list_models import list_models
+
+    resources = load_resources(os.getcwd(), resource_options(options))
+    if resources.registry.error:
+        print(f"Warning: {resources.registry.error}", file=sys.stderr)
+    print(list_models(resources.registry, options.list_models or ""))
+    return 0
+
+
+def _export(options: Options) -> int:
+    from spindle.export.command import export_file
+    from spindle.export.errors import ExportError
+
+    out = Path(options.messages[0]) if options.messages else None
+    try:
+        print(f"Exported to: {export_file(Path(options.export or ''), out)}")
+    except ExportError as error:
+        return _fail(str(error))
+    return 0
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def _doctor(argv: list[str]) -> int:
+    from .doctor import run as examine
+
+    return examine(Path.cwd(), parse(argv).approve)
+
+
+def _sessions(argv: list[str]) -> int:
+    from .sessions_command import run as sessions
+
+    return sessions(argv)
+
+
+def _trust(argv: list[str]) -> int:
+    from .trust_command import run as trust
+
+    return trust(argv)
+
+
+def _schema(argv: list[str]) -> int:
+    import json
+
+    from spindle.protocol.schema import json_schema
+
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "doctor": _doctor,
+    "schema": _schema,
+    "sessions": _sessions,
+    "trust": _trust,
+}
+
+
+def _fail(text: str) -> int:
+    # Advice follows some errors after a blank line; here it belongs on the same one.
+    print("Error: " + text.replace("\n\n", " "), file=sys.stderr)
+    return 1
+
+
+def _silence_stdout() -> None:
+    """Let the interpreter's last flush go nowhere: whoever read our output has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

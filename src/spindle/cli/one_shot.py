@@ -1,0 +1,82 @@
+"""What print and JSON mode share: gather the input, run the messages one after another, end cleanly."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from spindle.agent.session import AgentSession
+from spindle.types.events import Event, ExtensionError
+
+from .args import Options, UsageError
+from .assemble import assemble
+from .inputs import Inputs, gather, read_piped
+
+__all__ = ["ErrorTeller", "play", "read_inputs", "run_and_exit"]
+
+_EXIT_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+
+
+def read_inputs(options: Options) -> Inputs:
+    """Read piped text and files. Raises `BadInput`, and `UsageError` if there is nothing to do."""
+    inputs = gather(options.messages, options.files, os.getcwd(), read_piped())
+    if not inputs.messages:
+        raise UsageError("Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)")
+    return inputs
+
+
+def run_and_exit(work: Callable[[], Awaitable[int]]) -> NoReturn:
+    """Run the work in an event loop and leave with its exit code; a signal cancels it and decides the code."""
+    code = asyncio.run(_with_signals(work))
+    sys.stderr.flush()
+    # Threads of tools may still hang in the system; nobody waits for them any more.
+    os._exit(code)
+
+
+async def _with_signals(work: Callable[[], Awaitable[int]]) -> int:
+    task = asyncio.ensure_future(work())
+    loop = asyncio.get_running_loop()
+    caught: list[int] = []
+
+    def stop(code: int) -> None:
+        caught.append(code)
+        task.cancel()
+
+    for number, code in _EXIT_CODES.items():
+        loop.add_signal_handler(number, stop, code)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return caught[0] if caught else 1
+
+
+async def play(
+    options: Options, inputs: Inputs, mode: str, ready: Callable[[AgentSession], None] = lambda agent: None
+) -> AgentSession:
+    """Make the agent, tell `ready`, and run every message to its end. The agent is closed either way."""
+    agent = await assemble(options, mode=mode)
+    try:
+        ready(agent)
+        images = inputs.images
+        for message in inputs.messages:
+            await agent.submit(message, images, source=mode)
+            await agent.engine.wait_idle()
+            images = []
+    finally:
+        await agent.close()
+    return agent
+
+
+class ErrorTeller:
+    """A listener that tells errors of extensions on stderr."""
+
+    full = False
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, ExtensionError):
+            print(f"Extension error ({event.extension_path}): {event.error}", file=sys.stderr)
+
+    async def room(self) -> None:
+        """There is always room."""

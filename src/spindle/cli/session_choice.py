@@ -1,0 +1,139 @@
+"""Which session a command line means: a new one, the last one, a named one, a copy."""
+
+import os
+import sys
+
+from spindle.resources.settings import Settings
+from spindle.sessions.errors import SessionError
+from spindle.sessions.index import Found, SessionInfo, find_sessions
+from spindle.sessions.manager import Saving, SessionManager
+
+from .args import Options, UsageError
+
+__all__ = ["NothingChosen", "choose_session", "pick_session", "session_directory"]
+
+_LISTED = 20
+
+
+class NothingChosen(Exception):
+    """The user was asked and chose not to go on; the text says so."""
+
+
+def session_directory(options: Options, settings: Settings) -> str | None:
+    """Return the directory the user wants sessions in; None: the project's own."""
+    return options.session_dir or os.environ.get("PI_CODING_AGENT_SESSION_DIR") or settings.session_dir or None
+
+
+def choose_session(options: Options, settings: Settings) -> SessionManager:
+    """Open or begin the session. Raises `UsageError`, `SessionError`, `NothingChosen`."""
+    _check(options)
+    cwd = os.getcwd()
+    directory = session_directory(options, settings)
+    saving: Saving = {"fsync": settings.fsync, "on_write_error": _tell}
+    if options.no_session:
+        return SessionManager.in_memory(cwd)
+    if options.fork is not None:
+        return SessionManager.fork_from(_locate(options.fork, cwd, directory), cwd, directory, **saving)
+    if options.session is not None:
+        return _open_named(options.session, cwd, directory, saving)
+    if options.session_id is not None:
+        found = SessionManager.find_by_id(cwd, options.session_id, directory)
+        if found is not None:
+            return _open(found, directory, saving)
+        _tell(f"No session with id {options.session_id}, creating it")
+        return SessionManager.create(cwd, directory, id=options.session_id, **saving)
+    if options.resume:
+        return _open(pick_session(SessionManager.list(cwd, directory)), directory, saving)
+    if options.continue_recent:
+        return SessionManager.continue_recent(cwd, directory, **saving)
+    return SessionManager.create(cwd, directory, **saving)
+
+
+def _check(options: Options) -> None:
+    given = {
+        "--session": options.session is not None,
+        "--continue": options.continue_recent,
+        "--resume": options.resume,
+        "--no-session": options.no_session,
+    }
+    others = ", ".join(name for name, present in given.items() if present)
+    if options.fork is not None and others:
+        raise UsageError(f"--fork cannot be combined with {others}")
+    if options.session_id is not None and (others or options.fork is not None):
+        raise UsageError(f"--session-id cannot be combined with {others or '--fork'}")
+
+
+def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> SessionManager:
+    if _is_path(name):
+        return _open(os.path.join(cwd, name), directory, saving)
+    found = _search(name, cwd, directory)
+    if found.in_project:
+        return _open(found.path, directory, saving)
+    print(f"Session found in different project: {found.cwd}", file=sys.stderr)
+    if _ask("Fork this session into current directory? [y/N] ").lower() not in ("y", "yes"):
+        raise NothingChosen("Aborted.")
+    return SessionManager.fork_from(found.path, cwd, directory, **saving)
+
+
+def _open(path: str, directory: str | None, saving: Saving) -> SessionManager:
+    session = SessionManager.open(path, directory, **saving)
+    if os.path.isdir(session.get_cwd()):
+        return session
+    session.close()
+    raise SessionError(
+        f"Stored session working directory does not exist: {session.get_cwd()}\n"
+        f"Session file: {path}\nCurrent working directory: {os.getcwd()}"
+    )
+
+
+def _locate(name: str, cwd: str, directory: str | None) -> str:
+    return os.path.join(cwd, name) if _is_path(name) else _search(name, cwd, directory).path
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or "\\" in name or name.endswith(".jsonl")
+
+
+def _search(name: str, cwd: str, directory: str | None) -> Found:
+    found = find_sessions(name, cwd, directory)
+    if not found:
+        raise SessionError(f"No session found matching '{name}'")
+    if len(found) > 1:
+        candidates = "\n".join(f"  {item.id}  {item.path}" for item in found)
+        raise SessionError(f"Several sessions match '{name}':\n{candidates}")
+    return found[0]
+
+
+def pick_session(sessions: list[SessionInfo]) -> str:
+    """Show the sessions as a numbered list and return the path of the one that is chosen."""
+    if not sessions:
+        raise NothingChosen("No sessions here yet")
+    if not sys.stdin.isatty():
+        raise UsageError("--resume needs a terminal to ask at; name a session with --session")
+    for number, info in enumerate(sessions[:_LISTED], 1):
+        print(f"{number:>3}  {_when(info.modified)}  {_title(info)}", file=sys.stderr)
+    answer = _ask("Session number: ")
+    if not answer.isdecimal() or not 1 <= int(answer) <= min(len(sessions), _LISTED):
+        raise NothingChosen("No session selected")
+    return sessions[int(answer) - 1].path
+
+
+def _title(info: SessionInfo) -> str:
+    text = " ".join((info.name or info.first_message).split())
+    return f"{text[:60]} ({info.message_count} messages)"
+
+
+def _when(milliseconds: int) -> str:
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(milliseconds / 1000))
+
+
+def _ask(question: str) -> str:
+    """Ask on stderr, because stdout may belong to a program; the end of input is an empty answer."""
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _tell(text: str) -> None:
+    print(f"Warning: {text}", file=sys.stderr)
