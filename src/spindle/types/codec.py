@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["DecodeError", "WireValue", "decode", "encode", "encode_str"]
+__all__ = ["DecodeError", "WireValue", "decode", "encode", "encode_str", "to_builtins"]
 
 DecodeError = msgspec.DecodeError
 
@@ -48,9 +48,15 @@ def encode(value: Any) -> bytes:
     return data
 
 
+def to_builtins(value: Any) -> Any:
+    """Return `value` as it would be read back: dicts, lists, strings, numbers."""
+    return msgspec.to_builtins(value, enc_hook=_enc_hook)
+
+
 def encode_str(text: str) -> bytes:
     """Return `text` as a JSON string literal, quotes included."""
-    return encode(text)
+    # Most pieces of an answer are ASCII, where nothing needs a second look.
+    return _encoder.encode(text) if text.isascii() else encode(text)
 
 
 def decode(data: bytes | str) -> Any:

@@ -1,0 +1,146 @@
+"""What older and neighbouring clients do not know, as data.
+
+A dialect only leaves things out on the wire: event types, and keys of events and responses. What the agent does
+never depends on it. Host tool calls and dialogs are never left out: they come only to a client that asked.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+__all__ = ["DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "leave_out"]
+
+UpdateMode: TypeAlias = Literal["full", "delta"]
+Path: TypeAlias = tuple[str, ...]
+"""Keys from the outside in. Lists on the way are gone through item by item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    name: str
+    updates: UpdateMode = "full"
+    """Form of `message_update` unless somebody asks for another."""
+    events: frozenset[str] = frozenset()
+    """Event types that do not go out."""
+    keys: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    """Event type, or `response <command>` → keys that do not go out."""
+
+
+def leave_out(value: Any, paths: Iterable[Path]) -> None:
+    """Remove the keys named by `paths` from a parsed JSON value, in place."""
+    for path in paths:
+        _leave_out(value, path)
+
+
+def _leave_out(value: Any, path: Path) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _leave_out(item, path)
+    elif isinstance(value, dict):
+        first, *rest = path
+        if not rest:
+            value.pop(first, None)
+        elif first in value:
+            _leave_out(value[first], tuple(rest))
+
+
+def _keys(**lists: str) -> dict[str, tuple[Path, ...]]:
+    """Read `agent_end="willRetry", response_compact="data.usage data.…"`."""
+    return {
+        name.replace("response_", "response "): tuple(tuple(path.split(".")) for path in paths.split())
+        for name, paths in lists.items()
+    }
+
+
+# Keys of assistant messages that came after 0.74, wherever a message stands.
+_NEW_IN_MESSAGES = "{0}.rawStopReason {0}.usage.reasoning {0}.usage.cacheWrite1h"
+_MESSAGE, _MESSAGES = _NEW_IN_MESSAGES.format("message"), _NEW_IN_MESSAGES.format("messages")
+
+# What neither pi 0.74 nor xcsh sends, as far as keys go.
+_KEYS_BEFORE_0_75 = {
+    "agent_end": f"willRetry {_MESSAGES}",
+    "message_start": _MESSAGE,
+    "message_update": f"usage assistantMessageEvent.id assistantMessageEvent.toolName {_MESSAGE}",
+    "message_end": _MESSAGE,
+    "turn_end": _MESSAGE,
+    "tool_execution_end": "durationMs",
+    "response_prompt": "data",
+    "response_abort_and_prompt": "data",
+    "response_steer": "data",
+    "response_follow_up": "data",
+    "response_compact": "data.estimatedTokensAfter data.usage",
+    "response_get_messages": _NEW_IN_MESSAGES.format("data.messages"),
+}
+_EVENTS_AFTER_0_74 = {
+    "agent_settled",
+    "bash_execution_update",
+    "entry_appended",
+    "summarization_retry_attempt_start",
+    "summarization_retry_finished",
+    "summarization_retry_scheduled",
+}
+_EVENTS_OF_XCSH = {
+    "auto_compaction_end",
+    "auto_compaction_start",
+    "notice",
+    "ready",
+    "todo_auto_clear",
+    "todo_reminder",
+    "ttsr_triggered",
+}
+# get_state: what is ours, and what only xcsh has besides.
+_STATE_OF_SPINDLE = "data.autoRetryEnabled data.contextUsage"
+_STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
+_COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
+
+SPINDLE = Dialect("spindle")
+
+DIALECTS: Mapping[str, Dialect] = {
+    dialect.name: dialect
+    for dialect in (
+        SPINDLE,
+        Dialect(
+            "pi-0.74",
+            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH),
+            keys=_keys(
+                **_KEYS_BEFORE_0_75,
+                compaction_end="result.estimatedTokensAfter result.usage",
+                response_get_state=f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
+                response_get_commands=_COMMANDS_OF_SEEDS,
+            ),
+        ),
+        Dialect(
+            "pi-0.87",
+            updates="delta",
+            events=frozenset(_EVENTS_OF_XCSH),
+            keys=_keys(
+                agent_settled="aborted",
+                tool_execution_end="durationMs",
+                response_prompt="data",
+                response_abort_and_prompt="data",
+                response_steer="data",
+                response_follow_up="data",
+                response_get_state=f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
+                response_get_commands=_COMMANDS_OF_SEEDS,
+            ),
+        ),
+        Dialect(
+            "xcsh",
+            events=frozenset(
+                _EVENTS_AFTER_0_74
+                | {
+                    "compaction_end",
+                    "compaction_start",
+                    "queue_update",
+                    "session_info_changed",
+                    "thinking_level_changed",
+                }
+            ),
+            keys=_keys(
+                **_KEYS_BEFORE_0_75,
+                auto_compaction_end="reason result.estimatedTokensAfter result.usage",
+                response_get_state=f"{_STATE_OF_SPINDLE} data.pendingMessageCount",
+            ),
+        ),
+    )
+}

@@ -1,0 +1,137 @@
+"""The JSON of an answer that is still growing.
+
+`LiveJson` follows one `LiveMessage` and encodes every piece of text once. Its pieces, joined, are what encoding a
+snapshot would give.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall
+from spindle.types import codec
+from spindle.types.content import Text, Thinking
+from spindle.types.messages import AssistantMessage, Usage
+
+from .dialect import Path, leave_out
+
+__all__ = ["LiveJson"]
+
+
+class LiveJson:
+    __slots__ = ("_blocks", "_head", "_left_out", "_rest", "_tail", "_usage", "_usage_seen", "live")
+
+    def __init__(self, live: LiveMessage, left_out: tuple[Path, ...] = ()) -> None:
+        self.live = live
+        self._left_out = left_out
+        """Keys of the message that this client does not know."""
+        self._blocks: list[_TextJson | _CallJson] = []
+        self._usage_seen: Usage | None = None
+        """A copy: the usage may be changed in place."""
+        self._usage = b""
+        self._rest: tuple[bytes, str | None, str | None, str | None] | None = None
+        """What `_head` and `_tail` were made of."""
+        self._head = b""
+        """The message up to its blocks."""
+        self._tail = b""
+        """The message behind its blocks."""
+
+    def usage(self) -> bytes:
+        """Return the JSON of the usage as it stands."""
+        usage = self.live.usage
+        if usage != self._usage_seen:
+            self._usage_seen = msgspec.structs.replace(usage, cost=msgspec.structs.replace(usage.cost))
+            self._usage = codec.encode(usage)
+        return self._usage
+
+    def pieces(self) -> list[bytes | bytearray]:
+        """Return the JSON of the message as it stands, in pieces that hold until the next call."""
+        live = self.live
+        rest = (self.usage(), live.response_id, live.response_model, live.raw_stop_reason)
+        if rest != self._rest:
+            self._rest = rest
+            self._frame()
+        blocks = self._blocks
+        while len(blocks) < len(live.blocks):
+            comma = b"," if blocks else b""
+            blocks.append(_CallJson(comma) if isinstance(live.blocks[len(blocks)], LiveToolCall) else _TextJson(comma))
+        pieces: list[bytes | bytearray] = [self._head]
+        for kept, block in zip(blocks, live.blocks, strict=True):
+            pieces += kept.pieces(block)  # type: ignore[arg-type]
+        pieces.append(self._tail)
+        return pieces
+
+    def _frame(self) -> None:
+        live = self.live
+        message = codec.encode(
+            AssistantMessage(
+                content=[],
+                api=live.api,
+                provider=live.provider,
+                model=live.model,
+                usage=live.usage,
+                stop_reason="stop",
+                timestamp=live.timestamp,
+                response_id=live.response_id,
+                response_model=live.response_model,
+                raw_stop_reason=live.raw_stop_reason,
+            )
+        )
+        if self._left_out:
+            value = codec.decode(message)
+            leave_out(value, self._left_out)
+            message = codec.encode(value)
+        cut = message.index(b"[]") + 1
+        self._head, self._tail = message[:cut], message[cut:]
+
+
+class _TextJson:
+    """A block of text or thinking."""
+
+    __slots__ = ("_before", "_behind", "_comma", "_seen", "_signature", "_text")
+
+    def __init__(self, comma: bytes) -> None:
+        self._comma = comma
+        self._signature: str | None = None
+        """What `_before` and `_behind` were made with."""
+        self._before = self._behind = b""
+        self._text = bytearray()
+        """The escaped text so far."""
+        self._seen = 0
+        """How many parts are in `_text`."""
+
+    def pieces(self, block: LiveText | LiveThinking) -> Iterable[bytes | bytearray]:
+        if not self._before or block.signature != self._signature:
+            self._signature = block.signature
+            empty = (
+                Text("", block.signature)
+                if isinstance(block, LiveText)
+                else Thinking("", block.signature, block.redacted)
+            )
+            data = codec.encode(empty)
+            cut = data.index(b'""') + 1
+            self._before, self._behind = self._comma + data[:cut], data[cut:]
+        if self._seen < len(block.parts):
+            self._text += codec.encode_str("".join(block.parts[self._seen :]))[1:-1]
+            self._seen = len(block.parts)
+        return self._before, self._text, self._behind
+
+
+class _CallJson:
+    """A tool call. Its arguments are parsed anew when text was added, so they are encoded anew too."""
+
+    __slots__ = ("_comma", "_data", "_made_of")
+
+    def __init__(self, comma: bytes) -> None:
+        self._comma = comma
+        self._data = b""
+        self._made_of: tuple[object, ...] | None = None
+
+    def pieces(self, call: LiveToolCall) -> Iterable[bytes | bytearray]:
+        arguments = call.arguments.value()
+        made_of = (arguments, call.id, call.name, call.signature)
+        # The parser hands out the same object until it is fed; comparing contents would cost as much as encoding.
+        if self._made_of is None or self._made_of[0] is not arguments or self._made_of[1:] != made_of[1:]:
+            self._made_of = made_of
+            self._data = self._comma + codec.encode(call.block())
+        return (self._data,)

@@ -1,0 +1,141 @@
+"""Events and responses become lines of JSON, in the words of one dialect.
+
+One renderer serves one client. Everything is encoded as it stands except `message_update`, the hot path: there the
+JSON of the answer so far is kept and only what is new gets encoded, so a frame of a long answer costs a copy of
+it, not an encoding. The bytes are the same either way.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from spindle.llm.live import LiveMessage
+from spindle.types import codec
+from spindle.types.events import (
+    Event,
+    ExtensionError,
+    MessageUpdate,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+
+from .dialect import SPINDLE, Dialect, UpdateMode, leave_out
+from .live_json import LiveJson
+
+__all__ = ["DELTAS", "Item", "Ready", "Renderer", "Response"]
+
+DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
+
+
+class Ready(Event, tag="ready"):
+    """The first line: the agent listens."""
+
+    version: str
+
+
+class Response(msgspec.Struct, kw_only=True):
+    """The answer to one command. Keys go out in this order; those that are unset do not."""
+
+    id: Any = UNSET
+    """As it came; any JSON value."""
+    type: str = "response"
+    command: Any = UNSET
+    success: bool
+    data: Any = UNSET
+    error: str | msgspec.UnsetType = UNSET
+
+
+Item: TypeAlias = Event | Response
+
+
+class Renderer:
+    def __init__(self, dialect: Dialect = SPINDLE, update_mode: UpdateMode | None = None) -> None:
+        self.dialect = dialect
+        self.update_mode: UpdateMode = update_mode or dialect.updates
+        self._live: LiveJson | None = None
+        """The answer of the last update."""
+        self._heads: dict[tuple[type, int], bytes] = {}
+        """Delta frames up to the delta."""
+        unknown = dialect.keys.get("message_update", ())
+        self._with_usage = ("usage",) not in unknown
+        self._unknown_in_piece = tuple(path[1:] for path in unknown if path[0] == "assistantMessageEvent")
+        self._unknown_in_message = tuple(path[1:] for path in unknown if path[0] == "message")
+        _keep_big_blocks()
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        """Write `message_update` from now on in this form."""
+        self.update_mode = mode
+
+    def render(self, item: Item) -> bytes:
+        """Return `item` as a line, newline included; nothing if this client does not know such events."""
+        try:
+            if type(item) is MessageUpdate:
+                return self._update(item.assistant_message_event, item.message)
+            return self._plain(item)
+        except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
+            # Somebody put a value in that JSON cannot hold. The client must still hear of it.
+            return self._plain(_instead_of(item, error))
+
+    def _plain(self, item: Item) -> bytes:
+        name = _name(item)
+        if name in self.dialect.events:
+            return b""
+        data = codec.encode(item)
+        unknown = self.dialect.keys.get(name)
+        if unknown:
+            value = codec.decode(data)
+            leave_out(value, unknown)
+            data = codec.encode(value)
+        return data + b"\n"
+
+    def _update(self, piece: StreamEvent, live: LiveMessage) -> bytes:
+        kept = self._live
+        if kept is None or kept.live is not live:
+            kept = self._live = LiveJson(live, self._unknown_in_message)
+        event = self._open_event(piece)
+        usage = b'},"usage":' + kept.usage() if self._with_usage else b"}"
+        if self.update_mode == "delta":
+            return b"".join((event, usage, b"}\n"))
+        message = kept.pieces()
+        return b"".join((event, b',"partial":', *message, usage, b',"message":', *message, b"}\n"))
+
+    def _open_event(self, piece: StreamEvent) -> bytes:
+        """Return the frame up to the last key of `assistantMessageEvent`, which is left open."""
+        if isinstance(piece, DELTAS):
+            key = type(piece), piece.content_index
+            head = self._heads.get(key)
+            if head is None:
+                empty = type(piece)(piece.content_index, "")
+                head = b'{"type":"message_update","assistantMessageEvent":' + codec.encode(empty).removesuffix(b'""}')
+                self._heads[key] = head
+            return head + codec.encode_str(piece.delta)
+        data = codec.encode(piece)
+        if self._unknown_in_piece:
+            value = codec.decode(data)
+            leave_out(value, self._unknown_in_piece)
+            data = codec.encode(value)
+        return b'{"type":"message_update","assistantMessageEvent":' + data[:-1]
+
+
+def _keep_big_blocks() -> None:
+    """Let glibc's malloc reuse blocks up to 4 MiB.
+
+    Above its threshold it asks the kernel for fresh pages every time, and filling those costs three times as much
+    as making a frame. Freeing a bigger block once raises the threshold.
+    """
+    bytes(4 << 20)
+
+
+def _name(item: Item) -> str:
+    """Return the name under which a dialect speaks of `item`."""
+    return f"response {item.command}" if isinstance(item, Response) else str(type(item).__struct_config__.tag)
+
+
+def _instead_of(item: Item, error: Exception) -> Item:
+    if isinstance(item, Response):
+        text = f"The answer cannot be written as JSON: {error}"
+        return Response(id=item.id, command=item.command, success=False, error=text)
+    return ExtensionError("", _name(item), f"The event cannot be written as JSON: {error}")

@@ -1,0 +1,271 @@
+"""Reading and writing a descriptor that somebody else made, without blocking and without changing it.
+
+Setting O_NONBLOCK on an inherited descriptor would change it for everybody who shares it: the parent's terminal, a
+stderr that leads to the same place. So sockets are asked per call, pipes and terminals are opened anew where the
+system can do that, and for the rest a thread does the waiting.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import queue
+import select
+import socket
+import stat
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+__all__ = ["Source", "Target", "open_source", "open_target"]
+
+CHUNK_BYTES: Final = 256 << 10
+# The kernel does not tell when it has buffers again.
+NO_BUFFERS_S: Final = 0.01
+
+
+class Source(Protocol):
+    async def read(self) -> bytes:
+        """Return the next bytes; none at the end."""
+
+    def close(self) -> None: ...
+
+
+class Target(Protocol):
+    busy: bool
+    """The bytes of the last `write` are still on their way."""
+
+    def write(self, data: bytes) -> bool:
+        """Begin to write all of `data`. True: done. False: `on_ready` is called when it is, or `on_broken`."""
+
+    def close(self) -> None: ...
+
+
+def open_source(descriptor: int) -> Source:
+    """Return a reader of `descriptor`, which stays the caller's."""
+    end = _open_end(descriptor, os.O_RDONLY)
+    return _ThreadSource(descriptor) if end is None else _ReadySource(end)
+
+
+def open_target(descriptor: int, on_ready: Callable[[], None], on_broken: Callable[[OSError], None]) -> Target:
+    """Return a writer of `descriptor`, which stays the caller's."""
+    end = _open_end(descriptor, os.O_WRONLY)
+    if end is None:
+        return _ThreadTarget(descriptor, on_ready, on_broken)
+    return _ReadyTarget(end, on_ready, on_broken)
+
+
+# -- ends that never block -----------------------------------------------------------------------
+
+
+class _End(Protocol):
+    """Something to read or write that raises `BlockingIOError` instead of waiting."""
+
+    number: int
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def write(self, data: bytes | memoryview, /) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class _SocketEnd:
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(descriptor))
+        self.number = self._socket.fileno()
+
+    def read(self, size: int) -> bytes:
+        return self._socket.recv(size, socket.MSG_DONTWAIT)
+
+    def write(self, data: bytes | memoryview) -> int:
+        return self._socket.send(data, socket.MSG_DONTWAIT)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _FileEnd:
+    def __init__(self, descriptor: int) -> None:
+        self.number = descriptor
+
+    def read(self, size: int) -> bytes:
+        return os.read(self.number, size)
+
+    def write(self, data: bytes | memoryview) -> int:
+        return os.write(self.number, data)
+
+    def close(self) -> None:
+        os.close(self.number)
+
+
+def _open_end(descriptor: int, flags: int) -> _End | None:
+    """Return an end of our own that leads where `descriptor` leads; None if only blocking calls are left."""
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISSOCK(mode):
+        return _SocketEnd(descriptor)
+    if not stat.S_ISFIFO(mode) and not os.isatty(descriptor):
+        # Files and devices like /dev/null are never waited for.
+        return _FileEnd(os.dup(descriptor))
+    try:
+        return _FileEnd(os.open(f"/proc/self/fd/{descriptor}", flags | os.O_NONBLOCK | os.O_NOCTTY))
+    except (OSError, AttributeError):
+        return None
+
+
+class _ReadySource:
+    def __init__(self, end: _End) -> None:
+        self._end = end
+
+    async def read(self) -> bytes:
+        # Others have a turn between two reads, even if the client never pauses.
+        await asyncio.sleep(0)
+        while True:
+            try:
+                return self._end.read(CHUNK_BYTES)
+            except BlockingIOError:
+                await self._readable()
+            except OSError:
+                # A peer that reset the connection, a terminal that hung up: the end, only less polite.
+                return b""
+
+    def close(self) -> None:
+        self._end.close()
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        came = asyncio.Event()
+        loop.add_reader(self._end.number, came.set)
+        try:
+            await came.wait()
+        finally:
+            loop.remove_reader(self._end.number)
+
+
+class _ReadyTarget:
+    def __init__(self, end: _End, on_ready: Callable[[], None], on_broken: Callable[[OSError], None]) -> None:
+        self.busy = False
+        self._end = end
+        self._on_ready = on_ready
+        self._on_broken = on_broken
+        self._rest: bytes | memoryview = b""
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, data: bytes) -> bool:
+        self._rest = data
+        return self._go_on()
+
+    def close(self) -> None:
+        self._loop.remove_writer(self._end.number)
+        self._end.close()
+
+    def _go_on(self) -> bool:
+        try:
+            while self._rest:
+                written = self._end.write(self._rest)
+                self._rest = memoryview(self._rest)[written:] if written < len(self._rest) else b""
+        except BlockingIOError:
+            self.busy = True
+            self._loop.add_writer(self._end.number, self._resume)
+            return False
+        except OSError as error:
+            # Either way nothing more is written until `_resume`; after a break that never comes.
+            self.busy = True
+            if error.errno == errno.ENOBUFS:
+                self._loop.call_later(NO_BUFFERS_S, self._resume)
+            else:
+                self._rest = b""
+                self._loop.remove_writer(self._end.number)
+                self._on_broken(error)
+            return False
+        return True
+
+    def _resume(self) -> None:
+        if self._go_on():
+            self.busy = False
+            self._loop.remove_writer(self._end.number)
+            self._on_ready()
+
+
+# -- threads that wait ---------------------------------------------------------------------------
+#
+# They are daemons: one that waits for a client that never moves must not keep the process alive. `select` is for
+# descriptors that somebody else made non-blocking.
+
+
+class _ThreadSource:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._asked: queue.SimpleQueue[asyncio.Future[bytes] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="stdin", daemon=True).start()
+
+    async def read(self) -> bytes:
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._asked.put(answer)
+        return await answer
+
+    def close(self) -> None:
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while answer := self._asked.get():
+            _tell(self._loop, _give, answer, self._read())
+
+    def _read(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._descriptor, CHUNK_BYTES)
+            except BlockingIOError:
+                select.select([self._descriptor], [], [])
+            except OSError:
+                return b""
+
+
+class _ThreadTarget:
+    def __init__(self, descriptor: int, on_ready: Callable[[], None], on_broken: Callable[[OSError], None]) -> None:
+        self.busy = False
+        self._descriptor = descriptor
+        self._on_ready = on_ready
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="stdout", daemon=True).start()
+
+    def write(self, data: bytes) -> bool:
+        self.busy = True
+        self._asked.put(data)
+        return False
+
+    def close(self) -> None:
+        self._asked.put(b"")
+
+    def _run(self) -> None:
+        while data := self._asked.get():
+            try:
+                self._write(memoryview(data))
+            except OSError as error:
+                _tell(self._loop, self._on_broken, error)
+                return
+            _tell(self._loop, self._done)
+
+    def _write(self, rest: memoryview) -> None:
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
+
+    def _done(self) -> None:
+        self.busy = False
+        self._on_ready()
+
+
+def _give(answer: asyncio.Future[bytes], data: bytes) -> None:
+    if not answer.done():
+        answer.set_result(data)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+        loop.call_soon_threadsafe(call, *values)

@@ -1,0 +1,146 @@
+"""The real stdin and stdout: who owns them, and how bytes pass without ever stopping the event loop.
+
+`StdioWire.claim` takes both descriptors away from the rest of the process: whatever a library, an extension or a
+child prints lands on stderr. What the bytes mean is not known here.
+"""
+
+import asyncio
+import errno
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from spindle.protocol.outbox import Outbox
+
+from .descriptors import Source, Target, open_source, open_target
+
+__all__ = ["StdioWire"]
+
+# Small lines go out together up to this size; a bigger line goes alone and is not copied again.
+BATCH_BYTES: Final = 128 << 10
+# After so many bytes everybody else has a turn, however fast the reader is.
+TURN_BYTES: Final = 8 << 20
+
+
+class StdioWire:
+    """Bytes of one client, in and out."""
+
+    def __init__(self, stdin: int | None, stdout: int | None) -> None:
+        """Take over two descriptors; None stands for one that is closed."""
+        self._stdin = stdin
+        self._stdout = stdout
+        self._source: Source | None = None
+        self._target: Target | None = None
+        self._outbox: Outbox | None = None
+        self._on_broken: Callable[[], None] = lambda: None
+        self._scheduled = False
+        """`_flush` will be called by itself."""
+        self._behind = False
+        """The reader let the last bytes wait, so waiting deltas may be joined."""
+        self._idle = asyncio.Event()
+        """Set while nothing waits and nothing is on its way."""
+        self._idle.set()
+
+    @classmethod
+    def claim(cls) -> "StdioWire":
+        """Take the process's stdin and stdout. From here on `print` writes to stderr and `input` sees the end."""
+        closed = [number for number in (0, 1, 2) if not _is_open(number)]
+        for _ in closed:
+            # The lowest free numbers are handed out first: exactly those, so no duplicate can become one of them.
+            os.open(os.devnull, os.O_RDWR)
+        stdin = None if 0 in closed else os.dup(0)
+        stdout = None if 1 in closed else os.dup(1)
+        nowhere = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nowhere, 0)
+        os.close(nowhere)
+        os.dup2(2, 1)
+        if sys.stdout is not None:
+            # Only now: what was printed before and not flushed must not get out either.
+            sys.stdout.flush()
+        sys.stdout = sys.stderr
+        return cls(stdin, stdout)
+
+    # -- in --------------------------------------------------------------------------------------
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Give what the client writes, as it comes, up to its end of file."""
+        if self._stdin is None:
+            return
+        self._source = open_source(self._stdin)
+        while chunk := await self._source.read():
+            yield chunk
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def attach(self, outbox: Outbox, on_broken: Callable[[], None] = lambda: None) -> None:
+        """Send what is put into `outbox`. `on_broken` is called once, when nobody can read it any more."""
+        self._outbox = outbox
+        self._on_broken = on_broken
+        if self._stdout is None:
+            asyncio.get_running_loop().call_soon(self._broken, OSError(errno.EBADF, "stdout is closed"))
+            return
+        self._target = open_target(self._stdout, self._flush, self._broken)
+        outbox.on_waiting = self._wake
+        self._wake()
+
+    async def drain(self, timeout: float) -> bool:
+        """Wait until everything is written; False if the reader did not take it in time."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give both descriptors back to the system. What has not been written is lost."""
+        if self._outbox is not None:
+            self._outbox.close()
+        if self._target is not None:
+            self._target.close()
+        if self._source is not None:
+            self._source.close()
+        for descriptor in (self._stdin, self._stdout):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._stdin = self._stdout = self._source = self._target = None
+
+    def _wake(self) -> None:
+        self._idle.clear()
+        if not self._scheduled and self._target is not None and not self._target.busy:
+            # Not at once: what is put in the same turn of the loop goes out together.
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write until nothing waits, the reader is behind, or it is somebody else's turn."""
+        self._scheduled = False
+        outbox, target = self._outbox, self._target
+        if outbox is None or target is None or target.busy:
+            return
+        turn = TURN_BYTES
+        while data := outbox.take(BATCH_BYTES, merge=self._behind):
+            if not target.write(data):
+                self._behind = True
+                return
+            turn -= len(data)
+            if turn <= 0:
+                self._wake()
+                return
+        self._behind = False
+        self._idle.set()
+
+    def _broken(self, error: OSError) -> None:
+        if self._outbox is not None:
+            self._outbox.close()
+        self._idle.set()
+        self._on_broken()
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True

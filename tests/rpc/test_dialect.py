@@ -1,0 +1,118 @@
+"""A dialect leaves things out and changes nothing else."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spindle.protocol.dialect import DIALECTS, leave_out
+from spindle.protocol.render import Ready, Renderer, Response
+from spindle.types import events as shapes
+from spindle.types.events import AutoCompactionEnd, CompactionEnd, CompactionResult, Event
+
+KNOWN_EVENTS = {
+    str(shape.__struct_config__.tag)
+    for shape in vars(shapes).values()
+    if isinstance(shape, type) and issubclass(shape, Event) and shape is not Event
+} | {str(Ready.__struct_config__.tag)}
+
+# Sent by parts that stand outside `types/events`.
+ELSEWHERE = {"notice", "todo_auto_clear", "todo_reminder", "ttsr_triggered"}
+
+values = st.recursive(
+    st.none() | st.integers() | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=12,
+)
+paths = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple), max_size=3)
+
+
+def found(value: Any, path: tuple[str, ...]) -> bool:
+    if isinstance(value, list):
+        return any(found(item, path) for item in value)
+    if not path:
+        return True
+    return isinstance(value, dict) and path[0] in value and (len(path) == 1 or found(value[path[0]], path[1:]))
+
+
+@given(values, paths)
+def test_leave_out_removes_the_named_keys_and_is_done(value: Any, paths: list[tuple[str, ...]]) -> None:
+    leave_out(value, paths)
+    assert not any(found(value, path) for path in paths)
+    once = json.dumps(value)
+    leave_out(value, paths)
+    assert json.dumps(value) == once
+
+
+def test_other_keys_stay() -> None:
+    value = {"a": [{"b": 1, "c": 2}, {"c": 3}], "b": 4}
+    leave_out(value, [("a", "b")])
+    assert value == {"a": [{"c": 2}, {"c": 3}], "b": 4}
+
+
+def test_the_superset_leaves_nothing_out() -> None:
+    spindle = DIALECTS["spindle"]
+    assert not spindle.events
+    assert not spindle.keys
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects_name_events_that_exist(name: str) -> None:
+    dialect = DIALECTS[name]
+    assert dialect.name == name
+    named = set(dialect.events) | {key for key in dialect.keys if not key.startswith("response ")}
+    assert named <= KNOWN_EVENTS | ELSEWHERE
+    assert not dialect.events & set(dialect.keys), "a key of an event that does not go out anyway"
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_what_a_client_asked_for_always_goes_out(name: str) -> None:
+    asked_for = {"extension_ui_request", "host_tool_call", "host_tool_cancel", "extension_error", "agent_end"}
+    assert not DIALECTS[name].events & asked_for
+
+
+def compactions() -> list[Event]:
+    result = CompactionResult("s", "e1", 10, estimated_tokens_after=3)
+    return [
+        AutoCompactionEnd("overflow", result, False, True),
+        CompactionEnd("overflow", result, False, True),
+    ]
+
+
+def test_each_neighbour_sees_an_automatic_compaction_once() -> None:
+    seen = {
+        name: [json.loads(frame) for frame in map(Renderer(dialect).render, compactions()) if frame]
+        for name, dialect in DIALECTS.items()
+    }
+    types = {name: [frame["type"] for frame in frames] for name, frames in seen.items()}
+    assert types == {
+        "spindle": ["auto_compaction_end", "compaction_end"],
+        "pi-0.74": ["compaction_end"],
+        "pi-0.87": ["compaction_end"],
+        "xcsh": ["auto_compaction_end"],
+    }
+    assert "estimatedTokensAfter" in seen["pi-0.87"][0]["result"]
+    assert seen["pi-0.74"][0] == {
+        "type": "compaction_end",
+        "reason": "overflow",
+        "result": {"summary": "s", "firstKeptEntryId": "e1", "tokensBefore": 10},
+        "aborted": False,
+        "willRetry": True,
+    }
+    assert "reason" not in seen["xcsh"][0]
+
+
+def test_old_clients_get_no_data_where_there_was_none() -> None:
+    response = Response(id="r1", command="prompt", success=True, data={"disposition": "started"})
+    bare = {"id": "r1", "type": "response", "command": "prompt", "success": True}
+    assert json.loads(Renderer(DIALECTS["pi-0.74"]).render(response)) == bare
+    assert json.loads(Renderer().render(response)) == {**bare, "data": {"disposition": "started"}}
+
+
+def test_commands_lose_the_keys_of_the_other_version() -> None:
+    item = {"name": "x", "source": "prompt", "location": "user", "path": "/p", "sourceInfo": {"path": "/p"}}
+    response = Response(command="get_commands", success=True, data={"commands": [item, item]})
+    left = json.loads(Renderer(DIALECTS["pi-0.87"]).render(response))["data"]["commands"]
+    assert left == [{"name": "x", "source": "prompt", "sourceInfo": {"path": "/p"}}] * 2
