@@ -1,0 +1,353 @@
+"""`agent`: what `def extension(agent)` is given.
+
+Registrations (`on`, `tool`, `command`, `flag`, …) work at any time; everything that touches the conversation works
+once all extensions are loaded, from events, tools and commands.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from spindle.tools.base import Tool, ToolError
+from spindle.types.content import Image, Text
+from spindle.types.events import ToolResult
+from spindle.types.messages import CustomMessage
+from spindle.types.models import Model, ThinkingLevel
+
+from .bus import BusView
+from .context import Context
+from .events import EVENTS
+from .exec import ExecResult, execute
+from .providers import make_provider
+from .record import Command, Extension, Flag, Handler, Shortcut
+from .registry import Registry
+from .runtime import UserContent
+from .tools import BuiltinTool, make_tool
+from .values import as_content, as_custom_message, require_json
+
+__all__ = ["Agent"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Delivery = Literal["steer", "followUp", "nextTurn"]
+
+
+class Agent:
+    ToolError = ToolError
+    """Raise it in a tool; the model reads the text."""
+
+    def __init__(self, extension: Extension, registry: Registry, make_context: Callable[[Extension], Context]) -> None:
+        self._extension = extension
+        self._registry = registry
+        self._make_context = make_context
+        self.events = BusView(registry.bus, extension, registry.binding)
+        """A board for messages between extensions."""
+
+    @property
+    def path(self) -> str:
+        """Where this extension was loaded from."""
+        return self._extension.path
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def on(
+        self,
+        event: str,
+        handler: Callable[..., Any] | None = None,
+        *,
+        tool: str | Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Call `handler(event, ctx)` for an event: `agent.on(name, function)`, or `@agent.on(name)`.
+
+        `tool` limits events of tools to some of them, `timeout` (seconds) the time a handler may take. With a
+        handler given, returns the way to remove it again. Raises `ValueError` for an unknown event.
+        """
+        if event not in EVENTS:
+            raise ValueError(f'Unknown event "{event}". Known are: {", ".join(sorted(EVENTS))}')
+        tools = None if tool is None else frozenset([tool] if isinstance(tool, str) else tool)
+
+        def add(function: Callable[..., Any]) -> Handler:
+            made = Handler(event, function, self._extension, tools, timeout)
+            self._extension.handlers.append(made)
+            self._changed()
+            return made
+
+        def decorate(function: F) -> F:
+            add(function)
+            return function
+
+        if handler is None:
+            return decorate
+        added = add(handler)
+        return lambda: self._remove(added)
+
+    def _remove(self, handler: Handler) -> None:
+        self._extension.handlers = [other for other in self._extension.handlers if other is not handler]
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._extension in self._registry.extensions:
+            self._registry.refresh()
+
+    # -- answers of handlers ---------------------------------------------------------------------
+
+    @staticmethod
+    def block(reason: str | None = None, *, terminate: bool = False) -> dict[str, Any]:
+        """Answer of a `tool_call` handler: the tool must not run. `terminate` ends the run as well."""
+        return {"block": True, "reason": reason, "terminate": terminate}
+
+    @staticmethod
+    def transform(text: str, images: Sequence[Image] | None = None) -> dict[str, Any]:
+        """Answer of an `input` handler: go on with this instead."""
+        changed: dict[str, Any] = {"action": "transform", "text": text}
+        return changed if images is None else {**changed, "images": list(images)}
+
+    @staticmethod
+    def handled() -> dict[str, Any]:
+        """Answer of an `input` handler: nothing more is to be done about it."""
+        return {"action": "handled"}
+
+    @staticmethod
+    def cancel() -> dict[str, Any]:
+        """Answer of a `session_before_…` handler: do not do it."""
+        return {"cancel": True}
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        label: str = "",
+        description: str | None = None,
+        snippet: str = "",
+        guidelines: Sequence[str] = (),
+        parameters: Any = None,
+        sequential: bool = False,
+        interruptible: bool = True,
+        prepare: Callable[[Any], Any] | None = None,
+        render_call: Callable[..., list[str]] | None = None,
+        render_result: Callable[..., list[str]] | None = None,
+    ) -> Any:
+        """Let the model call a function: `@agent.tool`, or `@agent.tool(snippet=…)`.
+
+        Name, description and parameters come from the function, its docstring and its signature unless given
+        (`parameters` may be a JSON Schema or a pydantic model). Keyword-only `ctx`, `update` and `call_id` are
+        filled in. A tool named like a built-in one replaces it. Raises `TypeError`.
+        """
+
+        def add(function: F) -> F:
+            tool = make_tool(
+                function,
+                lambda: self._make_context(self._extension),
+                name=name,
+                description=description,
+                parameters=parameters,
+                label=label,
+                snippet=snippet,
+                guidelines=tuple(guidelines),
+                prepare=prepare,
+                sequential=sequential,
+                interruptible=interruptible,
+            )
+            renderers = {"call": render_call, "result": render_result}
+            self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
+            self._extension.tools[tool.name] = tool
+            if self._registry.binding.bound and self._registry.tools()[tool.name] is tool:
+                self._registry.binding.do(lambda runtime: runtime.add_tool(tool))
+            return function
+
+        return add if function is None else add(function)
+
+    @staticmethod
+    def result(
+        text: str = "", *, images: Sequence[Image] = (), details: Any = None, terminate: bool = False
+    ) -> ToolResult:
+        """What a tool returns if a plain text is not enough. `details` is for user interfaces, not for the model."""
+        return ToolResult([*([Text(text)] if text or not images else []), *images], details, terminate)
+
+    def builtin(self, name: str) -> BuiltinTool:
+        """Return a built-in tool, to wrap it in one of your own. Raises `LookupError`."""
+        tool = self._registry.builtin_tool(name)
+        if tool is None:
+            raise LookupError(f'There is no built-in tool "{name}"')
+        return BuiltinTool(tool, lambda: self._registry.binding.runtime)
+
+    @property
+    def active_tools(self) -> list[str]:
+        """Names of the tools the model may use; assign to change it."""
+        return self._registry.binding.runtime.active_tools()
+
+    @active_tools.setter
+    def active_tools(self, names: Sequence[str]) -> None:
+        self._registry.binding.do(lambda runtime: runtime.set_active_tools(list(names)))
+
+    def all_tools(self) -> list[Tool]:
+        return self._registry.binding.runtime.all_tools()
+
+    # -- commands, options, keys -----------------------------------------------------------------
+
+    def command(
+        self, name: str, *, help: str = "", complete: Callable[[str], Any] | None = None
+    ) -> Callable[[Callable[..., Any]], Command]:
+        """Add a slash command: `@agent.command("name")` on a function `(args, ctx)`; `args` is the rest of the line."""
+        if not name or name != name.strip().lstrip("/") or " " in name:
+            raise ValueError(f'"{name}" cannot be the name of a command: no spaces, no leading slash')
+
+        def add(function: Callable[..., Any]) -> Command:
+            made = Command(name, function, self._extension, help or _first_line(function.__doc__), complete)
+            self._extension.commands[name] = made
+            self._changed()
+            return made
+
+        return add
+
+    def commands(self) -> list[Any]:
+        """Return all that may follow a slash: commands, prompt templates, skills."""
+        return self._registry.binding.runtime.commands()
+
+    def flag(self, name: str, *, type: type = bool, default: bool | str | None = None, help: str = "") -> None:
+        """Add a command line option `--name`; its value is `get_flag(name)`."""
+        if type not in (bool, str):
+            raise ValueError(f"Flag {name}: type must be bool or str")
+        self._extension.flags[name] = Flag(name, type, default, help)
+
+    def get_flag(self, name: str) -> bool | str | None:
+        """Return the value of an option this extension added. Raises `LookupError` for others."""
+        flag = self._extension.flags.get(name)
+        if flag is None:
+            raise LookupError(f'This extension has no flag "{name}"')
+        given = self._registry.given_flags.get(name)
+        if given is None or (flag.type is str and not isinstance(given, str)):
+            return flag.default
+        return True if flag.type is bool else given
+
+    def shortcut(self, key: str, *, help: str = "") -> Callable[[F], F]:
+        """Offer a function `(ctx)` under a key, for user interfaces that have keys."""
+
+        def add(function: F) -> F:
+            self._extension.shortcuts[key] = Shortcut(key, function, help)
+            return function
+
+        return add
+
+    def message_renderer(self, custom_type: str) -> Callable[[F], F]:
+        """Let a function turn messages of a type into lines of text, for user interfaces."""
+        return self._renderer(self._extension.message_renderers, custom_type)
+
+    def entry_renderer(self, custom_type: str) -> Callable[[F], F]:
+        """Let a function turn session entries of a type into lines of text, for user interfaces."""
+        return self._renderer(self._extension.entry_renderers, custom_type)
+
+    @staticmethod
+    def _renderer(into: dict[str, Callable[..., Any]], custom_type: str) -> Callable[[F], F]:
+        def add(function: F) -> F:
+            into[custom_type] = function
+            return function
+
+        return add
+
+    # -- models ----------------------------------------------------------------------------------
+
+    def provider(self, name: str, *, stream: Callable[..., Any] | None = None, **config: Any) -> None:
+        """Add or change a model provider, with the settings of `models.json` in Python's spelling.
+
+        `models` replaces all models of that provider. `stream(model, request, options)`, an async generator, is how
+        models whose `api` is given here are asked; it yields texts, `Thinking`, `ToolCall` and `Usage`.
+        Raises `ValueError`.
+        """
+        made = make_provider(name, config, stream)
+        self._extension.providers[name] = made
+        if self._registry.binding.bound:
+            self._registry.binding.do(lambda runtime: runtime.add_provider(name, made.config, made.stream))
+
+    def remove_provider(self, name: str) -> None:
+        """Undo `provider`."""
+        self._extension.providers.pop(name, None)
+        if self._registry.binding.bound:
+            self._registry.binding.do(lambda runtime: runtime.remove_provider(name))
+
+    async def set_model(self, model: Model) -> bool:
+        """Use another model from the next turn on. Returns False if there is no key for it."""
+        return await self._registry.binding.runtime.set_model(model)
+
+    @property
+    def thinking_level(self) -> ThinkingLevel:
+        """How hard the model thinks; assign to change it (within what the model can)."""
+        return self._registry.binding.runtime.thinking_level
+
+    @thinking_level.setter
+    def thinking_level(self, level: ThinkingLevel) -> None:
+        self._registry.binding.do(lambda runtime: runtime.set_thinking_level(level))
+
+    # -- the conversation ------------------------------------------------------------------------
+
+    async def send_message(
+        self,
+        custom_type: str,
+        content: UserContent,
+        *,
+        display: bool = True,
+        details: Any = None,
+        trigger_turn: bool = False,
+        deliver_as: Delivery | None = None,
+    ) -> None:
+        """Put a message of your own into the conversation; the model sees its content.
+
+        While the agent works it is queued (`steer` by default, or `followUp`); `nextTurn` keeps it for the next
+        prompt. While idle it is appended, and with `trigger_turn` the model answers it.
+        """
+        shown = content if isinstance(content, str) else as_content(content)
+        message = CustomMessage(
+            custom_type=custom_type, content=shown, display=display, details=details, timestamp=int(time.time() * 1000)
+        )
+        await self._registry.binding.runtime.send_message(
+            as_custom_message(message), trigger_turn=trigger_turn, deliver_as=deliver_as
+        )
+
+    async def send_user_message(
+        self, content: UserContent, *, deliver_as: Literal["steer", "followUp"] | None = None, expand: bool = False
+    ) -> None:
+        """Send a prompt as the user would. Returns once it is accepted.
+
+        While the agent works `deliver_as` is needed. `expand` puts skills and prompt templates in place.
+        """
+        shown = content if isinstance(content, str) else as_content(content)
+        await self._registry.binding.runtime.send_user_message(shown, deliver_as=deliver_as, expand=expand)
+
+    def append_entry(self, custom_type: str, data: Any = None) -> str:
+        """Keep `data` in the session, out of the model's sight. Returns the entry's id."""
+        require_json(data, "The data of the entry")
+        return self._registry.binding.do(lambda runtime: runtime.append_entry(custom_type, data))
+
+    def set_label(self, entry_id: str, label: str | None) -> None:
+        """Name an entry of the session; None removes the name."""
+        self._registry.binding.do(lambda runtime: runtime.set_label(entry_id, label))
+
+    @property
+    def session_name(self) -> str | None:
+        return self._registry.binding.runtime.session.name
+
+    @session_name.setter
+    def session_name(self, name: str) -> None:
+        self._registry.binding.do(lambda runtime: runtime.set_session_name(name))
+
+    # -- programs --------------------------------------------------------------------------------
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | Path | None = None,
+        timeout: float | None = None,
+        input: str | bytes | None = None,
+    ) -> ExecResult:
+        """Run a program (no shell) in the working directory. Never raises; when time runs out it is stopped."""
+        where = self._registry.binding.runtime.cwd / (cwd or ".")
+        return await execute(argv, cwd=where, timeout=timeout, input=input)
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().split("\n", 1)[0]

@@ -1,0 +1,73 @@
+"""The tie between what extensions hold and the agent they hold it of.
+
+While extensions load there is no agent yet; after a reload or a change of session the old objects are stale. Both are
+decided here, once, for the facade and every context of one generation of extensions.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from .runtime import Runtime
+
+__all__ = ["Binding", "StaleExtensionError"]
+
+T = TypeVar("T")
+
+NOT_YET = "Extension runtime not initialized. Action methods cannot be called during extension loading."
+STALE = (
+    "This object belongs to extensions that were reloaded or to a session that was left. "
+    "Use the ctx of the current event, or the one given to with_session."
+)
+
+
+class StaleExtensionError(RuntimeError):
+    """An `agent` or `ctx` was used after its generation of extensions had ended."""
+
+
+class Binding:
+    def __init__(self) -> None:
+        self._runtime: Runtime | None = None
+        self._stale = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    def bind(self, runtime: Runtime) -> None:
+        """Give access to the agent, from the loop that runs now."""
+        self._runtime = runtime
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    def retire(self) -> None:
+        self._stale = True
+
+    @property
+    def bound(self) -> bool:
+        return self._runtime is not None and not self._stale
+
+    @property
+    def runtime(self) -> Runtime:
+        """The agent. Raises `StaleExtensionError`, or `RuntimeError` while extensions load."""
+        if self._stale:
+            raise StaleExtensionError(STALE)
+        if self._runtime is None:
+            raise RuntimeError(NOT_YET)
+        return self._runtime
+
+    def do(self, action: Callable[[Runtime], T]) -> T:
+        """Let `action` change the agent, on the loop's thread wherever the caller is."""
+        runtime = self.runtime
+        if self._loop is None or threading.get_ident() == self._thread:
+            return action(runtime)
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def perform() -> None:
+            try:
+                done.set_result(action(runtime))
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(perform)
+        return done.result()

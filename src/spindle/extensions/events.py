@@ -1,0 +1,368 @@
+"""What handlers are given: one small object per event, with attributes in Python's spelling and `raw` in the wire's.
+
+An event is only made when somebody handles it. Its docstring says what a handler may return; a handler that returns
+nothing changes nothing.
+"""
+
+from typing import Any
+
+from spindle.types.codec import to_builtins
+from spindle.types.content import Image, Wire
+from spindle.types.events import LiveSource, StreamEvent, ToolResult
+from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from spindle.types.models import Model
+
+__all__ = ["EVENTS", "CompactionPreparation", "ExtensionEvent", "TreePreparation"]
+
+
+class ExtensionEvent(Wire, tag_field="type"):
+    """Base of all events of extensions."""
+
+    @property
+    def type(self) -> str:
+        return str(type(self).__struct_config__.tag)
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """The event as plain JSON values under the wire's names."""
+        value: dict[str, Any] = to_builtins(self)
+        return value
+
+
+# -- start, sessions, resources ------------------------------------------------------------------
+
+
+class ProjectTrustEvent(ExtensionEvent, tag="project_trust"):
+    """May the project in `cwd` bring its own code and settings?
+
+    Only extensions of the user and of the command line are asked.
+    Return `{"trusted": "yes" | "no" | "undecided", "remember": bool}`; the first yes or no counts.
+    """
+
+    cwd: str
+
+
+class ResourcesDiscoverEvent(ExtensionEvent, tag="resources_discover"):
+    """Return `{"skillPaths": [...], "promptPaths": [...]}` to add skills and prompt templates."""
+
+    cwd: str
+    reason: str
+    """`startup` or `reload`."""
+
+
+class SessionStartEvent(ExtensionEvent, tag="session_start"):
+    reason: str
+    """`startup`, `reload`, `new`, `resume` or `fork`."""
+    previous_session_file: str | None = None
+
+
+class SessionInfoChangedEvent(ExtensionEvent, tag="session_info_changed"):
+    name: str | None = None
+
+
+class SessionBeforeSwitchEvent(ExtensionEvent, tag="session_before_switch"):
+    """Return `{"cancel": True}` to stay in this session."""
+
+    reason: str
+    """`new` or `resume`."""
+    target_session_file: str | None = None
+
+
+class SessionBeforeForkEvent(ExtensionEvent, tag="session_before_fork"):
+    """Return `{"cancel": True}` to stay in this session."""
+
+    entry_id: str
+    position: str = "before"
+    """`before` that user message, or `at` that entry."""
+
+
+class SessionShutdownEvent(ExtensionEvent, tag="session_shutdown"):
+    """The last event of a generation of extensions; all handlers together have five seconds."""
+
+    reason: str
+    """`quit`, `reload`, `new`, `resume` or `fork`."""
+    target_session_file: str | None = None
+
+
+class CompactionPreparation(Wire):
+    """What a compaction is about to do."""
+
+    first_kept_entry_id: str
+    messages_to_summarize: list[AgentMessage]
+    turn_prefix_messages: list[AgentMessage]
+    is_split_turn: bool
+    tokens_before: int
+    previous_summary: str | None
+    file_ops: dict[str, list[str]]
+    """`readFiles` and `modifiedFiles` of the part that is summarised."""
+    settings: dict[str, Any]
+
+
+class SessionBeforeCompactEvent(ExtensionEvent, tag="session_before_compact"):
+    """Return `{"cancel": True}`, or the summary itself:
+    `{"compaction": {"summary": str, "firstKeptEntryId": str, "tokensBefore": int, "details": any}}`.
+    """
+
+    preparation: CompactionPreparation
+    branch_entries: list[dict[str, Any]]
+    custom_instructions: str | None
+    reason: str
+    """`manual`, `threshold` or `overflow`."""
+    will_retry: bool
+
+
+class SessionCompactEvent(ExtensionEvent, tag="session_compact"):
+    compaction_entry: dict[str, Any]
+    from_extension: bool
+    reason: str
+    will_retry: bool
+
+
+class SessionCompactFailedEvent(ExtensionEvent, tag="session_compact_failed"):
+    reason: str
+    error_message: str | None
+    aborted: bool
+    will_retry: bool
+    from_extension: bool
+
+
+class TreePreparation(Wire):
+    """Where a jump in the session tree leads."""
+
+    target_id: str
+    old_leaf_id: str | None
+    common_ancestor_id: str | None
+    entries_to_summarize: list[dict[str, Any]]
+    user_wants_summary: bool
+    custom_instructions: str | None = None
+    replace_instructions: bool = False
+    label: str | None = None
+
+
+class SessionBeforeTreeEvent(ExtensionEvent, tag="session_before_tree"):
+    """Return any of `cancel`, `summary` (`{"summary": str, "details": any}`), `customInstructions`,
+    `replaceInstructions`, `label`.
+    """
+
+    preparation: TreePreparation
+
+
+class SessionTreeEvent(ExtensionEvent, tag="session_tree"):
+    new_leaf_id: str | None
+    old_leaf_id: str | None
+    summary_entry: dict[str, Any] | None = None
+    from_extension: bool | None = None
+
+
+# -- a prompt ------------------------------------------------------------------------------------
+
+
+class InputEvent(ExtensionEvent, tag="input"):
+    """Return `{"action": "transform", "text": str, "images": [...]}`, `{"action": "handled"}` or
+    `{"action": "continue"}`; the next handler sees the changed text.
+    """
+
+    text: str
+    images: list[Image]
+    source: str
+    """`rpc`, `interactive`, `extension`, …"""
+    streaming_behavior: str | None = None
+
+
+class BeforeAgentStartEvent(ExtensionEvent, tag="before_agent_start"):
+    """Return `{"message": {"customType", "content", "display", "details"}, "systemPrompt": str}`, or one of the two.
+
+    Messages of all handlers follow the prompt; the system prompt holds for this run, and the next handler sees it.
+    """
+
+    prompt: str
+    images: list[Image]
+    system_prompt: str
+    system_prompt_options: dict[str, Any]
+
+
+# -- a run ---------------------------------------------------------------------------------------
+
+
+class AgentStartEvent(ExtensionEvent, tag="agent_start"):
+    pass
+
+
+class AgentEndEvent(ExtensionEvent, tag="agent_end"):
+    messages: list[AgentMessage]
+    """All that this run created."""
+    will_retry: bool
+
+
+class AgentBeforeSettleEvent(ExtensionEvent, tag="agent_before_settle"):
+    """Nothing is left to do. Return `{"entries": [custom messages], "continue": True}` to let the model go on."""
+
+    outcome: str
+    """Stop reason of the last answer."""
+    message: AssistantMessage
+
+
+class AgentSettledEvent(ExtensionEvent, tag="agent_settled"):
+    aborted: bool
+
+
+class TurnStartEvent(ExtensionEvent, tag="turn_start"):
+    turn_index: int
+    timestamp: int
+
+
+class TurnEndEvent(ExtensionEvent, tag="turn_end"):
+    turn_index: int
+    message: AssistantMessage
+    tool_results: list[ToolResultMessage]
+
+
+class _MessageEvent(ExtensionEvent):
+    _message: Any
+
+    @property
+    def message(self) -> AgentMessage:
+        """The message as it stands. Of an answer in progress this makes a copy, so ask only if you need it."""
+        if isinstance(self._message, LiveSource):
+            return self._message.snapshot()
+        found: AgentMessage = self._message
+        return found
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        value: dict[str, Any] = to_builtins(self)
+        value["message"] = value.pop("_message")
+        return value
+
+
+class MessageStartEvent(_MessageEvent, tag="message_start"):
+    pass
+
+
+class MessageUpdateEvent(_MessageEvent, tag="message_update"):
+    assistant_message_event: StreamEvent
+
+
+class MessageEndEvent(_MessageEvent, tag="message_end"):
+    """Return `{"message": ...}` to keep another message of the same role instead."""
+
+
+class ContextEvent(ExtensionEvent, tag="context"):
+    """Change `messages` in place or return `{"messages": [...]}`: what this one model call gets to see."""
+
+    messages: list[AgentMessage]
+
+
+class ContextWithSystemEvent(ExtensionEvent, tag="context_with_system"):
+    """Like `context`, with the system prompt; return `{"messages": [...], "systemPrompt": str}` or one of the two."""
+
+    system_prompt: str
+    messages: list[AgentMessage]
+
+
+class BeforeProviderRequestEvent(ExtensionEvent, tag="before_provider_request"):
+    """Return a request body to send instead of `payload`."""
+
+    payload: Any
+
+
+class BeforeProviderHeadersEvent(ExtensionEvent, tag="before_provider_headers"):
+    """Change `headers` in place; None deletes one."""
+
+    headers: dict[str, str | None]
+
+
+class AfterProviderResponseEvent(ExtensionEvent, tag="after_provider_response"):
+    status: int
+    headers: dict[str, str]
+
+
+# -- tools ---------------------------------------------------------------------------------------
+
+
+class ToolCallEvent(ExtensionEvent, tag="tool_call"):
+    """Change `input` in place, or return `{"block": True, "reason": str}`. A handler that fails blocks, too."""
+
+    tool_name: str
+    tool_call_id: str
+    input: Any
+
+
+class ToolExecutionStartEvent(ExtensionEvent, tag="tool_execution_start"):
+    tool_name: str
+    tool_call_id: str
+    args: Any
+
+
+class ToolExecutionUpdateEvent(ExtensionEvent, tag="tool_execution_update"):
+    tool_name: str
+    tool_call_id: str
+    args: Any
+    partial_result: ToolResult
+
+
+class ToolExecutionEndEvent(ExtensionEvent, tag="tool_execution_end"):
+    tool_name: str
+    tool_call_id: str
+    result: ToolResult
+    is_error: bool
+
+
+class ToolResultEvent(ExtensionEvent, tag="tool_result"):
+    """Return any of `content`, `details`, `isError` to replace it."""
+
+    tool_name: str
+    tool_call_id: str
+    input: Any
+    content: list[Any]
+    details: Any
+    is_error: bool
+
+
+class UserBashEvent(ExtensionEvent, tag="user_bash"):
+    """Return `{"result": {"output", "exitCode", "cancelled", "truncated"}}` instead of running the command."""
+
+    command: str
+    exclude_from_context: bool
+    cwd: str
+
+
+# -- choices, dialogs ----------------------------------------------------------------------------
+
+
+class ModelSelectEvent(ExtensionEvent, tag="model_select"):
+    model: Model
+    previous_model: Model | None
+    source: str
+    """`set`, `cycle` or `restore`."""
+
+
+class ThinkingLevelSelectEvent(ExtensionEvent, tag="thinking_level_select"):
+    level: str
+    previous_level: str
+
+
+class UIPromptStartEvent(ExtensionEvent, tag="ui_prompt_start"):
+    kind: str
+    """`select`, `confirm`, `input` or `editor`."""
+    title: str | None = None
+    reason: str = "ui_prompt"
+
+
+class UIPromptEndEvent(ExtensionEvent, tag="ui_prompt_end"):
+    kind: str
+    title: str | None = None
+    reason: str = "ui_prompt"
+
+
+class CacheWarmingDecisionEvent(ExtensionEvent, tag="cache_warming_decision"):
+    """Never sent: Spindle warms no caches. Known so that handlers of it load."""
+
+
+def _leaves(base: type[ExtensionEvent]) -> list[type[ExtensionEvent]]:
+    found = base.__subclasses__()
+    return [leaf for cls in found for leaf in (_leaves(cls) or [cls])]
+
+
+EVENTS: dict[str, type[ExtensionEvent]] = {str(cls.__struct_config__.tag): cls for cls in _leaves(ExtensionEvent)}
+"""Every event by its name on the wire."""

@@ -1,0 +1,170 @@
+"""Brings extensions in: imports each under a name of its own, runs its `extension(agent)`, collects what fails.
+
+Reloading is loading again: the module is dropped first, and its source is compiled anew whatever a cached `.pyc` says.
+"""
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import sys
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from .api import Agent
+from .context import Context
+from .discover import Candidate, Place
+from .record import Extension
+from .registry import Registry
+
+__all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
+
+FACTORY = "extension"
+ENTRY_POINTS = "spindle.extensions"
+FACTORY_TIMEOUT_S = 30.0
+"""For an `async def extension`; start-up waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailure:
+    path: str
+    error: str
+    strict: bool
+    """Named on the command line: the start should fail."""
+
+    def __str__(self) -> str:
+        return f'Failed to load extension "{self.path}": {self.error}'
+
+
+async def load_extensions(
+    candidates: Iterable[Candidate],
+    registry: Registry,
+    make_context: Callable[[Extension], Context],
+    *,
+    fresh: bool = False,
+) -> list[LoadFailure]:
+    """Load into `registry`, one after the other. Returns what failed; nothing of it stays behind.
+
+    `fresh` says that the files may have changed since they were last imported.
+    """
+    failures = []
+    if fresh:
+        importlib.invalidate_caches()
+    for candidate in candidates:
+        path = str(candidate.path or candidate.place.named)
+        extension = Extension(path, candidate.place.describe(path))
+        extension.agent = Agent(extension, registry, make_context)
+        try:
+            await _run(_find_factory(candidate, fresh), extension.agent)
+        except (Exception, SystemExit) as error:
+            registry.bus.forget(extension)
+            failures.append(LoadFailure(path, _explain(error, path), candidate.place.strict))
+        else:
+            registry.add(extension)
+    return failures
+
+
+async def _run(factory: Callable[[Agent], Any], agent: Agent) -> None:
+    result = factory(agent)
+    if inspect.isawaitable(result):
+        try:
+            async with asyncio.timeout(FACTORY_TIMEOUT_S):
+                await result
+        except TimeoutError:
+            raise TimeoutError(f"It was not ready after {FACTORY_TIMEOUT_S:g} s") from None
+
+
+def _explain(error: BaseException, path: str) -> str:
+    if isinstance(error, NotLoadable | TimeoutError):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return f"sys.exit({error.code!r}) was called"
+    text = f"{type(error).__name__}: {error}"
+    lines = []
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.startswith(path):
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return f"{text} (line {lines[-1]})" if lines else text
+
+
+# -- finding the function ------------------------------------------------------------------------
+
+
+class NotLoadable(Exception):
+    """There is no extension to be found there; the text says why."""
+
+
+def _find_factory(candidate: Candidate, fresh: bool) -> Callable[[Agent], Any]:
+    place = candidate.place
+    if place.factory is not None:
+        return place.factory
+    if candidate.path is not None:
+        return _attribute(_import_file(candidate.path, fresh), FACTORY)
+    module, colon, attribute = place.named.partition(":")
+    if colon and all(part.isidentifier() for part in module.split(".")):
+        return _attribute(importlib.import_module(module), attribute or FACTORY)
+    if "/" not in place.named and "\\" not in place.named:
+        installed = _entry_point(place)
+        if installed is not None:
+            return installed
+    raise NotLoadable(f"Extension path does not exist: {place.path}")
+
+
+def _attribute(module: ModuleType, name: str) -> Callable[[Agent], Any]:
+    factory: Callable[[Agent], Any] | None = getattr(module, name, None)
+    if not callable(factory):
+        raise NotLoadable(f"It has no function {name!r}. An extension is a module with `def extension(agent):`")
+    return factory
+
+
+def _entry_point(place: Place) -> Callable[[Agent], Any] | None:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINTS, name=place.named):
+        found = point.load()
+        return _attribute(found, FACTORY) if isinstance(found, ModuleType) else found
+    return None
+
+
+# -- importing -----------------------------------------------------------------------------------
+
+
+class _FreshLoader(SourceFileLoader):
+    """Compiles the source each time: a cached `.pyc` is only as fine as the clock of the file system."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def _import_file(path: Path, fresh: bool) -> ModuleType:
+    package = path.is_dir()
+    file = path / "__init__.py" if package else path
+    if file.suffix != ".py":
+        raise NotLoadable("It is not a Python file")
+    # Two extensions of the same file name must not meet in sys.modules.
+    name = f"_spindle_extension_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
+    _forget(name)
+    loader = (_FreshLoader if fresh else SourceFileLoader)(name, str(file))
+    locations = [str(path)] if package else None
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=locations)
+    assert isinstance(spec, ModuleSpec)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        _forget(name)
+        raise
+    return module
+
+
+def _forget(name: str) -> None:
+    for known in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+        del sys.modules[known]

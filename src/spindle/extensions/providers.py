@@ -1,0 +1,116 @@
+"""Model providers of extensions: their configuration, and stream functions that are easier to write than ours."""
+
+import inspect
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from spindle.llm.live import LiveMessage
+from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
+from spindle.types.content import Text, Thinking, ToolCall
+from spindle.types.messages import Usage
+from spindle.types.models import Model
+
+from .record import Provider
+
+__all__ = ["make_provider"]
+
+_KEYS = {
+    "name": "name",
+    "base_url": "baseUrl",
+    "api_key": "apiKey",
+    "api": "api",
+    "headers": "headers",
+    "auth_header": "authHeader",
+    "models": "models",
+    "model_overrides": "modelOverrides",
+    "compat": "compat",
+}
+
+
+def make_provider(name: str, config: dict[str, Any], stream: Callable[..., Any] | None) -> Provider:
+    """Read the description of a provider. Raises `ValueError`; its models are checked when it is registered."""
+    unknown = sorted(set(config) - set(_KEYS))
+    if unknown:
+        raise ValueError(f"Provider {name}: unknown {', '.join(unknown)}. Known are: {', '.join(_KEYS)}, stream")
+    if stream is not None and not config.get("api"):
+        raise ValueError(f'Provider {name}: "api" is required when registering stream')
+    if stream is not None and not inspect.isasyncgenfunction(stream):
+        raise ValueError(f"Provider {name}: stream must be an async generator function (async def with yield)")
+    wire = {_KEYS[key]: value for key, value in config.items() if value is not None}
+    return Provider(wire, None if stream is None else adapt_stream(stream))
+
+
+def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncIterator[Any]]) -> StreamFunction:
+    """Make a stream function of one that yields texts, `Thinking`, `ToolCall` and `Usage` as they come.
+
+    Whoever wants full control yields `Started`, pieces of a `LiveMessage` and `Finished` instead.
+    """
+
+    async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+        writer = _Writer(LiveMessage(model))
+        try:
+            async with aclosing(function(model, request, options)) as values:  # type: ignore[type-var]
+                async for value in values:
+                    if isinstance(value, str | Text | Thinking | ToolCall | Usage):
+                        for chunk in writer.write(value):
+                            yield chunk
+                    else:
+                        writer.passed_on = True
+                        yield value
+        except Exception as error:
+            yield Finished(writer.live.finish("error", str(error) or type(error).__name__))
+            return
+        if not writer.passed_on:
+            for chunk in writer.end():
+                yield chunk
+
+    return stream
+
+
+class _Writer:
+    """Turns simple values into the pieces of an answer."""
+
+    def __init__(self, live: LiveMessage) -> None:
+        self.live = live
+        self.passed_on = False
+        """Whether the function speaks our protocol itself."""
+        self._started = False
+        self._open: tuple[str, int] | None = None
+        self._called = False
+
+    def write(self, value: Any) -> list[Chunk]:
+        chunks: list[Chunk] = [] if self._started else [Started(self.live)]
+        self._started = True
+        if isinstance(value, Usage):
+            self.live.usage = value
+        elif isinstance(value, ToolCall):
+            self._called = True
+            chunks += self._close()
+            chunks.append(self.live.start_tool_call(value.id, value.name))
+            index = len(self.live.blocks) - 1
+            chunks += [self.live.append(index, json.dumps(value.arguments)), self.live.end(index)]
+        elif isinstance(value, Thinking):
+            chunks += self._append("thinking", value.thinking)
+        else:
+            chunks += self._append("text", value if isinstance(value, str) else value.text)
+        return chunks
+
+    def end(self) -> list[Chunk]:
+        chunks: list[Chunk] = [] if self._started else [Started(self.live)]
+        return [*chunks, *self._close(), Finished(self.live.finish("toolUse" if self._called else "stop"))]
+
+    def _append(self, kind: str, piece: str) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        if self._open is None or self._open[0] != kind:
+            chunks += self._close()
+            chunks.append(self.live.start_text() if kind == "text" else self.live.start_thinking())
+            self._open = (kind, len(self.live.blocks) - 1)
+        return [*chunks, self.live.append(self._open[1], piece)]
+
+    def _close(self) -> list[Chunk]:
+        if self._open is None:
+            return []
+        (_, index), self._open = self._open, None
+        return [self.live.end(index)]

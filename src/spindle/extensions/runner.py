@@ -1,0 +1,426 @@
+"""Runs the handlers of extensions: in load order, one after the other, each behind a wall of its own.
+
+A handler that raises, hangs beyond its time-out or returns nonsense is reported (`extension_error`) and the next one
+runs. Two are different: a failing `tool_call` handler blocks the call, a failing `user_bash` handler the command.
+"""
+
+import asyncio
+import copy
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from spindle.types.content import Image
+from spindle.types.events import (
+    AgentEnd,
+    AgentSettled,
+    AgentStart,
+    Event,
+    MessageStart,
+    MessageUpdate,
+    SessionInfoChanged,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+)
+from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
+
+from . import events
+from .context import CommandContext, Context
+from .hooks import BLOCKED, Blocked, Hooks
+from .record import Command, Extension, Handler
+from .registry import Registry
+from .threads import call
+from .ui import UI
+from .values import as_content, as_custom_message, as_message, as_messages, require_json
+
+__all__ = ["ExtensionHooks"]
+
+SHUTDOWN_S = 5.0
+"""For all handlers of `session_shutdown` together."""
+
+
+class ExtensionHooks(Hooks):
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._turn = -1
+        self._traced: set[tuple[str, str]] = set()
+        """Where a traceback was already written, so that a broken handler of a frequent event does not flood stderr."""
+        registry.on_change = self._refresh
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.listening = self.registry.listening
+
+    # -- calling handlers ------------------------------------------------------------------------
+
+    def context_for(self, extension: Extension) -> Context:
+        return Context(self.registry.binding, self._ui(), extension.agent)
+
+    def command_context(self, extension: Extension | None) -> CommandContext:
+        return CommandContext(self.registry.binding, self._ui(), extension.agent if extension else None)
+
+    def _ui(self) -> UI:
+        return UI(self.registry.binding, self._tell_prompt)
+
+    async def _tell_prompt(self, event: str, kind: str, title: str | None) -> None:
+        if event in self.listening:
+            await self.notify(event, kind=kind, title=title)
+
+    async def _invoke(self, handler: Handler, event: events.ExtensionEvent, timeout: float | None = None) -> Any:
+        """Call one handler, within its time."""
+        limit = handler.timeout if timeout is None else timeout
+        ctx = self.context_for(handler.extension)
+        try:
+            async with asyncio.timeout(limit) as clock:
+                return await call(handler.function, event, ctx)
+        except asyncio.CancelledError:
+            ctx.cancelled.set()
+            raise
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            ctx.cancelled.set()
+            raise TimeoutError(f"The {event.type} handler took longer than {limit:g} s") from None
+
+    async def _each(
+        self, name: str, event: events.ExtensionEvent, apply: Callable[[dict[str, Any]], bool | None] | None = None
+    ) -> None:
+        """Call every handler; `apply` takes in what one returned and says whether that settles it."""
+        for handler in self.registry.handlers.get(name, ()):
+            if not _concerns(handler, event):
+                continue
+            try:
+                result = await self._invoke(handler, event)
+                if result is not None and apply is not None and apply(_answer(result)):
+                    return
+            except Exception as error:
+                self.report(handler.extension.path, name, error)
+
+    def report(self, path: str, event: str, error: Exception) -> None:
+        """Tell the user of a failure, and stderr where it happened."""
+        if (path, event) not in self._traced and error.__traceback__ is not None:
+            import traceback
+
+            self._traced.add((path, event))
+            traceback.print_exception(error, file=sys.stderr)
+        if self.registry.binding.bound:
+            self.registry.binding.runtime.report(path, event, _text(error))
+
+    async def notify(self, event: str, **fields: Any) -> None:
+        made = events.EVENTS[event](**fields)
+        if event == "session_shutdown":
+            await self._shut_down(made)
+        else:
+            await self._each(event, made)
+
+    async def _shut_down(self, event: events.ExtensionEvent) -> None:
+        end = time.monotonic() + SHUTDOWN_S
+        for handler in self.registry.handlers.get("session_shutdown", ()):
+            # Whoever comes after one that used up the time still gets a moment.
+            left = max(end - time.monotonic(), 0.1)
+            try:
+                await self._invoke(handler, event, min(left, handler.timeout or left))
+            except Exception as error:
+                self.report(handler.extension.path, "session_shutdown", error)
+
+    # -- commands --------------------------------------------------------------------------------
+
+    def _find_command(self, text: str) -> tuple[Command | None, str]:
+        name, _, args = text[1:].partition(" ")
+        return self.registry.commands.get(name), args
+
+    async def run_command(self, text: str) -> bool:
+        command, args = self._find_command(text)
+        if command is None:
+            return False
+        ctx = self.command_context(command.extension)
+        try:
+            await call(command.function, args, ctx)
+        except asyncio.CancelledError:
+            ctx.cancelled.set()
+            raise
+        except Exception as error:
+            self.report(f"command:{command.name}", "command", error)
+        return True
+
+    def has_command(self, name: str) -> bool:
+        return name in self.registry.commands
+
+    def commands(self) -> list[Any]:
+        return [_command_item(name, command) for name, command in self.registry.commands.items()]
+
+    async def complete_command(self, name: str, prefix: str) -> list[str]:
+        command = self.registry.commands.get(name)
+        if command is None or command.completer is None:
+            return []
+        try:
+            return [str(item) for item in await call(command.completer, prefix) or ()]
+        except Exception as error:
+            self.report(f"command:{name}", "complete", error)
+            return []
+
+    # -- a prompt --------------------------------------------------------------------------------
+
+    async def input(
+        self, text: str, images: Sequence[Image], source: str, behavior: str | None
+    ) -> tuple[str, list[Image]] | None:
+        event = events.InputEvent(text, list(images), source, behavior)
+        handled = False
+
+        def apply(answer: dict[str, Any]) -> bool:
+            nonlocal handled
+            action = answer.get("action", "continue")
+            if action == "transform":
+                event.text = _str(answer, "text")
+                if answer.get("images") is not None:
+                    event.images = [item for item in as_content(answer["images"]) if isinstance(item, Image)]
+            elif action not in ("continue", "handled"):
+                raise ValueError(f'"action" must be continue, transform or handled, not {action!r}')
+            handled = bool(action == "handled")
+            return handled
+
+        await self._each("input", event, apply)
+        return None if handled else (event.text, event.images)
+
+    async def before_agent_start(
+        self, prompt: str, images: Sequence[Image], system_prompt: str, options: Mapping[str, Any]
+    ) -> tuple[list[CustomMessage], str | None]:
+        event = events.BeforeAgentStartEvent(prompt, list(images), system_prompt, dict(options))
+        messages: list[CustomMessage] = []
+
+        def apply(answer: dict[str, Any]) -> None:
+            if answer.get("message") is not None:
+                messages.append(as_custom_message(answer["message"]))
+            if answer.get("systemPrompt") is not None:
+                event.system_prompt = _str(answer, "systemPrompt")
+
+        await self._each("before_agent_start", event, apply)
+        return messages, event.system_prompt if event.system_prompt != system_prompt else None
+
+    # -- a run -----------------------------------------------------------------------------------
+
+    async def observe(self, event: Event) -> None:
+        if isinstance(event, AgentStart):
+            self._turn = -1
+        elif isinstance(event, TurnStart):
+            self._turn += 1
+        name = str(type(event).__struct_config__.tag)
+        if name in self.registry.handlers:
+            made = self._seen(event)
+            if made is not None:
+                await self._each(name, made)
+
+    def _seen(self, event: Event) -> events.ExtensionEvent | None:
+        """Return the event as handlers get it; None for those that are told in another way."""
+        match event:
+            case AgentStart():
+                return events.AgentStartEvent()
+            case AgentEnd():
+                return events.AgentEndEvent(event.messages, event.will_retry)
+            case AgentSettled():
+                return events.AgentSettledEvent(event.aborted)
+            case TurnStart():
+                return events.TurnStartEvent(self._turn, int(time.time() * 1000))
+            case TurnEnd():
+                return events.TurnEndEvent(self._turn, event.message, event.tool_results)
+            case MessageStart():
+                return events.MessageStartEvent(event.message)
+            case MessageUpdate():
+                return events.MessageUpdateEvent(event.message, event.assistant_message_event)
+            case ToolExecutionStart():
+                return events.ToolExecutionStartEvent(event.tool_name, event.tool_call_id, event.args)
+            case ToolExecutionUpdate():
+                return events.ToolExecutionUpdateEvent(
+                    event.tool_name, event.tool_call_id, event.args, event.partial_result
+                )
+            case ToolExecutionEnd():
+                return events.ToolExecutionEndEvent(event.tool_name, event.tool_call_id, event.result, event.is_error)
+            case SessionInfoChanged():
+                return events.SessionInfoChangedEvent(event.name)
+        return None
+
+    async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
+        # Handlers may change what they get in place; the conversation itself must not notice.
+        plain = events.ContextEvent(copy.deepcopy(messages))
+
+        def replace(answer: dict[str, Any]) -> None:
+            if answer.get("messages") is not None:
+                plain.messages = as_messages(answer["messages"])
+
+        await self._each("context", plain, replace)
+        full = events.ContextWithSystemEvent(system_prompt, plain.messages)
+
+        def replace_all(answer: dict[str, Any]) -> None:
+            if answer.get("messages") is not None:
+                full.messages = as_messages(answer["messages"])
+            if answer.get("systemPrompt") is not None:
+                full.system_prompt = _str(answer, "systemPrompt")
+
+        await self._each("context_with_system", full, replace_all)
+        return full.messages, full.system_prompt
+
+    async def message_end(self, message: AgentMessage) -> AgentMessage:
+        event = events.MessageEndEvent(message)
+
+        def apply(answer: dict[str, Any]) -> None:
+            if answer.get("message") is None:
+                return
+            other = as_message(answer["message"])
+            if type(other) is not type(message):
+                raise ValueError("A message can only be replaced by one of the same role")
+            event._message = other
+
+        await self._each("message_end", event, apply)
+        return event.message
+
+    async def before_settle(self, answer: AssistantMessage) -> list[CustomMessage] | None:
+        messages: list[CustomMessage] = []
+        go_on = False
+
+        def apply(result: dict[str, Any]) -> None:
+            nonlocal go_on
+            messages.extend(as_custom_message(entry) for entry in result.get("entries") or ())
+            go_on = go_on or result.get("continue") is True
+
+        await self._each("agent_before_settle", events.AgentBeforeSettleEvent(answer.stop_reason, answer), apply)
+        return messages if go_on else None
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    async def tool_call(self, call_id: str, name: str, args: Any) -> Any:
+        event = events.ToolCallEvent(name, call_id, args)
+        for handler in self.registry.handlers.get("tool_call", ()):
+            if not _concerns(handler, event):
+                continue
+            try:
+                result = await self._invoke(handler, event)
+                answer = {} if result is None else _answer(result)
+            except Exception as error:
+                # A gate that broke is a closed gate.
+                self.report(handler.extension.path, "tool_call", error)
+                raise Blocked(_text(error)) from None
+            if answer.get("block"):
+                raise Blocked(str(answer.get("reason") or BLOCKED), terminate=answer.get("terminate") is True)
+        return event.input
+
+    async def tool_result(
+        self, call_id: str, name: str, args: Any, result: ToolResult, failed: bool
+    ) -> tuple[ToolResult, bool]:
+        event = events.ToolResultEvent(name, call_id, args, result.content, result.details, failed)
+
+        def apply(answer: dict[str, Any]) -> None:
+            # All of it is checked before any of it counts.
+            content = as_content(answer["content"]) if answer.get("content") is not None else event.content
+            details = require_json(answer["details"], "details") if "details" in answer else event.details
+            event.content, event.details = content, details
+            if answer.get("isError") is not None:
+                event.is_error = bool(answer["isError"])
+
+        await self._each("tool_result", event, apply)
+        return ToolResult(event.content, event.details, result.terminate), event.is_error
+
+    # -- the model's server ----------------------------------------------------------------------
+
+    async def before_provider_request(self, payload: Any) -> Any:
+        event = events.BeforeProviderRequestEvent(payload)
+
+        def apply(answer: Any) -> None:
+            event.payload = require_json(answer, "The payload")
+
+        await self._each("before_provider_request", event, apply)
+        return event.payload
+
+    async def before_provider_headers(self, headers: dict[str, str]) -> None:
+        event = events.BeforeProviderHeadersEvent(dict(headers))
+        await self._each("before_provider_headers", event)
+        headers.clear()
+        headers.update({name: str(value) for name, value in event.headers.items() if value is not None})
+
+    async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
+        await self._each("after_provider_response", events.AfterProviderResponseEvent(status, dict(headers)))
+
+    # -- a session -------------------------------------------------------------------------------
+
+    async def veto(self, event: str, **fields: Any) -> bool:
+        return bool((await self.ask(event, **fields)).get("cancel"))
+
+    async def ask(self, event: str, **fields: Any) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+
+        def apply(answer: dict[str, Any]) -> bool:
+            merged.update(answer)
+            return bool(answer.get("cancel"))
+
+        await self._each(event, events.EVENTS[event](**fields), apply)
+        return merged
+
+    async def project_trust(self, cwd: str) -> tuple[bool, bool] | None:
+        verdict: tuple[bool, bool] | None = None
+
+        def apply(answer: dict[str, Any]) -> bool:
+            nonlocal verdict
+            if answer.get("trusted") in ("yes", "no"):
+                verdict = answer["trusted"] == "yes", answer.get("remember") is True
+            return verdict is not None
+
+        await self._each("project_trust", events.ProjectTrustEvent(cwd), apply)
+        return verdict
+
+    async def resources_discover(self, cwd: str, reason: str) -> tuple[list[str], list[str]]:
+        skills: list[str] = []
+        prompts: list[str] = []
+
+        def apply(answer: dict[str, Any]) -> None:
+            skills.extend(str(path) for path in answer.get("skillPaths") or ())
+            prompts.extend(str(path) for path in answer.get("promptPaths") or ())
+
+        await self._each("resources_discover", events.ResourcesDiscoverEvent(cwd, reason), apply)
+        return skills, prompts
+
+    async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
+        event = events.UserBashEvent(command, exclude_from_context, cwd)
+        for handler in self.registry.handlers.get("user_bash", ()):
+            result = await self._invoke(handler, event)
+            if result is not None and _answer(result).get("result") is not None:
+                found: dict[str, Any] = _answer(result)["result"]
+                return found
+        return None
+
+
+def _concerns(handler: Handler, event: events.ExtensionEvent) -> bool:
+    return handler.tools is None or getattr(event, "tool_name", None) in handler.tools
+
+
+def _answer(result: Any) -> dict[str, Any]:
+    if isinstance(result, Mapping):
+        return dict(result)
+    if isinstance(result, msgspec.Struct):
+        return dict(msgspec.structs.asdict(result))
+    raise TypeError(f"A handler must return None or a dict, not {type(result).__name__}")
+
+
+def _str(answer: Mapping[str, Any], key: str) -> str:
+    value = answer.get(key)
+    if not isinstance(value, str):
+        raise TypeError(f'"{key}" must be a str, not {type(value).__name__}')
+    return value
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _command_item(name: str, command: Command) -> dict[str, Any]:
+    """Return the item of `get_commands`, in the words of old clients (`location`, `path`) and new ones."""
+    origin = command.extension.origin
+    item: dict[str, Any] = {"name": name, "source": "extension", "sourceInfo": origin}
+    item["location"] = {"user": "user", "project": "project"}.get(origin.scope, "path")
+    item["path"] = origin.path
+    return {**item, "description": command.help} if command.help else item

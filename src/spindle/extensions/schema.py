@@ -1,0 +1,158 @@
+"""JSON Schema from the signature of a function, and the way back: arguments of a call become what the function takes.
+
+`Annotated[T, "text"]` documents a parameter; `Literal`, `Enum`, `Optional`, lists, dicts, dataclasses, msgspec Structs
+and defaults are understood. Pydantic models are recognised by their methods; pydantic itself is not imported.
+"""
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import GenericAlias, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+__all__ = ["INJECTED", "Signature", "read_signature"]
+
+INJECTED = ("ctx", "update", "call_id")
+"""Keyword-only parameters that do not come from the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How a function is called by a model."""
+
+    parameters: dict[str, Any]
+    """JSON Schema."""
+    bind: Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]
+    """Turns checked arguments into positional and keyword ones. Raises `ValueError`."""
+    injected: frozenset[str]
+    """Which of `INJECTED` the function wants."""
+
+
+def read_signature(function: Callable[..., Any], parameters: Any = None) -> Signature:
+    """Read how `function` is to be called. `parameters` is a JSON Schema or a pydantic model, if there is one.
+
+    Raises `TypeError` if a parameter cannot be described to a model.
+    """
+    declared = inspect.signature(function).parameters
+    only_by_name = {name for name, item in declared.items() if item.kind is inspect.Parameter.KEYWORD_ONLY}
+    injected = frozenset(name for name in INJECTED if name in only_by_name)
+    own = {name: item for name, item in declared.items() if name not in injected}
+    hints = _hints(function)
+    if parameters is None and len(own) == 1 and _is_model(hints.get(next(iter(own)))):
+        parameters = hints[next(iter(own))]
+    if parameters is None:
+        schema, bind = _from_parameters(function, own, hints)
+    elif _is_model(parameters):
+        schema, bind = parameters.model_json_schema(), _bind_model(parameters)
+    elif isinstance(parameters, dict):
+        schema, bind = parameters, _bind_plain(own, parameters)
+    else:
+        raise TypeError(f"parameters must be a JSON Schema or a pydantic model, not {type(parameters).__name__}")
+    return Signature(_without_references(schema), bind, injected)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(f"A type of {_name(function)} is not known where it is defined: {error}") from None
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate")
+
+
+# -- from a signature ----------------------------------------------------------------------------
+
+
+def _from_parameters(
+    function: Callable[..., Any], own: dict[str, inspect.Parameter], hints: dict[str, Any]
+) -> tuple[dict[str, Any], Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]]:
+    fields: list[Any] = []
+    for name, item in own.items():
+        if item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD):
+            raise TypeError(f"{_name(function)}: *args and **kwargs cannot be described; give parameters= instead")
+        kind = _documented(hints.get(name, Any))
+        fields.append((name, kind) if item.default is item.empty else (name, kind, _default(item.default)))
+    try:
+        shape = msgspec.defstruct(_name(function), fields, kw_only=True)
+        schema = msgspec.json.schema(shape)
+    except TypeError as error:
+        raise TypeError(f"{_name(function)}: {error}. Give parameters= instead") from None
+
+    def bind(arguments: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        made = msgspec.convert(arguments, shape)
+        return (), {name: getattr(made, name) for name in own}
+
+    return schema, bind
+
+
+def _documented(kind: Any) -> Any:
+    """Turn texts in `Annotated` into descriptions, at every depth."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        notes = [msgspec.Meta(description=note) if isinstance(note, str) else note for note in inner[1:]]
+        known = [note for note in notes if isinstance(note, msgspec.Meta)]
+        return Annotated[(_documented(inner[0]), *known)] if known else _documented(inner[0])
+    if origin is None or not any(get_origin(item) is not None for item in inner):
+        return kind
+    changed = tuple(_documented(item) for item in inner)
+    if origin in (Union, UnionType):
+        return functools.reduce(operator.or_, changed)
+    return GenericAlias(origin, changed) if isinstance(origin, type) else kind
+
+
+def _default(value: Any) -> Any:
+    """Return a default in a form that is not shared between calls."""
+    if isinstance(value, list | dict | set):
+        return msgspec.field(default_factory=value.copy)
+    return value
+
+
+# -- from something given ------------------------------------------------------------------------
+
+
+def _bind_model(model: Any) -> Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]:
+    return lambda arguments: ((model.model_validate(arguments),), {})
+
+
+def _bind_plain(
+    own: dict[str, inspect.Parameter], schema: dict[str, Any]
+) -> Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Pass arguments by name, or all together to a function whose only parameter is none of the schema's."""
+    names = list(own)
+    single = len(names) == 1 and own[names[0]].kind is not inspect.Parameter.VAR_KEYWORD
+    if single and names[0] not in schema.get("properties", {}):
+        return lambda arguments: ((arguments,), {})
+    return lambda arguments: ((), dict(arguments))
+
+
+def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put definitions where they are used: not every model API follows `$ref`, nor does the check of arguments."""
+    definitions = schema.get("$defs", {})
+
+    def inline(value: Any, above: tuple[str, ...]) -> Any:
+        if isinstance(value, list):
+            return [inline(item, above) for item in value]
+        if not isinstance(value, dict):
+            return value
+        name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+        rest = {key: inline(item, above) for key, item in value.items() if key not in ("$ref", "$defs")}
+        if name not in definitions:
+            return rest if "$ref" not in value else {**value}
+        if name in above:
+            raise TypeError(f"{name} contains itself, which cannot be described to a model")
+        return {**inline(definitions[name], (*above, name)), **rest}
+
+    result: dict[str, Any] = inline(schema, ())
+    if schema.get("$ref"):
+        result.pop("title", None)
+    return result

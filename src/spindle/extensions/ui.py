@@ -1,0 +1,164 @@
+"""Dialogs and notices of extensions: what `ctx.ui` offers, and the front that asks a client over its wire.
+
+Time-outs are measured here; the client need not know of them. Without an answer (cancelled, late, aborted, nobody
+there) a dialog gives None, and `confirm` gives False.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
+
+from spindle.types.events import Event, ExtensionUIRequest
+
+from .binding import Binding
+
+__all__ = ["UI", "NoFront", "WireFront"]
+
+PromptHook = Callable[[str, str, str | None], Awaitable[None]]
+
+
+class UI:
+    """Ask and tell the user. All dialogs take `timeout` in seconds."""
+
+    __slots__ = ("_binding", "_on_prompt")
+
+    def __init__(self, binding: Binding, on_prompt: PromptHook) -> None:
+        self._binding = binding
+        self._on_prompt = on_prompt
+        """Told when a dialog opens and when it has closed."""
+
+    # -- dialogs ---------------------------------------------------------------------------------
+
+    async def select(self, title: str, options: Sequence[str], *, timeout: float | None = None) -> str | None:
+        """Let the user choose one of `options`."""
+        return _text(await self._ask("select", timeout, title=title, options=list(options)))
+
+    async def confirm(self, title: str, message: str = "", *, timeout: float | None = None) -> bool:
+        """Ask a yes-or-no question. Anything but a clear yes is False."""
+        answer = await self._ask("confirm", timeout, title=title, message=message)
+        return answer is not None and answer.get("confirmed") is True
+
+    async def input(self, title: str, placeholder: str | None = None, *, timeout: float | None = None) -> str | None:
+        """Ask for a line of text."""
+        return _text(await self._ask("input", timeout, title=title, placeholder=placeholder))
+
+    async def editor(self, title: str, prefill: str | None = None) -> str | None:
+        """Let the user edit a longer text."""
+        return _text(await self._ask("editor", None, title=title, prefill=prefill))
+
+    # -- notices ---------------------------------------------------------------------------------
+
+    def notify(self, message: str, kind: Literal["info", "warning", "error"] = "info") -> None:
+        self._tell("notify", message=message, notify_type=None if kind == "info" else kind)
+
+    def set_status(self, key: str, text: str | None = None) -> None:
+        """Show a short text under `key`; None removes it."""
+        self._tell("setStatus", status_key=key, status_text=text)
+
+    def set_widget(
+        self,
+        key: str,
+        lines: Sequence[str] | None = None,
+        *,
+        placement: Literal["aboveEditor", "belowEditor"] | None = None,
+    ) -> None:
+        """Show some lines under `key`; None removes them."""
+        shown = None if lines is None else list(lines)
+        self._tell("setWidget", widget_key=key, widget_lines=shown, widget_placement=placement)
+
+    def set_title(self, title: str) -> None:
+        self._tell("setTitle", title=title)
+
+    def set_editor_text(self, text: str) -> None:
+        """Put a text where the user types."""
+        self._tell("set_editor_text", text=text)
+
+    paste_to_editor = set_editor_text
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    async def _ask(self, method: str, timeout: float | None, **fields: Any) -> dict[str, Any] | None:
+        limit = None if timeout is None else max(1, round(timeout * 1000))
+        front = self._binding.runtime.front
+        await self._on_prompt("ui_prompt_start", method, fields["title"])
+        try:
+            return await front.ask(_request(method, timeout=limit, **fields))
+        finally:
+            await self._on_prompt("ui_prompt_end", method, fields["title"])
+
+    def _tell(self, method: str, **fields: Any) -> None:
+        request = _request(method, **fields)
+        self._binding.do(lambda runtime: runtime.front.tell(request))
+
+
+def _request(method: str, **fields: Any) -> ExtensionUIRequest:
+    for name, value in fields.items():
+        if value is not None and name not in ("options", "widget_lines", "timeout") and not isinstance(value, str):
+            raise TypeError(f"ui.{method}: {name} must be a str, not {type(value).__name__}")
+    for name in ("options", "widget_lines"):
+        if any(not isinstance(item, str) for item in fields.get(name) or ()):
+            raise TypeError(f"ui.{method}: {name} must be a list of str")
+    return ExtensionUIRequest(id=str(uuid.uuid4()), method=method, **fields)
+
+
+def _text(answer: dict[str, Any] | None) -> str | None:
+    value = None if answer is None else answer.get("value")
+    return value if isinstance(value, str) else None
+
+
+class NoFront:
+    """Nobody is there."""
+
+    has_ui = False
+
+    async def ask(self, request: ExtensionUIRequest) -> None:
+        return None
+
+    def tell(self, request: ExtensionUIRequest) -> None:
+        """Nobody would see it."""
+
+
+class WireFront:
+    """Asks a client: requests go out as events, answers come back as frames."""
+
+    has_ui = True
+
+    def __init__(self, publish: Callable[[Event], None]) -> None:
+        self._publish = publish
+        self._open: dict[str, asyncio.Future[dict[str, Any] | None]] = {}
+
+    async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
+        answer: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
+        self._open[request.id] = answer
+        self._publish(request)
+        withdrawn = True
+        try:
+            async with asyncio.timeout(None if request.timeout is None else request.timeout / 1000):
+                given = await answer
+            withdrawn = given is None
+            return given
+        except TimeoutError:
+            withdrawn = False  # the client was told when to expect this
+            return None
+        finally:
+            del self._open[request.id]
+            if withdrawn:
+                self._publish(ExtensionUIRequest(id=str(uuid.uuid4()), method="cancel", target_id=request.id))
+
+    def tell(self, request: ExtensionUIRequest) -> None:
+        self._publish(request)
+
+    def receive(self, frame: dict[str, Any]) -> bool:
+        """Take an `extension_ui_response`. Unknown and late ids are ignored; it is never a command."""
+        id = frame.get("id")
+        answer = self._open.get(id) if isinstance(id, str) else None
+        if answer is not None and not answer.done():
+            answer.set_result(frame)
+        return True
+
+    def withdraw(self) -> None:
+        """Close every open dialog without an answer."""
+        for answer in self._open.values():
+            if not answer.done():
+                answer.set_result(None)
