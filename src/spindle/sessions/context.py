@@ -26,7 +26,7 @@ from spindle.types.messages import (
 
 from .entries import Entry
 from .ids import parse_time
-from .parse import collector_paused
+from .memory import collector_paused
 
 __all__ = ["SessionContext", "build_context", "entry_message"]
 

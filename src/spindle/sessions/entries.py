@@ -96,8 +96,8 @@ class Entry(Line):
         """Make an entry from one of the shapes of `types.entries`."""
         entry = cls(value.__struct_config__.tag, value.id, value.parent_id, value.timestamp, encode(value) + b"\n")
         message = getattr(value, "message", None)
-        if message is not None:
-            entry._message = message_from_value(message) if isinstance(message, dict) else message
+        if not isinstance(message, dict):
+            entry._message = message
         return entry
 
     @property
@@ -114,10 +114,10 @@ class Entry(Line):
     def edited(self, changes: Mapping[str, Any], drop: Iterable[str] = ()) -> "Entry":
         """Return a copy with some keys set or dropped."""
         return Entry(
-            self.type,
+            changes.get("type", self.type),
             changes.get("id", self.id),
             changes.get("parentId", self.parent_id),
-            self.timestamp,
+            changes.get("timestamp", self.timestamp),
             edit_line(self._line, changes, drop) + b"\n",
         )
 

@@ -1,6 +1,7 @@
 """A session file, read into a tree: migrated in memory if it is old, with a list of what is wrong with it."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ class Loaded:
     """None: the file is there but empty."""
     file: AppendFile
     damage: list[Damage]
+    line_numbers: Sequence[int]
+    """Where each entry of the tree stands."""
     was_migrated: bool = False
     has_new_ids: bool = False
 
@@ -28,16 +31,17 @@ def load_session(path: Path) -> Loaded:
     """Read a session without touching it. Raises `FileNotFoundError`, `InvalidSession` and `SessionError`."""
     parsed, file = _read(path)
     if parsed.is_blank:
-        return Loaded(None, file, [])
-    header = parsed.header
+        return Loaded(None, file, [], ())
+    header, entries = parsed.header, parsed.entries
     if header is None or not parsed.is_session:
         raise InvalidSession(path)
-    if not needs_migration(header):
-        tree = Tree(header, parsed.entries)
-        return Loaded(tree, file, parsed.damage + _flaws(tree, parsed))
-    tree = Tree(*migrate(header, parsed.entries))
+    old_version = header.version
+    was_migrated = needs_migration(header)
+    if was_migrated:
+        header, entries = migrate(header, entries)
+    tree = Tree(header, entries)
     damage = parsed.damage + _flaws(tree, parsed)
-    return Loaded(tree, file, damage, was_migrated=True, has_new_ids=header.version < 2)
+    return Loaded(tree, file, damage, parsed.line_numbers, was_migrated, has_new_ids=old_version < 2)
 
 
 def _read(path: Path) -> tuple[Parsed, AppendFile]:

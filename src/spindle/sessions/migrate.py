@@ -15,7 +15,7 @@ from spindle.types.entries import SESSION_VERSION
 from .entries import Entry, Header, edit_inner, edit_line
 from .ids import new_entry_id
 
-__all__ = ["migrate", "needs_migration"]
+__all__ = ["link", "migrate", "needs_migration"]
 
 
 class _Role(msgspec.Struct):
@@ -35,7 +35,7 @@ def needs_migration(header: Header) -> bool:
 
 def migrate(header: Header, entries: Sequence[Entry]) -> tuple[Header, list[Entry]]:
     """Return header and entries as version 3 would have written them. The arguments stay as they are."""
-    linked = _link(entries) if header.version < 2 else list(entries)
+    linked = link(entries) if header.version < 2 else list(entries)
     for index, entry in enumerate(linked):
         if entry.type == "message" and _role(entry) == "hookMessage":
             line = edit_inner(entry.raw, "message", {"role": "custom"}) + b"\n"
@@ -43,7 +43,8 @@ def migrate(header: Header, entries: Sequence[Entry]) -> tuple[Header, list[Entr
     return Header(edit_line(header.raw, {"version": SESSION_VERSION}) + b"\n"), linked
 
 
-def _link(entries: Sequence[Entry]) -> list[Entry]:
+def link(entries: Sequence[Entry]) -> list[Entry]:
+    """Hang entries that know nothing of each other below one another, in file order, with new ids."""
     linked: list[Entry] = []
     taken: set[str] = set()
     for entry in entries:

@@ -3,10 +3,8 @@
 Reading never fails and never changes anything: a line that cannot be used is skipped and reported.
 """
 
-import gc
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from sys import intern
 
@@ -17,8 +15,9 @@ from spindle.types.entries import SESSION_VERSION
 
 from .damage import Damage
 from .entries import Entry, Header
+from .memory import collector_paused
 
-__all__ = ["Parsed", "collector_paused", "parse_file", "parse_tail", "read_header"]
+__all__ = ["Parsed", "parse_file", "parse_tail", "read_header"]
 
 _BOM = b"\xef\xbb\xbf"
 _GARBAGE_LIMIT = 1 << 20
@@ -58,33 +57,22 @@ class Parsed:
         return bool(self.entries) or not any(item.kind == "no id" for item in self.damage)
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking the new objects again and again: half the time of a long load."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def parse_file(lines: Iterable[bytes]) -> Parsed:
     """Read a whole file. If it does not begin with a header, the rest is not read."""
     parsed = Parsed()
     numbered = enumerate(lines, 1)
-    if _find_header(numbered, parsed):
-        _read_entries(numbered, parsed)
+    if _find_header(numbered, parsed) and parsed.header is not None:
+        # The first version of the format had no ids; migration gives them.
+        _read_entries(numbered, parsed, ids_needed=parsed.header.version >= 2)
         if parsed.ends_open:
             _report_open_end(parsed)
     return parsed
 
 
-def parse_tail(lines: Iterable[bytes]) -> Parsed:
-    """Read what was added to a file. Line numbers count from its start."""
+def parse_tail(lines: Iterable[bytes], *, ids_needed: bool = True) -> Parsed:
+    """Read lines of which none need be a header: what was added to a file, or what is left of a ruined one."""
     parsed = Parsed()
-    _read_entries(enumerate(lines, 1), parsed)
+    _read_entries(enumerate(lines, 1), parsed, ids_needed)
     return parsed
 
 
@@ -123,9 +111,7 @@ def _find_header(numbered: Iterator[tuple[int, bytes]], parsed: Parsed) -> bool:
     return False
 
 
-def _read_entries(numbered: Iterator[tuple[int, bytes]], parsed: Parsed) -> None:
-    # The first version of the format had no ids; migration gives them.
-    ids_needed = parsed.header is None or parsed.header.version >= 2
+def _read_entries(numbered: Iterator[tuple[int, bytes]], parsed: Parsed, ids_needed: bool) -> None:
     entries, line_numbers = parsed.entries, parsed.line_numbers
     number, line = 0, b""
     with collector_paused():

@@ -12,6 +12,7 @@ from spindle.types.codec import encode
 from .entries import Entry, Header
 from .errors import EntryNotFound, SessionError
 from .ids import parse_time
+from .memory import collector_paused
 
 __all__ = ["Flaw", "Tree", "TreeNode"]
 
@@ -175,13 +176,14 @@ class Tree:
 
     def nodes(self) -> list[TreeNode]:
         """Return the roots in file order, with everything below them; siblings by time."""
-        nodes = {entry.id: TreeNode(entry) for entry in self._by_id.values()}
-        for target, (label, timestamp) in self.labels().items():
-            if target in nodes:
-                nodes[target].label, nodes[target].label_timestamp = label, timestamp
-        for entry_id, node in nodes.items():
-            node.children = [nodes[child.id] for child in self._by_time(entry_id)]
-        return [nodes[root.id] for root in self.children(None)]
+        with collector_paused():
+            nodes = {entry.id: TreeNode(entry) for entry in self._by_id.values()}
+            for target, (label, timestamp) in self.labels().items():
+                if target in nodes:
+                    nodes[target].label, nodes[target].label_timestamp = label, timestamp
+            for entry_id, node in nodes.items():
+                node.children = [nodes[child.id] for child in self._by_time(entry_id)]
+            return [nodes[root.id] for root in self.children(None)]
 
     def to_json(self) -> bytes:
         """Return `nodes()` as a JSON array of `{entry, children, label?, labelTimestamp?}`."""

@@ -1,0 +1,236 @@
+"""`spindle sessions`: what sessions there are, what is in them, what is wrong with one, and a sound copy of it."""
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+from spindle.sessions.context import entry_message
+from spindle.sessions.entries import Entry
+from spindle.sessions.errors import SessionError
+from spindle.sessions.ids import iso_time, now_ms
+from spindle.sessions.index import SessionInfo, find_sessions
+from spindle.sessions.manager import SessionManager
+from spindle.sessions.repair import examine, repair_copy
+from spindle.sessions.tree import TreeNode
+from spindle.types.codec import encode
+from spindle.types.content import ToolCall, text_of
+from spindle.types.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+
+__all__ = ["run"]
+
+_HARMLESS = ("newer version",)
+
+
+def run(argv: list[str]) -> int:
+    """Carry out `spindle sessions <argv>`. Returns the exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        return int(options.action(options))
+    except SessionError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader, a pager perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spindle sessions", description="Look at stored sessions and mend them.")
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    def add(name: str, action: object, text: str) -> argparse.ArgumentParser:
+        one = actions.add_parser(name, help=text, description=text)
+        one.add_argument("--session-dir", metavar="DIR", help="where to look instead of the project's own directory")
+        one.set_defaults(action=action)
+        return one
+
+    listing = add("list", _list, "List the sessions of this directory, the latest first.")
+    listing.add_argument("--all", action="store_true", help="of all directories")
+    listing.add_argument("--json", action="store_true", help="one JSON object per line")
+    one_session = "path of a session file, or the beginning of a session id"
+    add("show", _show, "Print the current conversation.").add_argument("session", help=one_session)
+    add("tree", _tree, "Print all branches.").add_argument("session", help=one_session)
+    export = add("export", _export, "Write the current conversation, without other branches, to a new file.")
+    export.add_argument("session", help=one_session)
+    export.add_argument("output", nargs="?", help="default: session-<time>.jsonl here")
+    add("check", _check, "Say what is wrong; exit code 1 if anything is.").add_argument(
+        "sessions", nargs="+", metavar="session", help=one_session
+    )
+    repair = add("repair", _repair, "Write a sound copy; the file itself is never changed.")
+    repair.add_argument("session", help=one_session)
+    repair.add_argument("output", nargs="?", help="default: <name>.repaired.jsonl beside it")
+    return parser
+
+
+# -- actions -------------------------------------------------------------------------------------
+
+
+def _list(options: argparse.Namespace) -> int:
+    if options.all:
+        infos = SessionManager.list_all(options.session_dir)
+    else:
+        infos = SessionManager.list(Path.cwd(), options.session_dir)
+    for info in infos:
+        print(encode(_plain(info)).decode() if options.json else _row(info, with_cwd=options.all))
+    if not infos and not options.json:
+        print("No sessions here." if not options.all else "No sessions.", file=sys.stderr)
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    with _open(options) as session:
+        print(f"Session   {session.get_session_id()}")
+        print(f"File      {session.get_session_file()}")
+        print(f"Directory {session.get_cwd()}")
+        if name := session.get_session_name():
+            print(f"Name      {name}")
+        context = session.build_session_context()
+        if context.model:
+            print(f"Model     {'/'.join(context.model)}, thinking {context.thinking_level}")
+        for entry in session.get_branch():
+            said = _said(entry)
+            if said is not None:
+                print(_printable(f"\n--- {said[0]}\n{said[1]}").rstrip())
+    return 0
+
+
+def _tree(options: argparse.Namespace) -> int:
+    with _open(options) as session:
+        on_path = {entry.id for entry in session.get_branch()}
+        # A chain of single children stays in one column; only a fork indents.
+        stack: list[tuple[TreeNode, int]] = [(root, 0) for root in reversed(session.get_tree())]
+        while stack:
+            node, depth = stack.pop()
+            mark = "●" if node.entry.id in on_path else "○"
+            label = f" [{node.label}]" if node.label else ""
+            print(f"{'  ' * depth}{mark} {node.entry.id}{label} {_headline(node.entry)}")
+            below = depth + (len(node.children) > 1)
+            stack.extend((child, below) for child in reversed(node.children))
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    with _open(options) as session:
+        stamp = iso_time(now_ms()).replace(":", "-").replace(".", "-")
+        print(f"Exported to: {session.export_branch(options.output or f'session-{stamp}.jsonl')}")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    code = 0
+    for name in options.sessions:
+        path = _find(name, options.session_dir)
+        try:
+            damage = examine(path)
+        except FileNotFoundError:
+            raise SessionError(f"File not found: {path}") from None
+        except SessionError as error:
+            print(f"{error}\n  `spindle sessions repair` can save what is left of it.")
+            code = 1
+            continue
+        print(f"{path}: {'sound' if not damage else f'{len(damage)} finding(s)'}")
+        for item in damage:
+            print(f"  {item}")
+        if any(item.kind not in _HARMLESS for item in damage):
+            code = 1
+    return code
+
+
+def _repair(options: argparse.Namespace) -> int:
+    source = _find(options.session, options.session_dir)
+    target = Path(options.output) if options.output else source.with_suffix(".repaired.jsonl")
+    done = repair_copy(source, target, str(Path.cwd()))
+    for what in done:
+        print(f"  {what}")
+    print(f"Repaired copy: {target}")
+    return 0
+
+
+# -- finding one ---------------------------------------------------------------------------------
+
+
+def _open(options: argparse.Namespace) -> SessionManager:
+    return SessionManager.open(_find(options.session, options.session_dir), read_only=True)
+
+
+def _find(name: str, session_dir: str | None) -> Path:
+    if "/" in name or "\\" in name or name.endswith(".jsonl"):
+        return Path(name).absolute()
+    matches = find_sessions(name, Path.cwd(), session_dir)
+    if not matches:
+        raise SessionError(f"No session found matching '{name}'")
+    if len(matches) > 1:
+        candidates = "".join(f"\n  {match.id}  {match.path}" for match in matches)
+        raise SessionError(f"Several sessions match '{name}':{candidates}")
+    return Path(matches[0].path)
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def _row(info: SessionInfo, *, with_cwd: bool) -> str:
+    title = _printable(" ".join((info.name or info.first_message).split()))
+    place = f"  {info.cwd}" if with_cwd else ""
+    return f"{iso_time(info.modified)[:16].replace('T', ' ')}  {info.id}  {info.message_count:>5}{place}  {title[:80]}"
+
+
+def _plain(info: SessionInfo) -> dict[str, object]:
+    return {
+        "path": info.path,
+        "id": info.id,
+        "cwd": info.cwd,
+        "name": info.name,
+        "parentSessionPath": info.parent_session_path,
+        "created": iso_time(info.created) if info.created is not None else None,
+        "modified": iso_time(info.modified),
+        "messageCount": info.message_count,
+        "firstMessage": info.first_message,
+    }
+
+
+def _headline(entry: Entry) -> str:
+    said = _said(entry)
+    if said is None:
+        return f"({entry.type})"
+    return _printable(f"{said[0]}: {' '.join(said[1].split())[:100]}")
+
+
+def _printable(text: str) -> str:
+    """Return text that cannot command a terminal (stored output may hold escape codes) and that can be encoded."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
+
+
+def _said(entry: Entry) -> tuple[str, str] | None:
+    """Return who speaks in an entry and what; None if nobody does."""
+    match entry_message(entry):
+        case UserMessage(content=content):
+            return "user", text_of(content, " ")
+        case AssistantMessage() as answer:
+            calls = [
+                f"[{block.name} {encode(block.arguments).decode()}]"
+                for block in answer.content
+                if isinstance(block, ToolCall)
+            ]
+            error = [f"({answer.stop_reason}: {answer.error_message})"] if answer.error_message else []
+            return "assistant", "\n".join([text_of(answer.content, "\n"), *calls, *error]).strip()
+        case ToolResultMessage(tool_name=name, content=content, is_error=is_error):
+            return f"{name} failed" if is_error else f"{name} result", text_of(content, "\n")
+        case BashExecutionMessage(command=command, output=output):
+            return "user's command", f"$ {command}\n{output}"
+        case CustomMessage(custom_type=kind, content=content):
+            return kind, text_of(content, " ")
+        case BranchSummaryMessage(summary=summary):
+            return "summary of another branch", summary
+        case CompactionSummaryMessage(summary=summary):
+            return "summary of what came before", summary
+    return None
