@@ -1,0 +1,146 @@
+"""Glob patterns for paths: `*`, `?`, `[a-z]`, `\\x`, `**` across folders, and `{a,b}` where asked for.
+
+Matching takes time proportional to pattern times path, whatever the pattern: they come from models and from
+the files of strangers.
+"""
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["GlobError", "PathGlob", "expand_braces"]
+
+
+class GlobError(ValueError):
+    """The pattern makes no sense."""
+
+
+class PathGlob:
+    """A pattern for a whole path, matched folder by folder."""
+
+    __slots__ = ("_segments",)
+
+    def __init__(self, pattern: str, ignore_case: bool = False) -> None:
+        """Raises `GlobError`."""
+        names = pattern.split("/")
+        segments: list[re.Pattern[str] | None] = []
+        for name in names:
+            if name != "**":
+                segments.append(_compile_segment(name, ignore_case))
+            elif not segments or segments[-1] is not None:
+                segments.append(None)
+        if segments[-1] is None:  # `a/**` is what lies in a, not a itself.
+            segments.append(_compile_segment("*", ignore_case))
+        self._segments = segments
+
+    def match(self, parts: Sequence[str]) -> bool:
+        """Return whether the pattern matches the path with these components."""
+        segments = self._segments
+        part = segment = 0
+        # Where the last `**` stood and what it had swallowed: the only place worth going back to.
+        retry_segment, retry_part = -1, 0
+        while part < len(parts):
+            if segment < len(segments):
+                pattern = segments[segment]
+                if pattern is None:
+                    segment += 1
+                    retry_segment, retry_part = segment, part
+                    continue
+                if pattern.fullmatch(parts[part]):
+                    segment += 1
+                    part += 1
+                    continue
+            if retry_segment < 0:
+                return False
+            retry_part += 1
+            segment, part = retry_segment, retry_part
+        return segment == len(segments)
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Return the patterns that `{a,b}` stands for, nested ones too. Raises `GlobError` for too many or unclosed."""
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        current = waiting.pop()
+        group = _first_group(current)
+        if group is None:
+            done.append(current)
+        else:
+            start, end, choices = group
+            waiting += [current[:start] + choice + current[end:] for choice in reversed(choices)]
+        if len(done) + len(waiting) > 1000:
+            raise GlobError(f"error parsing glob '{pattern}': too many alternatives")
+    return done
+
+
+def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
+    depth, start, cut, position = 0, 0, 0, 0
+    choices: list[str] = []
+    while position < len(pattern):
+        match pattern[position]:
+            case "\\":
+                position += 1
+            case "[":
+                position = max(position, _class_end(pattern, position))
+            case "{":
+                if depth == 0:
+                    start, cut = position, position + 1
+                depth += 1
+            case "," if depth == 1:
+                choices.append(pattern[cut:position])
+                cut = position + 1
+            case "}" if depth:
+                depth -= 1
+                if depth == 0:
+                    return start, position + 1, [*choices, pattern[cut:position]]
+        position += 1
+    if depth:
+        raise GlobError(f"error parsing glob '{pattern}': unclosed alternate group; missing '}}'")
+    return None
+
+
+def _class_end(pattern: str, start: int) -> int:
+    """Return where the `]` of the class opened at `start` is, or -1."""
+    first = start + 1
+    if pattern[first : first + 1] in ("!", "^"):
+        first += 1
+    return pattern.find("]", first + 1)
+
+
+def _compile_segment(pattern: str, ignore_case: bool) -> re.Pattern[str]:
+    pieces: list[str] = [""]
+    position = 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == "*":
+            pieces.append("")
+        elif character == "?":
+            pieces[-1] += "."
+        elif character == "[":
+            end = _class_end(pattern, position)
+            if end < 0:
+                raise GlobError(f"error parsing glob '{pattern}': unclosed character class; missing ']'")
+            pieces[-1] += _class_regex(pattern[position + 1 : end], pattern)
+            position = end
+        else:
+            if character == "\\" and position + 1 < len(pattern):
+                position += 1
+                character = pattern[position]
+            pieces[-1] += re.escape(character)
+        position += 1
+    first, *rest = pieces
+    # Every piece but the last takes its first place and never tries another: no backtracking between stars.
+    regex = first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + (f".*{rest[-1]}" if rest else "")
+    return re.compile(regex, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+
+
+def _class_regex(body: str, pattern: str) -> str:
+    negated = body[:1] in ("!", "^")
+    escaped = re.sub(r"[\\\[&~|]", r"\\\g<0>", body[negated:])
+    if escaped.startswith("^"):
+        escaped = "\\" + escaped
+    try:
+        re.compile(regex := f"[{'^' if negated else ''}{escaped}]")
+    except re.error:
+        raise GlobError(f"error parsing glob '{pattern}': invalid range; '{body}'") from None
+    return regex

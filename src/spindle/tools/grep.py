@@ -1,0 +1,195 @@
+"""The `grep` tool: lines that match a pattern, found by ripgrep or our stand-in for it."""
+
+import os
+import sys
+from typing import Any, NamedTuple
+
+from spindle.types.codec import decode, encode
+from spindle.types.events import ToolResult
+
+from .base import Tool, ToolContext, ToolError, text_result
+from .binaries import find_program
+from .lines import LineSplitter
+from .listing import listing_result
+from .oserrors import os_error_text
+from .paths import resolve_path
+from .process import Process
+from .text import well_formed
+from .threads import Cancel, run_abandonable
+from .truncate import MAX_BYTES, MAX_LINE_LENGTH, truncate_line
+
+__all__ = ["TOOL"]
+
+_DEFAULT_LIMIT = 100
+_MAX_ERROR_BYTES = 64 * 1024
+
+
+class _Match(NamedTuple):
+    path: str
+    line: int
+    text: str
+
+
+async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    path = resolve_path(args.get("path") or ".", ctx.cwd)
+    limit = max(1, int(args.get("limit") or _DEFAULT_LIMIT))
+    context = max(0, int(args.get("context") or 0))
+    if not await run_abandonable(lambda _: os.path.exists(path)):
+        raise ToolError(f"Path not found: {path}")
+    matches = await _search(_command(args, path, ctx), ctx.cwd, limit)
+    if not matches:
+        return text_result("No matches found")
+    return await run_abandonable(lambda cancel: _format(matches, path, limit, context, cancel))
+
+
+def _command(args: dict[str, Any], path: str, ctx: ToolContext) -> list[str]:
+    pattern, glob = args["pattern"], args.get("glob")
+    ignore_case, literal = bool(args.get("ignoreCase")), bool(args.get("literal"))
+    if "\0" in pattern or (glob and "\0" in glob):
+        raise ToolError("Pattern must not contain null bytes")
+    rg = find_program(("rg",), ctx.settings)
+    if rg is None:
+        request = {
+            "pattern": pattern,
+            "path": path,
+            "glob": glob,
+            "ignoreCase": ignore_case,
+            "literal": literal,
+            "cwd": ctx.cwd,
+        }
+        # -P: a module of the project at hand must not be taken for one of ours.
+        return [sys.executable, "-P", "-m", "spindle.tools.search", encode(request).decode()]
+    command = [rg, "--json", "--line-number", "--color=never", "--hidden"]
+    if ignore_case:
+        command.append("--ignore-case")
+    if literal:
+        command.append("--fixed-strings")
+    if glob:
+        command += ["--glob", well_formed(glob)]
+    return [*command, "--", well_formed(pattern), path]
+
+
+async def _search(command: list[str], cwd: str, limit: int) -> list[_Match]:
+    matches: list[_Match] = []
+    errors = bytearray()
+    splitter = LineSplitter()
+
+    def take(data: bytes) -> None:
+        for line in splitter.feed(data):
+            if len(matches) < limit and (match := _read_event(line)):
+                matches.append(match)
+        if len(matches) >= limit:
+            process.kill()
+
+    def take_errors(data: bytes) -> None:
+        errors.extend(data[: _MAX_ERROR_BYTES - len(errors)])
+
+    try:
+        process = Process(command, cwd=cwd, env=os.environ, on_output=take, on_errors=take_errors)
+    except OSError as error:
+        raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', command[0])}") from None
+    code = await process.wait()
+    # A file that could not be read is no reason to keep quiet about the others.
+    if code not in (0, 1) and not matches:
+        message = errors.decode("utf-8", "replace").strip()
+        raise ToolError(message or f"ripgrep exited with code {code}")
+    return matches
+
+
+def _read_event(line: bytes) -> _Match | None:
+    if not line.startswith(b'{"type":"match"'):
+        return None
+    data = decode(line)["data"]
+    path, text = (_plain_bytes(data[key]) for key in ("path", "lines"))
+    return _Match(os.fsdecode(path), data["line_number"], text.decode("utf-8", "replace"))
+
+
+def _plain_bytes(value: dict[str, str]) -> bytes:
+    """Read ripgrep's form of text that may not be UTF-8."""
+    if "text" in value:
+        return value["text"].encode("utf-8", "surrogateescape")
+    from base64 import b64decode
+
+    return b64decode(value["bytes"])
+
+
+def _format(matches: list[_Match], root: str, limit: int, context: int, cancel: Cancel) -> ToolResult:
+    in_folder = os.path.isdir(root)
+    surroundings = _read_surroundings(matches, context, cancel) if context else {}
+    lines: list[str] = []
+    any_cut = False
+    for match in matches:
+        name = os.path.relpath(match.path, root) if in_folder else os.path.basename(match.path)
+        name = os.fsencode(name).decode("utf-8", "replace").replace(os.sep, "/")
+        known = surroundings.get(match.path, {match.line: match.text})
+        if match.line not in known:
+            lines.append(f"{name}:{match.line}: (unable to read file)")
+        for number in range(match.line - context, match.line + context + 1):
+            if number in known:
+                text, cut = truncate_line(known[number].removesuffix("\n").replace("\r", ""))
+                any_cut = any_cut or cut
+                mark = ":" if number == match.line else "-"
+                lines.append(f"{name}{mark}{number}{mark} {text}")
+    limits: dict[str, Any] = {}
+    notice = remark = ""
+    if len(matches) >= limit:
+        limits["matchLimitReached"] = limit
+        notice = f"{limit} matches limit reached. Use limit={2 * limit} for more, or refine pattern"
+    if any_cut:
+        limits["linesTruncated"] = True
+        remark = f"Some lines truncated to {MAX_LINE_LENGTH} chars. Use read tool to see full lines"
+    return listing_result(lines, limits, notice, remark)
+
+
+def _read_surroundings(matches: list[_Match], context: int, cancel: Cancel) -> dict[str, dict[int, str]]:
+    """Return, file by file, the matched lines and those around them, by number."""
+    wanted: dict[str, set[int]] = {}
+    for match in matches:
+        wanted.setdefault(match.path, set()).update(range(match.line - context, match.line + context + 1))
+    return {path: _read_lines(path, numbers, cancel) for path, numbers in wanted.items()}
+
+
+def _read_lines(path: str, wanted: set[int], cancel: Cancel) -> dict[int, str]:
+    found: dict[int, str] = {}
+    last = max(wanted)
+    number, ended = 0, True
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if number in wanted:
+                    cancel.check()
+                    found[number] = line.decode("utf-8", "replace")
+                if number == last:
+                    return found
+                ended = line.endswith(b"\n")
+    except OSError:
+        return {}
+    if ended and number + 1 in wanted:
+        found[number + 1] = ""  # As editors number them.
+    return found
+
+
+TOOL = Tool(
+    name="grep",
+    label="grep",
+    description=(
+        "Search file contents for a pattern; returns matching lines with file names and line numbers. Leaves out what "
+        f".gitignore names, includes hidden files. Ends after {_DEFAULT_LIMIT} matches or {MAX_BYTES // 1024}KB, "
+        f"whichever comes first; lines are cut at {MAX_LINE_LENGTH} characters."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string", "description": "Regular expression, or plain text if literal is set"},
+            "path": {"type": "string", "description": "Folder or file to search; default: the working directory"},
+            "glob": {"type": "string", "description": "Only files matching this, such as '*.ts' or 'src/**/*.py'"},
+            "ignoreCase": {"type": "boolean", "description": "Ignore case; default: false"},
+            "literal": {"type": "boolean", "description": "Take the pattern as plain text; default: false"},
+            "context": {"type": "number", "description": "Lines to show before and after each match; default: 0"},
+            "limit": {"type": "number", "description": f"Most matches to return; default: {_DEFAULT_LIMIT}"},
+        },
+        "required": ["pattern"],
+    },
+    execute=_execute,
+    snippet="Search file contents for patterns (respects .gitignore)",
+)

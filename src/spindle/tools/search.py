@@ -1,0 +1,86 @@
+"""A small stand-in for ripgrep, run as a program of its own: `python -m spindle.tools.search <JSON>`.
+
+A process and not a thread, because Python's `re` cannot be interrupted: a pattern that backtracks for ever would
+stop the whole agent, while a process can be killed. It prints the events of `rg --json` that matter.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from .gitignore import parse_rule
+from .globs import GlobError, expand_braces
+from .rust_regex import compile_pattern
+from .walk import Override, walk
+
+__all__ = ["main"]
+
+_HEAD = 64 * 1024
+_SHOWN = 2000
+"""Characters of a line that are reported; more than anyone shows."""
+
+
+def main() -> int:
+    request: dict[str, Any] = json.loads(sys.argv[1])
+    try:
+        pattern = compile_pattern(request["pattern"], ignore_case=request["ignoreCase"], literal=request["literal"])
+        override = _override(request["glob"], request["cwd"]) if request["glob"] else None
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    found = False
+    for path in _files(request["path"], override):
+        for number, line in _matches(path, pattern, skip_binary=path != request["path"]):
+            found = True
+            data = {"path": {"text": path}, "lines": {"text": line[:_SHOWN]}, "line_number": number}
+            print(json.dumps({"type": "match", "data": data}))
+    return 0 if found else 1
+
+
+def _files(path: str, override: Override | None) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+        return
+    for entry in walk(path, ".rgignore", require_git=True, override=override):
+        if not entry.is_folder and not entry.is_link:
+            yield entry.path
+
+
+def _matches(path: str, pattern: re.Pattern[str], skip_binary: bool) -> Iterator[tuple[int, str]]:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            head = file.read(_HEAD)
+        utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))
+        if skip_binary and not utf16 and b"\0" in head:
+            return
+        with open(path, encoding="utf-16" if utf16 else "utf-8-sig", errors="replace", newline="\n") as lines:
+            for number, line in enumerate(lines, 1):
+                if skip_binary and "\0" in line:
+                    return
+                if pattern.search(line.removesuffix("\n")):
+                    yield number, line
+    except OSError as error:
+        print(f"{path}: {error.strerror}", file=sys.stderr)
+
+
+def _override(glob: str, cwd: str) -> Override:
+    """Return what `--glob` means: only files that match, or with `!` all but those; paths count from `cwd`."""
+    negated = glob.startswith("!")
+    rules = [rule for pattern in expand_braces(glob.removeprefix("!")) if (rule := parse_rule(pattern))]
+    if not rules:
+        raise GlobError(f"error parsing glob '{glob}'")
+
+    def verdict(path: str, is_folder: bool) -> bool | None:
+        parts = os.path.relpath(path, cwd).split(os.sep)
+        if any(rule.match(parts, is_folder) for rule in rules):
+            return not negated
+        return None if negated or is_folder else False
+
+    return verdict
+
+
+if __name__ == "__main__":
+    sys.exit(main())
