@@ -83,15 +83,15 @@ def _mode(options: Options) -> Callable[[Options], int]:
 
 
 def _list_models(options: Options) -> int:
-    from spindle.resources.loader import load_resources
+    from spindle.resources.registry import ModelRegistry
+    from spindle.types.paths import agent_dir
 
-    from .assemble import resource_options
     from .list_models import list_models
 
-    resources = load_resources(os.getcwd(), resource_options(options))
-    if resources.registry.error:
-        print(f"Warning: {resources.registry.error}", file=sys.stderr)
-    print(list_models(resources.registry, options.list_models or ""))
+    registry = ModelRegistry(agent_dir())
+    if registry.error:
+        print(f"Warning: {registry.error}", file=sys.stderr)
+    print(list_models(registry, options.list_models or ""))
     return 0
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spindle import __version__
-from spindle.resources.catalog import builtin_providers
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.types.paths import agent_dir
 
@@ -37,8 +36,7 @@ def examine(resources: Resources) -> Iterator[str]:
     for name, source in ready:
         yield f"  {name}: {len(registry.all(name))} models, key from {source}"
     if not ready:
-        hint = ", ".join(info.env[-1] for info in list(builtin_providers().values())[:3] if info.env)
-        yield f"  none (set {hint} or another provider's key)"
+        yield "  none (set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key)"
     yield "Local model servers"
     servers = probe_local_servers(registry)
     for name, answer in servers.items():

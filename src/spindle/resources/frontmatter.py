@@ -64,10 +64,12 @@ def _parse_simple(lines: list[str]) -> dict[str, Any]:
         match = re.match(_KEY, line)
         if not match:
             raise _BeyondUs(f"line {number}: expected `key: value`")
-        nested = number
-        while number < len(lines) and (not lines[number].strip() or lines[number].startswith((" ", "\t", "- "))):
+        first, nested = (match[2] or "").strip(), number
+        # The items of a list may stand as far left as its key.
+        inside = (" ", "\t") if first else (" ", "\t", "- ")
+        while number < len(lines) and (not lines[number].strip() or lines[number].startswith(inside)):
             number += 1
-        result[match[1]] = _value((match[2] or "").strip(), lines[nested:number], nested)
+        result[match[1]] = _value(first, lines[nested:number], nested)
     return result
 
 

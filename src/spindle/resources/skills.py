@@ -6,6 +6,7 @@ Found below the sources in order; the first of two equal names wins and the othe
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -14,10 +15,16 @@ from .files import read_text
 from .frontmatter import BadFrontMatter, split_front_matter
 from .sources import Source, SourceInfo
 
+if TYPE_CHECKING:
+    from spindle.tools.gitignore import IgnoreFile
+
 __all__ = ["Skill", "load_skills", "skills_section"]
 
 _NAME_LIMIT = 64
 _DESCRIPTION_LIMIT = 1024
+_IGNORE_FILES = (".gitignore", ".ignore", ".fdignore")
+Ignores: TypeAlias = "tuple[tuple[Path, IgnoreFile], ...]"
+"""Ignore files from the root down, each with its directory."""
 
 
 class Skill(Struct, frozen=True):
@@ -71,10 +78,10 @@ def _candidates(source: Source) -> list[tuple[Path, bool]]:
         return [(source.path, source.path.name != "SKILL.md")] if source.path.suffix == ".md" else []
     found: list[tuple[Path, bool]] = []
     # An explicit stack, and real paths to leave loops of symbolic links.
-    pending = [(source.path, True)]
+    pending: list[tuple[Path, Ignores]] = [(source.path, ())]
     entered: set[str] = set()
     while pending:
-        directory, top = pending.pop()
+        directory, ignores = pending.pop()
         real = os.path.realpath(directory)
         if real in entered:
             continue
@@ -86,17 +93,40 @@ def _candidates(source: Source) -> list[tuple[Path, bool]]:
         if any(entry.name == "SKILL.md" and entry.is_file() for entry in entries):
             found.append((directory / "SKILL.md", False))
             continue
-        below: list[tuple[Path, bool]] = []
+        ignores += _ignore_files(directory, {entry.name for entry in entries})
+        below: list[tuple[Path, Ignores]] = []
         for entry in entries:
             if entry.name.startswith(".") or entry.name == "node_modules":
                 continue
             path, is_directory = directory / entry.name, entry.is_dir()
+            if _is_ignored(path, is_directory, ignores):
+                continue
             if is_directory:
-                below.append((path, False))
-            elif entry.name.endswith(".md") and top is not source.nested_only and entry.is_file():
+                below.append((path, ignores))
+            elif entry.name.endswith(".md") and (directory != source.path) is source.nested_only and entry.is_file():
                 found.append((path, True))
         pending += reversed(below)
     return found
+
+
+def _ignore_files(directory: Path, names: set[str]) -> Ignores:
+    present = [name for name in _IGNORE_FILES if name in names]
+    if not present:
+        return ()
+    from spindle.tools.gitignore import IgnoreFile
+
+    try:
+        return tuple((directory, IgnoreFile(read_text(directory / name).split("\n"))) for name in present)
+    except OSError:
+        return ()
+
+
+def _is_ignored(path: Path, is_directory: bool, ignores: Ignores) -> bool:
+    for base, file in reversed(ignores):
+        verdict = file.verdict(path.relative_to(base).parts, is_directory)
+        if verdict is not None:
+            return verdict
+    return False
 
 
 def _read(path: Path, loose: bool, source: Source, diagnostics: list[Diagnostic]) -> Skill | None:
