@@ -13,10 +13,17 @@ from spindle.llm import http
 from tests.support.mock_model import MockModel, cut, dropped, failure, gate, raw, reply, silent, stall
 
 
+async def read_body(response: http.Response) -> bytes:
+    body = b""
+    while data := await response.read():
+        body += data
+    return body
+
+
 def read_all(url: str, **options) -> bytes:
     async def run() -> bytes:
-        async with http.post(url, {"x-test": "1"}, b"{}", **options) as response:
-            return b"".join([chunk async for chunk in response.chunks()])
+        async with http.Post(url, {"x-test": "1"}, b"{}", **options) as response:
+            return await read_body(response)
 
     return asyncio.run(run())
 
@@ -35,9 +42,8 @@ def test_a_body_comes_in_whole():
 def test_connections_are_used_again():
     async def run(url: str) -> None:
         for _ in range(3):
-            async with http.post(url, {}, b"{}") as response:
-                async for _ in response.chunks():
-                    pass
+            async with http.Post(url, {}, b"{}") as response:
+                await read_body(response)
 
     with MockModel([reply("a")]) as mock:
         asyncio.run(run(mock.openai_url))
@@ -119,9 +125,8 @@ def test_a_server_that_falls_silent():
 
 def test_leaving_early_closes_the_socket():
     async def run(url: str) -> None:
-        async with http.post(url, {}, b"{}") as response:
-            async for _ in response.chunks():
-                break
+        async with http.Post(url, {}, b"{}") as response:
+            await response.read()
 
     with MockModel([reply("a", gate("never"))]) as mock:
         asyncio.run(run(mock.openai_url))
@@ -132,9 +137,8 @@ def test_leaving_early_closes_the_socket():
 def test_cancelling_closes_the_socket(step):
     async def run(mock: MockModel) -> None:
         async def read() -> None:
-            async with http.post(mock.openai_url, {}, b"{}") as response:
-                async for _ in response.chunks():
-                    pass
+            async with http.Post(mock.openai_url, {}, b"{}") as response:
+                await read_body(response)
 
         task = asyncio.create_task(read())
         await asyncio.to_thread(mock.wait_requests, 1)

@@ -67,13 +67,13 @@ async def exchange(
             await options.on_headers(headers)
         secrets = secrets_of(options.api_key, headers)
         intake = _Intake(call.reader)
-        async with http.post(
+        async with http.Post(
             call.url, headers, encode(body), idle_timeout=options.idle_timeout, proxy=options.proxy
         ) as response:
             if options.on_response is not None:
                 await options.on_response(response.status, response.headers)
             yield Started(live)
-            async for chunk in response.chunks():
+            while chunk := await response.read():
                 for piece in intake.feed(chunk):
                     yield piece
                 intake.check()
@@ -109,6 +109,8 @@ class _Intake:
             for data in self._parser.feed(chunk):
                 self._events += 1
                 self._reader.take(data, out)
+                if self._reader.done:
+                    break
         except ModelError as error:
             self._failure = error
         self._first_bytes = self._first_bytes or chunk[:200]

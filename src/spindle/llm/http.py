@@ -9,8 +9,7 @@ import asyncio
 import errno
 import importlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spindle import __version__
@@ -18,7 +17,7 @@ from spindle import __version__
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["ConnectError", "IdleTimeoutError", "Response", "StatusError", "post", "warm_up"]
+__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "warm_up"]
 
 CONNECT_TIMEOUT_S = 30.0
 KEEP_ALIVE_S = 60.0
@@ -53,74 +52,94 @@ class Response:
         self._raw = raw
         self._idle_timeout = idle_timeout
 
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it comes in. A broken connection ends it like a finished one: only the reader of the
-        content can tell whether anything is missing.
+    async def read(self) -> bytes:
+        """Return the next bytes of the body, none at its end. A broken connection ends it like a finished one: only
+        the reader of the content can tell whether anything is missing.
 
         Raises `IdleTimeoutError`.
         """
         import aiohttp
 
-        content = self._raw.content
         try:
-            while data := await content.readany():
-                yield data
+            return await self._raw.content.readany()
         except aiohttp.SocketTimeoutError:
             raise _idle(self._idle_timeout) from None
         except (aiohttp.ClientError, OSError):
-            return
+            return b""
 
     async def drain(self) -> None:
         """Read what little may follow the end of the answer, so that the connection can be used again."""
         if not self._raw.content.at_eof():
             try:
                 async with asyncio.timeout(DRAIN_S):
-                    async for _ in self.chunks():
+                    while await self.read():
                         pass
             except (TimeoutError, IdleTimeoutError):
                 pass
 
 
-@asynccontextmanager
-async def post(
-    url: str, headers: Mapping[str, str], body: bytes, *, idle_timeout: float | None = None, proxy: str | None = None
-) -> AsyncIterator[Response]:
+class Post:
     """Send `body` and give the response once its headers are there.
 
     Leaving the block early, by an exception or by cancellation, closes the socket at once.
-    Raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
+    Entering raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-    await warm_up()
-    import aiohttp
 
-    session = await _session()
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout)
-    proxy_url, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
-    if not url.startswith("https:"):
-        headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
-    try:
-        raw = await session.post(
-            url,
-            data=body,
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,
-            proxy=proxy_url,
-            proxy_headers=proxy_headers,
-        )
-    except aiohttp.SocketTimeoutError:
-        raise _idle(idle_timeout) from None
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ConnectError(_reason(error, url)) from error
-    try:
-        response = Response(raw, idle_timeout)
-        if not 200 <= raw.status < 300:
-            raise StatusError(raw.status, raw.headers, await _error_body(response))
-        yield response
-    except BaseException:
-        raw.close()
-        raise
-    raw.release()  # back to the pool if the body was read to its end, else closed
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        idle_timeout: float | None = None,
+        proxy: str | None = None,
+    ) -> None:
+        self._url = url
+        self._headers = headers
+        self._body = body
+        self._idle_timeout = idle_timeout
+        self._proxy = proxy
+        self._raw: aiohttp.ClientResponse | None = None
+
+    async def __aenter__(self) -> Response:
+        self._raw = await self._send()
+        response = Response(self._raw, self._idle_timeout)
+        if 200 <= response.status < 300:
+            return response
+        try:
+            raise StatusError(response.status, response.headers, await _error_body(response))
+        finally:
+            self._raw.close()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        assert self._raw is not None
+        if kind is None:
+            self._raw.release()  # back to the pool if the body was read to its end, else closed
+        else:
+            self._raw.close()
+
+    async def _send(self) -> "aiohttp.ClientResponse":
+        await warm_up()
+        import aiohttp
+
+        url, headers = self._url, self._headers
+        proxy, proxy_headers = _split_proxy(self._proxy or _proxy_of_environment(url))
+        if not url.startswith("https:"):
+            headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
+        try:
+            return await (await _session()).post(
+                url,
+                data=self._body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=self._idle_timeout),
+                allow_redirects=False,
+                proxy=proxy,
+                proxy_headers=proxy_headers,
+            )
+        except aiohttp.SocketTimeoutError:
+            raise _idle(self._idle_timeout) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ConnectError(_reason(error, url)) from error
 
 
 async def warm_up() -> None:
@@ -167,10 +186,8 @@ async def _pool() -> AsyncGenerator["aiohttp.ClientSession", None]:
 async def _error_body(response: Response) -> str:
     body = bytearray()
     try:
-        async for data in response.chunks():
+        while len(body) < MAX_ERROR_BODY_BYTES and (data := await response.read()):
             body += data
-            if len(body) >= MAX_ERROR_BODY_BYTES:
-                break
     except IdleTimeoutError:
         pass  # the status is known; what came of the body must do
     return body[:MAX_ERROR_BODY_BYTES].decode("utf-8", "replace")
