@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import sys
+import traceback
 from collections.abc import Awaitable, Callable
 
 from spindle import __version__
@@ -49,6 +51,7 @@ class Server:
         self._wire.attach(self._outbox, on_broken=lambda: self._end(1))
         self._catch_signals()
         reading = asyncio.create_task(self._read())
+        reading.add_done_callback(self._read_ended)
         watching = asyncio.create_task(self._watch_shutdown())
         code = await self._exit
         for task in (reading, watching):
@@ -72,7 +75,12 @@ class Server:
         last = lines.close()
         if last is not None:
             self._receive(last)
-        self._end(0)
+
+    def _read_ended(self, reading: asyncio.Task[None]) -> None:
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None:  # a bug here must not leave a process that hears nothing
+            traceback.print_exception(error, file=sys.stderr)
+        self._end(0 if error is None else 1)
 
     def _receive(self, line: bytes | LineTooLong) -> None:
         if isinstance(line, LineTooLong):

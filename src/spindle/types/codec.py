@@ -65,6 +65,8 @@ def decode(data: bytes | str) -> Any:
         return _decoder.decode(data)
     except UnicodeError:
         pass
+    except RecursionError:
+        raise DecodeError("JSON is nested too deeply") from None
     except msgspec.DecodeError as error:
         # msgspec refuses lone surrogates, which JSON.parse and json.loads take.
         if b"\\u" not in (data if isinstance(data, bytes) else data.encode("utf-8", "replace")):

@@ -1,0 +1,352 @@
+"""The RPC process from outside: lanes, rubbish, back-pressure, endings, crashes."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_process import AgentProcess
+from tests.support.mock_model import call, cut, dropped, failure, gate, reply, silent, stall
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition, timeout: float = 10.0) -> bool:
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def types(frames) -> list[str]:
+    return [frame["type"] for frame in frames if frame["type"] not in ("message_update", "ready")]
+
+
+# -- the life of a prompt -----------------------------------------------------------------------------
+
+
+def test_a_prompt_from_acceptance_to_settled():
+    with AgentProcess([reply("Hel", "lo")]) as agent:
+        frames = agent.run("hi")
+        assert types(frames) == [
+            "response", "agent_start", "turn_start", "message_start", "message_end",
+            "message_start", "message_end", "turn_end", "agent_end", "agent_settled",
+        ]  # fmt: skip
+        assert agent.data("get_last_assistant_text") == {"text": "Hello"}
+        assert agent.frames[0]["type"] == "ready"
+
+
+def test_each_command_gets_exactly_one_response():
+    with AgentProcess([reply("a", gate("go"), "b")]) as agent:
+        agent.prompt("go", id="p1")
+        agent.wait_delta("a")
+        agent.prompt("again", id="p2")
+        agent.mock.release("go")
+        agent.wait("agent_settled")
+        ids = [frame["id"] for frame in agent.frames if frame["type"] == "response"]
+        assert sorted(ids) == ["p1", "p2"]
+
+
+def test_two_prompts_at_once_start_one_run():
+    with AgentProcess([reply("x")]) as agent:
+        agent.write(b'{"id":1,"type":"prompt","message":"a"}\n{"id":2,"type":"prompt","message":"b"}\n')
+        answers = [agent.wait(lambda f, id=id: f.get("id") == id) for id in (1, 2)]
+        assert [answer["success"] for answer in answers] == [True, False]
+        agent.wait("agent_settled")
+        assert types(agent.frames).count("agent_settled") == 1
+
+
+# -- two lanes ----------------------------------------------------------------------------------------
+
+
+def test_control_commands_answer_at_once_whatever_else_runs():
+    with AgentProcess([reply("w", stall())]) as agent:
+        agent.prompt("go")
+        agent.wait_delta("w")
+        agent.send("bash", id="b", command="sleep 60")
+        slowest = 0.0
+        for name, fields in [
+            ("get_state", {}),
+            ("steer", {"message": "s"}),
+            ("clear_queue", {}),
+            ("set_steering_mode", {"mode": "all"}),
+            ("get_messages", {}),
+            ("abort_bash", {}),
+            ("abort", {}),
+        ]:
+            start = time.perf_counter()
+            assert agent.call(name, **fields)["success"]
+            slowest = max(slowest, time.perf_counter() - start)
+        assert agent.wait(lambda f: f.get("id") == "b")["data"]["cancelled"] is True
+        assert slowest < 0.25, "50 ms on a quiet machine"
+
+
+def test_state_is_answered_while_a_compaction_hangs():
+    text = "lorem ipsum " * 200
+    small = {"compaction": {"keepRecentTokens": 100, "reserveTokens": 500}}
+    with AgentProcess([reply(text), reply(text), silent()], settings=small) as agent:
+        agent.run("a " + text)
+        agent.run("b " + text)
+        agent.send("compact", id="c")
+        agent.wait("compaction_start")
+        assert agent.data("get_state")["isCompacting"] is True
+        assert "compaction is in progress" in agent.prompt("now")["error"]
+        assert agent.call("abort")["success"]
+        assert agent.wait(lambda f: f.get("id") == "c")["error"] == "Compaction cancelled"
+        assert agent.data("get_state")["isCompacting"] is False
+
+
+# -- never hang ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [dropped(), reply("part", cut()), failure(503, "down")], ids=["dropped", "cut", "503"])
+def test_a_broken_server_ends_in_an_error_after_the_retries(step):
+    with AgentProcess([step], settings={"retry": {"baseDelayMs": 1, "maxRetries": 2}}) as agent:
+        frames = agent.run("hi")
+        assert [f["attempt"] for f in frames if f["type"] == "auto_retry_start"] == [1, 2]
+        assert [f["success"] for f in frames if f["type"] == "auto_retry_end"] == [False]
+        assert frames[-1] == {"type": "agent_settled", "aborted": False}
+
+
+def test_a_server_that_says_nothing_runs_into_the_idle_timeout():
+    settings = {"httpIdleTimeoutMs": 200, "retry": {"enabled": False}}
+    with AgentProcess([silent()], settings=settings) as agent:
+        end = [f for f in agent.run("hi") if f["type"] == "message_end"][-1]["message"]
+        assert end["stopReason"] == "error" and "timed out" in end["errorMessage"]
+
+
+def test_abort_before_the_first_byte():
+    with AgentProcess([silent(), reply("fine")]) as agent:
+        agent.prompt("hi")
+        agent.mock.wait_requests(1)
+        assert agent.call("abort")["success"]
+        agent.mock.wait_hangups(1)
+        assert agent.wait("agent_settled")["aborted"] is True
+        agent.run("again")
+        assert agent.data("get_last_assistant_text")["text"] == "fine"
+
+
+def test_a_grandchild_that_holds_the_pipe_does_not_hold_the_run(tmp_path):
+    with AgentProcess([reply(call("bash", {"command": "sleep 30 & echo $! > pid; echo done"})), reply("ok")]) as agent:
+        start = time.monotonic()
+        agent.run("go")
+        assert time.monotonic() - start < 10
+        pid = int((agent.cwd / "pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_switching_sessions_during_a_run_reports_its_end_first():
+    with AgentProcess([reply("w", stall()), reply("later")], session=True) as agent:
+        agent.prompt("go")
+        agent.wait_delta("w")
+        target = str(agent.base / "other.jsonl")
+        assert agent.call("switch_session", sessionPath=target)["data"] == {"cancelled": False}
+        order = types(agent.frames)
+        assert order.index("agent_settled") < len(order) - 1 and order[-1] == "response"
+        assert agent.data("get_state")["sessionFile"] == target
+        agent.run("here")
+        assert Path(target).exists()
+
+
+# -- rubbish ------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_random_and_mutated_lines_never_kill_it():
+    rng = random.Random(20261115)
+    commands = [
+        {"id": 1, "type": "get_state"},
+        {
+            "id": 2,
+            "type": "prompt",
+            "message": "hi",
+            "images": [{"type": "image", "data": "QQ==", "mimeType": "image/png"}],
+        },
+        {"id": 3, "type": "set_model", "provider": "mock", "modelId": "m2"},
+        {"id": 4, "type": "fork", "entryId": "aaaaaaaa"},
+        {"id": 5, "type": "set_host_tools", "tools": [{"name": "x", "description": "y", "parameters": {}}]},
+        {"id": 6, "type": "set_todos", "phases": [{"name": "a", "tasks": [{"content": "b"}]}]},
+        {"id": 7, "type": "extension_ui_response", "id2": "x", "value": "y"},
+        {"id": 8, "type": "host_tool_result", "result": {"content": [{"type": "text", "text": "x"}]}},
+        {"id": 9, "type": "set_thinking_level", "level": "high"},
+    ]
+    with AgentProcess([reply("x")]) as agent:
+        agent.wait("ready")
+        for number in range(1000):
+            line = bytearray(json.dumps(rng.choice(commands)).encode())
+            for _ in range(rng.randrange(1, 6)):
+                place = rng.randrange(len(line))
+                kind = rng.randrange(4)
+                if kind == 0:
+                    line[place] = rng.randrange(256)
+                elif kind == 1:
+                    del line[place : place + rng.randrange(1, 9)]
+                    line = line or bytearray(b"x")
+                elif kind == 2:
+                    line[place:place] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 9)))
+                else:
+                    line[place:place] = rng.choice([b"null", b"{", b"]", b'"', b"\\ud800", b"1e999", b"[" * 50])
+            agent.write(bytes(line).replace(b"\n", b" ") + b"\n")
+            if number % 200 == 199:
+                assert agent.call("get_state", id=f"alive{number}")["success"]
+        assert agent.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    "line, error",
+    [
+        (b"[" * 100_000, "Failed to parse command: "),
+        (b'{"type":"prompt","message":5}', "Invalid message: expected str, got int"),
+        (b'{"type":"prompt"}', "message is required"),
+        (b'{"type":"set_auto_retry","enabled":"yes"}', "Invalid enabled: expected bool, got str"),
+        (b'{"type":"prompt","message":"x","images":[{"data":1}]}', "images[0] must have data (base64) and mimeType"),
+    ],
+    ids=["deep", "type", "missing", "bool", "image"],
+)
+def test_errors_say_what_is_wrong(line, error):
+    with AgentProcess() as agent:
+        agent.write(line + b"\n")
+        response = agent.wait("response")
+        assert response["success"] is False and response["error"].startswith(error)
+
+
+def test_a_line_over_the_limit_is_refused_and_the_next_one_works():
+    with AgentProcess() as agent:
+        agent.wait("ready")
+        for _ in range(65):
+            agent.write(b"x" * (1 << 20))
+        agent.write(b"\n")
+        assert "longer than 67108864 bytes" in agent.wait("response")["error"]
+        assert agent.call("get_state")["success"]
+
+
+# -- stdout is sacred ---------------------------------------------------------------------------------
+
+
+def test_nothing_but_frames_reaches_stdout(tmp_path):
+    command = "echo noise; echo noise >&2; echo sneaky > /proc/$PPID/fd/1"
+    with AgentProcess([reply(call("bash", {"command": command})), reply("ok")]) as agent:
+        agent.run("go")
+        assert all(json.loads(line)["type"] for line in agent.lines)
+        assert "sneaky" in agent.stderr.decode()
+
+
+def test_a_reader_that_stops_stalls_the_run_and_loses_nothing():
+    big = ["%06d " % n * 40 for n in range(3000)]
+    with AgentProcess([reply(*big)], read=False, args=["--updates", "full"]) as agent:
+        out = agent.process.stdout
+        agent.write(b'{"id":"p","type":"prompt","message":"go"}\n')
+        assert wait_until(lambda: _rss_mib(agent.process.pid) > 0)
+        time.sleep(1.0)  # the reader's pause itself is what is tested
+        assert _rss_mib(agent.process.pid) < 200
+        text, settled = "", False
+        while not settled:
+            frame = json.loads(out.readline())
+            if frame["type"] == "message_update" and frame["assistantMessageEvent"]["type"] == "text_delta":
+                text += frame["assistantMessageEvent"]["delta"]
+            settled = frame["type"] == "agent_settled"
+        assert text == "".join(big)
+
+
+def _rss_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def test_a_reader_that_goes_away_ends_the_process():
+    with AgentProcess([reply("a", gate("go"), "b")], read=False) as agent:
+        agent.process.stdout.readline()
+        agent.process.stdout.close()
+        agent.write(b'{"type":"get_state"}\n')
+        assert agent.process.wait(10) == 1
+
+
+# -- endings ------------------------------------------------------------------------------------------
+
+
+def test_end_of_input_answers_the_last_line_and_exits_with_0():
+    with AgentProcess() as agent:
+        agent.write(b'{"id":"last","type":"get_state"}')
+        assert agent.close_stdin() == 0
+        assert agent.wait(lambda f: f.get("id") == "last")["success"]
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130), (None, 0)])
+def test_no_child_survives_the_end(number, code):
+    command = "echo $$ > pid; sleep 60 & echo $! > pid2; wait"
+    with AgentProcess([reply(call("bash", {"command": command}))]) as agent:
+        agent.prompt("go")
+        pids = [agent.cwd / "pid", agent.cwd / "pid2"]
+        assert wait_until(lambda: all(path.exists() and path.read_text().strip() for path in pids))
+        assert (agent.close_stdin() if number is None else agent.kill(number)) == code
+        assert wait_until(lambda: not any(alive(int(path.read_text())) for path in pids))
+
+
+def test_shutdown_answers_first():
+    with AgentProcess() as agent:
+        assert agent.call("shutdown")["success"]
+        assert agent.process.wait(10) == 0
+
+
+def test_nothing_acknowledged_is_missing_after_a_kill():
+    with AgentProcess([reply("one"), reply("two"), reply("w", stall())], session=True) as agent:
+        agent.run("first")
+        agent.run("second")
+        file = Path(agent.data("get_state")["sessionFile"])
+        agent.prompt("third")
+        agent.wait_delta("w")
+        told = [f["message"] for f in agent.frames if f["type"] == "message_end"]
+        agent.kill()
+        kept = [json.loads(line)["message"] for line in file.read_text().splitlines() if '"type":"message"' in line]
+        assert kept == told
+        with AgentProcess([reply("on")], base=agent.base, session=True, args=["--session", str(file)]) as again:
+            assert again.data("get_messages")["messages"] == told
+            again.run("go on")
+
+
+# -- command line -------------------------------------------------------------------------------------
+
+
+def test_file_arguments_are_refused():
+    with AgentProcess(args=["@x"]) as agent:
+        assert agent.process.wait(10) == 1
+        assert wait_until(lambda: b"@file arguments are not supported in RPC mode" in agent.stderr)
+        assert agent.lines == []
+
+
+def test_bash_output_is_streamed_and_bounded():
+    with AgentProcess() as agent:
+        result = agent.data("bash", id="b", command="printf one; sleep 0.2; printf two")
+        deltas = [f["delta"] for f in agent.frames if f["type"] == "bash_execution_update" and f["id"] == "b"]
+        assert "".join(deltas) == "onetwo" and result["output"] == "onetwo" and result["exitCode"] == 0
+
+
+def test_unknown_model_is_one_clear_line():
+    with AgentProcess(model="mock/m1x", args=[]) as agent:
+        agent.wait("ready")
+        assert agent.data("get_state")["model"]["id"] == "m1x"
+        assert wait_until(lambda: b'Model "m1x" not found for provider "mock"' in agent.stderr)
+
+
+def test_help_names_the_modes():
+    done = subprocess.run([*_python(), "--help"], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0 and "--mode" in done.stdout
+
+
+def _python() -> list[str]:
+    import sys
+
+    return [sys.executable, "-m", "spindle"]
