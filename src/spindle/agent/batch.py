@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spindle.extensions.hooks import Hooks
+from spindle.extensions.hooks import Blocked, Hooks
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 from spindle.types.content import ToolCall
 from spindle.types.events import (
@@ -25,7 +25,6 @@ __all__ = ["ToolBatch", "ToolPort"]
 
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
-BLOCKED = "Tool execution was blocked"
 
 
 class ToolPort(Protocol):
@@ -141,7 +140,9 @@ class ToolBatch:
         except Aborted:
             await self._end(item, _error(ABORTED), failed=True)
         except Exception as error:  # hooks are foreign code, and they fail closed
-            await self._end(item, _error(str(error) or type(error).__name__), failed=True)
+            refusal = _error(str(error) or type(error).__name__)
+            refusal.terminate = isinstance(error, Blocked) and error.terminate
+            await self._end(item, refusal, failed=True)
         return False
 
     async def _check(self, item: _Call) -> None:

@@ -1,12 +1,15 @@
 """Carries a compaction out: events, hooks, the summary calls, the entry in the session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any, Protocol
+
+import msgspec
 
 from spindle.extensions.hooks import Hooks
 from spindle.llm.stream import Chunk, Request
 from spindle.resources.settings import Settings
+from spindle.sessions.entries import Entry
 from spindle.types.events import (
     AutoCompactionEnd,
     AutoCompactionStart,
@@ -98,8 +101,14 @@ class Compactor:
 
     async def _notify_failure(self, reason: str, error: str | None, aborted: bool, will_retry: bool) -> None:
         if "session_compact_failed" in self._port.hooks.listening:
-            payload = {"reason": reason, "errorMessage": error, "aborted": aborted, "willRetry": will_retry}
-            await self._port.hooks.notify("session_compact_failed", {**payload, "fromExtension": False})
+            await self._port.hooks.notify(
+                "session_compact_failed",
+                reason=reason,
+                error_message=error,
+                aborted=aborted,
+                will_retry=will_retry,
+                from_extension=False,
+            )
 
     def _prepare(self) -> Preparation | None:
         settings = self._port.settings.compaction
@@ -113,18 +122,10 @@ class Compactor:
         plan = prepare_compaction(branch, self._port.settings.compaction.keep_recent_tokens)
         if plan is None:
             raise AgentError(TOO_SMALL)
-        supplied = None
+        replacement = None
         if "session_before_compact" in self._port.hooks.listening:
-            supplied = await self._port.hooks.before_compact(
-                {"preparation": plan, "branchEntries": branch, "customInstructions": instructions, "reason": reason}
-            )
-        if supplied and supplied.get("cancel"):
-            raise Aborted
-        replacement = (supplied or {}).get("compaction")
-        if replacement:
-            made = _supplied_result(replacement, plan)
-        else:
-            made = await self._summarize(plan, reason, instructions)
+            replacement = await self._ask_extensions(plan, branch, reason, instructions, will_retry)
+        made = replacement or await self._summarize(plan, reason, instructions)
         entry_id = conversation.store.append_compaction(
             made.summary, made.first_kept_entry_id, made.tokens_before, made.details, bool(replacement), made.usage
         )
@@ -132,9 +133,42 @@ class Compactor:
         made.estimated_tokens_after = _size_after(conversation)
         if "session_compact" in self._port.hooks.listening:
             entry = conversation.store.get_entry(entry_id)
-            payload = {"compactionEntry": entry.value if entry else None, "fromExtension": bool(replacement)}
-            await self._port.hooks.notify("session_compact", {**payload, "reason": reason, "willRetry": will_retry})
+            await self._port.hooks.notify(
+                "session_compact",
+                compaction_entry=entry.value if entry else {},
+                from_extension=bool(replacement),
+                reason=reason,
+                will_retry=will_retry,
+            )
         return made
+
+    async def _ask_extensions(
+        self, plan: Preparation, branch: Sequence[Entry], reason: str, instructions: str | None, will_retry: bool
+    ) -> CompactionResult | None:
+        """Let extensions cancel the compaction or do it themselves."""
+        from spindle.extensions.events import CompactionPreparation
+
+        answer = await self._port.hooks.ask(
+            "session_before_compact",
+            preparation=CompactionPreparation(
+                plan.first_kept_entry_id,
+                plan.history,
+                plan.prefix,
+                plan.is_split_turn,
+                plan.tokens_before,
+                plan.previous_summary,
+                plan.files.as_details(),
+                msgspec.to_builtins(self._port.settings.compaction),
+            ),
+            branch_entries=[entry.value for entry in branch],
+            custom_instructions=instructions,
+            reason=reason,
+            will_retry=will_retry,
+        )
+        if answer.get("cancel"):
+            raise Aborted
+        given = answer.get("compaction")
+        return None if given is None else _supplied_result(given, plan)
 
     async def _summarize(self, plan: Preparation, reason: str, instructions: str | None) -> CompactionResult:
         reserve = self._port.settings.compaction.reserve_tokens
@@ -202,6 +236,8 @@ async def _both(jobs: list[Awaitable[Summary]]) -> list[Summary]:
 
 
 def _supplied_result(value: dict[str, Any], plan: Preparation) -> CompactionResult:
+    if not isinstance(value.get("summary"), str):
+        raise AgentError("An extension supplied a compaction without a summary")
     return CompactionResult(
         value["summary"],
         value.get("firstKeptEntryId") or plan.first_kept_entry_id,

@@ -8,7 +8,7 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-from spindle.extensions.hooks import Hooks
+from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
 from spindle.llm.convert import to_model_messages
 from spindle.llm.errors import is_overflow
 from spindle.llm.live import LiveMessage
@@ -93,7 +93,8 @@ class Engine:
         self._base_prompt: str | None = None
         self._run_prompt: str | None = None
         """A system prompt that holds for the current chain only."""
-        self._signal = AbortSignal()
+        self.signal = AbortSignal()
+        """Ends the work in hand."""
         self._chain: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -122,6 +123,9 @@ class Engine:
     # -- events ----------------------------------------------------------------------------------
 
     def publish(self, event: Event) -> None:
+        """Tell of something without waiting for anybody."""
+        if self.hooks.listening and type(event).__struct_config__.tag in self.hooks.listening:
+            self.hooks.observe_soon(event)
         self.hub.publish(event)
 
     async def emit(self, event: Event) -> None:
@@ -166,7 +170,7 @@ class Engine:
 
     def _begin(self, phase: Phase) -> None:
         self.lifecycle.move(phase)
-        self._signal = AbortSignal()
+        self.signal = AbortSignal()
         self._idle.clear()
 
     def release(self) -> None:
@@ -182,7 +186,7 @@ class Engine:
             return
         self.lifecycle.move(Phase.COMPACTING)
         try:
-            await self.compactor.run(reason, self._signal)
+            await self.compactor.run(reason, self.signal)
         except AgentError:
             pass  # the events told; the model may still cope
         finally:
@@ -200,14 +204,14 @@ class Engine:
             following: list[AgentMessage] | None = prompt
             while following is not None:
                 self.lifecycle.move(Phase.STREAMING)
-                answer = await loop.run(following, self, self._signal)
+                answer = await loop.run(following, self, self.signal)
                 following = await self._after(answer)
         finally:
             self._settle()
 
     async def _after(self, answer: AssistantMessage) -> list[AgentMessage] | None:
         """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
-        if self._signal.aborted:
+        if self.signal.aborted:
             await self.retry.failed("Retry cancelled")
             return None
         if answer.stop_reason == "aborted":  # by somebody who may want it tried again, not by the user
@@ -216,13 +220,18 @@ class Engine:
             if self.will_retry(answer):
                 self.lifecycle.move(Phase.RETRYING)
                 self.conversation.drop_failed(answer)
-                return [] if await self.retry.wait(answer, self._signal) else None
+                return [] if await self.retry.wait(answer, self.signal) else None
             await self.retry.failed(answer.error_message or "Unknown error")
         recovered = self.auto_compaction and await self._compact_after(answer)
-        if self._signal.aborted:
+        if self.signal.aborted:
             return None
         waiting = answer.stop_reason != "error" and len(self.queues) > 0
-        return [] if recovered or waiting or await self._goes_on(answer) else None
+        if recovered or waiting or await self._goes_on(answer):
+            return []
+        if "agent_before_settle" in self.hooks.listening:
+            more = await self.hooks.before_settle(answer)
+            return None if more is None or self.signal.aborted else list(more)
+        return None
 
     async def _goes_on(self, answer: AssistantMessage) -> bool:
         for wants_more in self.continuations:
@@ -245,7 +254,7 @@ class Engine:
             return False
         self.lifecycle.move(Phase.COMPACTING)
         try:
-            await self.compactor.run(reason, self._signal, will_retry=overflow)
+            await self.compactor.run(reason, self.signal, will_retry=overflow)
         except (AgentError, Aborted):
             return False
         return overflow
@@ -286,8 +295,8 @@ class Engine:
         self.conversation.release_held()
         self.conversation.store.sync()
         self.lifecycle.move(Phase.IDLE)
-        self.hub.publish(AgentSettled(self._signal.aborted))
         self._idle.set()
+        self.publish(AgentSettled(self.signal.aborted))
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -296,9 +305,14 @@ class Engine:
         if self.retry.cancel():
             await self._idle.wait()
 
+    def stop(self) -> None:
+        """Stop whatever is running, without waiting for its end."""
+        self.signal.abort()
+        self.hooks.interrupt()
+
     async def abort(self) -> None:
         """Stop whatever is running and wait until it has ended."""
-        self._signal.abort()
+        self.stop()
         await self._idle.wait()
 
     async def wait_idle(self) -> None:
@@ -306,7 +320,7 @@ class Engine:
 
     async def kill(self) -> None:
         """End the work without ceremony: the process is going away."""
-        self._signal.abort()
+        self.stop()
         chain = self._chain
         if chain is not None:
             chain.cancel()
@@ -318,7 +332,7 @@ class Engine:
         await self.abort()
         self._begin(Phase.SUMMARIZING)
         try:
-            return await self.compactor.run("manual", self._signal, instructions=instructions)
+            return await self.compactor.run("manual", self.signal, instructions=instructions)
         except Aborted:
             raise AgentError("Compaction cancelled") from None
         finally:
@@ -327,7 +341,7 @@ class Engine:
     # -- the loop's port -------------------------------------------------------------------------
 
     def will_retry(self, message: AssistantMessage) -> bool:
-        return not self._signal.aborted and self.retry.worthwhile(message, self.model, self.retry.attempt)
+        return not self.signal.aborted and self.retry.worthwhile(message, self.model, self.retry.attempt)
 
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
         if self.model is None:
@@ -336,9 +350,9 @@ class Engine:
 
     async def stream(self) -> AsyncGenerator[Chunk, None]:
         messages = self.conversation.messages
-        if "context" in self.hooks.listening:
-            messages = await self.hooks.context(list(messages))
         prompt = self._run_prompt if self._run_prompt is not None else self.system_prompt
+        if self.hooks.listening & CONTEXT_EVENTS:
+            messages, prompt = await self.hooks.context(messages, prompt)
         request = Request(prompt, to_model_messages(messages), self.toolbox.specs())
         return await self.open_stream(request)
 

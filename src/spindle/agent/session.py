@@ -20,6 +20,7 @@ from spindle.types.events import CompactionResult, Event, SessionInfoChanged, Th
 from spindle.types.messages import UserMessage
 from spindle.types.models import Model, ThinkingLevel
 
+from .abort import Aborted
 from .answers import Answers
 from .bash import BashRunner
 from .conversation import Conversation
@@ -124,8 +125,14 @@ class AgentSession:
             prompt: list[Any] = [_user_message(text, pictures), *self.engine.next_turn]
             system_prompt = None
             if "before_agent_start" in self.hooks.listening:
-                extra, system_prompt = await self.hooks.before_agent_start(text, pictures, self.engine.system_prompt)
+                extra, system_prompt = await self.hooks.before_agent_start(
+                    text, pictures, self.engine.system_prompt, self._prompt_options()
+                )
                 prompt += extra
+            self.engine.signal.check()
+        except Aborted:
+            self.engine.release()
+            raise AgentError("The prompt was aborted before the run began") from None
         except BaseException:
             self.engine.release()
             raise
@@ -186,6 +193,10 @@ class AgentSession:
             text, images = changed
         return self.resources.expand(text), images
 
+    def _prompt_options(self) -> dict[str, Any]:
+        """Return what the system prompt was made of, for extensions that make their own."""
+        return {"cwd": self.cwd, "selectedTools": list(self.toolbox.active)}
+
     def _require_model(self) -> None:
         if self.choice.model is None:
             raise AgentError(self.resources.registry.no_model_text())
@@ -214,7 +225,7 @@ class AgentSession:
         await self.engine.kill()
         await self.bash.abort_all()
         if "session_shutdown" in self.hooks.listening:
-            await self.hooks.notify("session_shutdown", {"reason": "quit"})
+            await self.hooks.notify("session_shutdown", reason="quit")
         self.conversation.release_held()
         self.store.close()
 
@@ -243,7 +254,7 @@ class AgentSession:
         if level_changed:
             await self._tell_level(old_level)
         if "model_select" in self.hooks.listening:
-            await self.hooks.notify("model_select", {"model": model, "previousModel": previous, "source": source})
+            await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
 
     async def set_thinking_level(self, level: ThinkingLevel) -> None:
         previous = self.choice.level
@@ -260,14 +271,13 @@ class AgentSession:
         self.store.append_thinking_level_change(self.choice.level)
         self.publish(ThinkingLevelChanged(self.choice.level))
         if "thinking_level_select" in self.hooks.listening:
-            payload = {"level": self.choice.level, "previousLevel": previous}
-            await self.hooks.notify("thinking_level_select", payload)
+            await self.hooks.notify("thinking_level_select", level=self.choice.level, previous_level=previous)
 
     # -- sessions --------------------------------------------------------------------------------
 
     async def new_session(self, parent: str | None = None) -> bool:
         """Begin an empty session with the same model. Returns whether an extension cancelled it."""
-        if await self._vetoed("session_before_switch", {"reason": "new"}):
+        if await self._vetoed("session_before_switch", reason="new"):
             return True
         await self._leave("new", None)
         self.store.new_session(parent_session=parent)
@@ -276,7 +286,7 @@ class AgentSession:
 
     async def switch_session(self, path: str) -> bool:
         """Go on with another session file; a path that does not exist yet is a new session there."""
-        if await self._vetoed("session_before_switch", {"reason": "resume", "targetSessionFile": path}):
+        if await self._vetoed("session_before_switch", reason="resume", target_session_file=path):
             return True
         # Opened first: if that fails, the current session goes on untouched. Its own file it must not lock twice.
         opened = None if self.conversation.is_at(path) else self._open(path)
@@ -304,7 +314,7 @@ class AgentSession:
         if entry is None:
             raise AgentError(invalid)
         text = text_of(entry.message.content)  # type: ignore[union-attr]
-        if await self._vetoed("session_before_fork", {"entryId": entry_id, "position": "before"}):
+        if await self._vetoed("session_before_fork", entry_id=entry_id, position="before"):
             return text, True
         await self._leave("fork", None)
         source = self.store.get_session_file()
@@ -320,21 +330,21 @@ class AgentSession:
         leaf = self.store.get_leaf_id()
         if leaf is None:
             raise AgentError("Cannot clone session: no current entry selected")
-        if await self._vetoed("session_before_fork", {"entryId": leaf, "position": "at"}):
+        if await self._vetoed("session_before_fork", entry_id=leaf, position="at"):
             return True
         await self._leave("fork", None)
         self.store.create_branched_session(leaf)
         await self._arrive("fork")
         return False
 
-    async def _vetoed(self, event: str, payload: dict[str, Any]) -> bool:
-        return event in self.hooks.listening and await self.hooks.veto(event, payload)
+    async def _vetoed(self, event: str, **fields: Any) -> bool:
+        return event in self.hooks.listening and await self.hooks.veto(event, **fields)
 
     async def _leave(self, reason: str, target: str | None) -> None:
         """End what runs in the current session; its last events go out before anything changes."""
         await self.engine.abort()
         if "session_shutdown" in self.hooks.listening:
-            await self.hooks.notify("session_shutdown", {"reason": reason, "targetSessionFile": target})
+            await self.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
         self.engine.queues.forget()
         self.engine.next_turn.clear()
 
@@ -350,7 +360,7 @@ class AgentSession:
         self.resources.move_to(self.cwd)
         self.engine.tools_changed()
         if "session_start" in self.hooks.listening:
-            await self.hooks.notify("session_start", {"reason": reason})
+            await self.hooks.notify("session_start", reason=reason)
 
     def _restore_choice(self, wanted: tuple[str, str] | None, level: str | None) -> None:
         """Use the session's own model and level, as far as they are still to be had."""

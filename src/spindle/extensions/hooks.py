@@ -11,9 +11,10 @@ from spindle.types.content import Image
 from spindle.types.events import Event, ToolResult
 from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
 
-__all__ = ["BLOCKED", "Blocked", "Hooks"]
+__all__ = ["BLOCKED", "CONTEXT_EVENTS", "Blocked", "Hooks"]
 
 BLOCKED = "Tool execution was blocked"
+CONTEXT_EVENTS = frozenset(("context", "context_with_system"))
 
 
 class Blocked(Exception):
@@ -61,6 +62,12 @@ class Hooks:
 
     async def observe(self, event: Event) -> None:
         """See an event before it goes out."""
+
+    def observe_soon(self, event: Event) -> None:
+        """See an event for which nobody waits."""
+
+    def interrupt(self) -> None:
+        """The user aborted: handlers at work and open dialogs should end."""
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
         """Return the conversation and the system prompt as this one model call should see them."""
