@@ -9,7 +9,6 @@ from spindle.types.events import ToolResult
 
 from .base import Tool, ToolContext, ToolError, text_result
 from .binaries import find_program
-from .globs import GlobError, PathGlob, expand_braces
 from .lines import LineSplitter
 from .listing import listing_result
 from .oserrors import os_error_text
@@ -18,7 +17,6 @@ from .process import Process
 from .text import well_formed
 from .threads import Cancel, run_abandonable
 from .truncate import MAX_BYTES
-from .walk import in_git_repository, walk
 
 __all__ = ["TOOL"]
 
@@ -31,7 +29,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     pattern = well_formed(args["pattern"])
     if "\0" in pattern:
         raise ToolError("Pattern must not contain null bytes")
-    limit = max(1, int(args.get("limit") or _DEFAULT_LIMIT))
+    limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     in_repository = await run_abandonable(lambda _: _check_root(root))
     fd = find_program(("fd", "fdfind"), ctx.settings)
     found = await _run_fd(fd, pattern, root, limit, in_repository) if fd else None
@@ -44,6 +42,8 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 def _check_root(root: str) -> bool:
     """Return whether the folder lies in a git repository."""
+    from .walk import in_git_repository
+
     if not os.path.isdir(root):
         raise ToolError(f"{'Not a directory' if os.path.exists(root) else 'Path not found'}: {root}")
     return in_git_repository(root)
@@ -85,6 +85,9 @@ async def _run_fd(fd: str, pattern: str, root: str, limit: int, in_repository: b
 
 
 def _walk(pattern: str, root: str, limit: int, in_repository: bool, cancel: Cancel) -> list[str]:
+    from .globs import GlobError, PathGlob, expand_braces
+    from .walk import walk
+
     ignore_case = pattern == pattern.lower()
     by_path = "/" in pattern
     if by_path:

@@ -1,6 +1,7 @@
 """Ignore files: what their lines mean, and what several of them say together about a path."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from .globs import GlobError, PathGlob
@@ -23,7 +24,7 @@ class _Rule:
 
 
 def parse_rule(line: str) -> _Rule | None:
-    """Read one line as git does. None for blank lines, comments and patterns that make no sense."""
+    """Read one line as git does. None for blank lines and comments. Raises `GlobError`."""
     pattern = _without_trailing_spaces(line.rstrip("\r\n"))
     if not pattern or pattern.startswith("#"):
         return None
@@ -37,10 +38,7 @@ def parse_rule(line: str) -> _Rule | None:
     pattern = pattern.removeprefix("/")
     if not pattern:
         return None
-    try:
-        return _Rule(PathGlob(pattern), negated, folders_only, anchored)
-    except GlobError:
-        return None
+    return _Rule(PathGlob(pattern), negated, folders_only, anchored)
 
 
 class IgnoreFile:
@@ -49,7 +47,11 @@ class IgnoreFile:
     __slots__ = ("_rules",)
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self._rules = [rule for line in lines if (rule := parse_rule(line))]
+        self._rules: list[_Rule] = []
+        for line in lines:
+            # A line that makes no sense says nothing.
+            with suppress(GlobError):
+                self._rules += filter(None, [parse_rule(line)])
         self._rules.reverse()
 
     def __bool__(self) -> bool:

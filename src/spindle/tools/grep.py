@@ -2,7 +2,9 @@
 
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from spindle.types.codec import decode, encode
 from spindle.types.events import ToolResult
@@ -24,7 +26,7 @@ _DEFAULT_LIMIT = 100
 _MAX_ERROR_BYTES = 64 * 1024
 
 
-class _Match(NamedTuple):
+class _Match(msgspec.Struct):
     path: str
     line: int
     text: str
@@ -32,7 +34,7 @@ class _Match(NamedTuple):
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     path = resolve_path(args.get("path") or ".", ctx.cwd)
-    limit = max(1, int(args.get("limit") or _DEFAULT_LIMIT))
+    limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     context = max(0, int(args.get("context") or 0))
     if not await run_abandonable(lambda _: os.path.exists(path)):
         raise ToolError(f"Path not found: {path}")

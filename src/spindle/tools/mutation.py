@@ -4,15 +4,15 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 __all__ = ["file_lock"]
 
 
-@dataclass(slots=True)
 class _Queue:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+        """Who holds the lock or waits for it."""
 
 
 _queues: dict[str, _Queue] = {}

@@ -4,20 +4,19 @@ Nothing is fenced in: absolute paths and `..` go wherever they lead.
 """
 
 import os
-import re
 
 from .base import ToolError
 
 __all__ = ["resolve_existing", "resolve_path"]
 
-_UNICODE_SPACES = re.compile("[\u00a0\u2000-\u200a\u202f\u205f\u3000]")
+_PLAIN_SPACES = dict.fromkeys([0x00A0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
 _NARROW_SPACE = "\u202f"
 _CURLY_QUOTE = "\u2019"
 
 
 def resolve_path(path: str, cwd: str) -> str:
     """Return the absolute, normalised path. Raises `ToolError` for one that no file can have."""
-    path = _UNICODE_SPACES.sub(" ", path).removeprefix("@")
+    path = path.translate(_PLAIN_SPACES).removeprefix("@")
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser("~") + path[1:]
     elif path.startswith("file://"):
@@ -41,6 +40,7 @@ def resolve_existing(path: str, cwd: str) -> str:
     resolved = resolve_path(path, cwd)
     if os.path.lexists(resolved):
         return resolved
+    import re
     from unicodedata import normalize
 
     decomposed = normalize("NFD", resolved)

@@ -36,7 +36,7 @@ def main() -> int:
         for number, line in _matches(path, pattern, skip_binary=path != request["path"]):
             found = True
             data = {"path": {"text": path}, "lines": {"text": line[:_SHOWN]}, "line_number": number}
-            print(json.dumps({"type": "match", "data": data}))
+            print(json.dumps({"type": "match", "data": data}, separators=(",", ":")))
     return 0 if found else 1
 
 
