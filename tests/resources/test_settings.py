@@ -150,7 +150,7 @@ def test_no_value_whatever_is_a_crash(raw: dict[str, Any]) -> None:
 # -- files ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ['{"a": 1,', "[]", "nonsense", '{"steeringMode": "all"', "\x00"])
+@pytest.mark.parametrize("text", ['{"a": 1,', "[]", "nonsense", '{"steeringMode": "all"', "\x00", '{"a":' * 100000])
 def test_a_broken_file_is_reported_and_never_overwritten(agent: Path, project: Path, text: str) -> None:
     path = agent / "settings.json"
     path.write_text(text)

@@ -40,6 +40,8 @@ def parse_json(text: str, *, comments: bool = False) -> Any:
         text = re.sub(_TRAILING_COMMA, lambda m: " " if m[1] else m[0], text)
     try:
         return decode(text)
+    except RecursionError:
+        raise BadFile("nested too deeply") from None
     except DecodeError as error:
         raise BadFile(_where(text) or str(error)) from None
 
@@ -50,6 +52,8 @@ def _where(text: str) -> str | None:
         json.loads(text)
     except ValueError as error:
         return str(error)
+    except RecursionError:
+        return "nested too deeply"
     return None
 
 
@@ -66,7 +70,16 @@ def read_object(path: Path, *, comments: bool = False) -> dict[str, Any] | None:
     value = parse_json(text, comments=comments)
     if not isinstance(value, dict):
         raise BadFile("must be a JSON object")
-    return value
+    return {key: _whole(item) for key, item in value.items()}
+
+
+def _whole(value: Any) -> Any:
+    """Turn 1e6 into an integer: JSON has one kind of number, and people write them as they like."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 @contextmanager

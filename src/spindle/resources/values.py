@@ -71,17 +71,20 @@ async def _run(command: str) -> str:
         raise problem from None
     finally:
         if process.returncode is None:
-            _kill(process)
+            await _end(process)
     text = output.decode("utf-8", "replace").strip()
     if process.returncode != 0 or not text:
         raise problem
     return text
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process) -> None:
     # The whole group: a child of the command may be what hangs.
     with suppress(ProcessLookupError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            await process.communicate()
