@@ -1,0 +1,174 @@
+"""Context files, SYSTEM.md and APPEND_SYSTEM.md, and the system prompt made of it all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.resources.system_prompt import PromptParts, build_system_prompt, prompt_sections
+from spindle.tools.base import Tool
+
+
+def load(project: Path, **options: Any) -> Resources:
+    return load_resources(project, ResourceOptions(**{"approve": True, **options}))
+
+
+async def _execute(*_: Any) -> Any:
+    """No test here runs a tool."""
+
+
+def tool(name: str, snippet: str = "", guidelines: tuple[str, ...] = ()) -> Tool:
+    return Tool(name, "", {}, _execute, snippet=snippet, guidelines=guidelines)
+
+
+READ = tool("read", "Read files", ("Read before you edit",))
+BASH = tool("bash", "Run commands", (" Read before you edit ", "Quote paths"))
+
+
+# -- context files -------------------------------------------------------------------------------
+
+
+def contents(resources: Resources) -> list[str]:
+    return [file.content for file in resources.context_files]
+
+
+def test_agent_directory_first_then_outermost_to_innermost(project: Path, write: Any) -> None:
+    write("agent/AGENTS.md", "user")
+    write("AGENTS.md", "outer")
+    write("project/CLAUDE.md", "middle")
+    write("project/inner/AGENTS.md", "inner")
+    assert contents(load(project / "inner")) == ["user", "outer", "middle", "inner"]
+    assert contents(load(project / "inner", no_context_files=True)) == []
+
+
+NAMES = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md"]
+
+
+def test_the_first_name_counts(project: Path, write: Any) -> None:
+    for name in NAMES:
+        write(f"project/{name}", name)
+    (project / "AGENTS.override.md").unlink()
+    (project / "AGENTS.override.md").mkdir()
+    assert contents(load(project)) == ["AGENTS.md"]
+    (project / "AGENTS.md").unlink()
+    assert contents(load(project)) == ["CLAUDE.md"]
+
+
+@pytest.mark.parametrize("name", ["AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD"])
+def test_every_name_is_known(project: Path, write: Any, name: str) -> None:
+    write(f"project/{name}", "x")
+    assert contents(load(project)) == ["x"]
+
+
+def test_no_file_twice(agent: Path, write: Any) -> None:
+    write("agent/AGENTS.md", "user")
+    assert contents(load(agent)) == ["user"]
+
+
+def test_context_files_need_no_trust(project: Path, write: Any) -> None:
+    write("project/AGENTS.md", "x")
+    assert contents(load(project, approve=False)) == ["x"]
+
+
+def test_a_nested_worktree_hides_the_main_repository(project: Path, write: Any) -> None:
+    write("project/.git/worktrees/wt/HEAD", "")
+    write("project/AGENTS.md", "main")
+    write("project/trees/wt/.git", f"gitdir: {project}/.git/worktrees/wt\n")
+    tree = project / "trees" / "wt"
+    (tree / "sub").mkdir()
+    assert contents(load(tree / "sub")) == ["main"]
+    write("project/trees/wt/AGENTS.md", "own")
+    assert contents(load(tree / "sub")) == ["own"]
+
+
+# -- SYSTEM.md and friends -----------------------------------------------------------------------
+
+
+def prompt(resources: Resources, *tools: Tool) -> str:
+    return resources.system_prompt(list(tools), str(resources.cwd))
+
+
+def test_system_prompt_precedence(project: Path, write: Any) -> None:
+    write("agent/SYSTEM.md", "user system")
+    write("agent/APPEND_SYSTEM.md", "user append")
+    assert prompt(load(project)).startswith("user system\n\n<addendum>\nuser append\n</addendum>")
+    write("project/.pi/SYSTEM.md", "project system")
+    write("project/.pi/APPEND_SYSTEM.md", "project append")
+    assert prompt(load(project)).startswith("project system\n\n<addendum>\nproject append\n</addendum>")
+    assert prompt(load(project, approve=False)).startswith("user system\n\n<addendum>\nuser append\n</addendum>")
+    asked = load(project, system_prompt="asked", append_system_prompt=["one", "two"])
+    assert prompt(asked).startswith("asked\n\n<addendum>\none\n\ntwo\n</addendum>")
+
+
+def test_prompt_options_may_name_files(project: Path, write: Any) -> None:
+    path = write("project/prompt.txt", "from a file")
+    assert prompt(load(project, system_prompt=str(path))).startswith("from a file\n")
+    assert prompt(load(project, system_prompt="prompt.txt")).startswith("from a file\n")
+    long = "no file name " * 1000
+    assert prompt(load(project, system_prompt=long)).startswith(long)
+    assert prompt(load(project, system_prompt="nul\0byte")).startswith("nul\0byte")
+
+
+# -- sections ------------------------------------------------------------------------------------
+
+
+def test_sections_and_their_order(project: Path, write: Any) -> None:
+    write("agent/skills/s/SKILL.md", "---\nname: s\ndescription: d\n---\n")
+    write("project/AGENTS.md", "Be kind.")
+    resources = load(project, append_system_prompt=["More."])
+    sections = prompt_sections([READ, BASH], str(project), resources.prompt)
+    assert list(sections) == ["preamble", "tools", "rules", "addendum", "project_context", "skills", "cwd"]
+    text = prompt(resources, READ, BASH)
+    assert "<tools>\n- read: Read files\n- bash: Run commands\n" in text
+    path = project / "AGENTS.md"
+    assert f'<project_instructions path="{path}">\nBe kind.\n</project_instructions>' in text
+    assert text.endswith(f"<cwd>\nWorking directory: {project}\n</cwd>")
+
+
+def test_guidelines_are_trimmed_and_told_once() -> None:
+    rules = prompt_sections([READ, BASH], "/w", PromptParts())["rules"].split("\n")
+    assert rules.count("- Read before you edit") == 1
+    assert "- Quote paths" in rules
+    assert rules.index("- Read before you edit") < rules.index("- Quote paths")
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(["bash"], "ls, rg and find"), (["bash", "grep", "ls"], "prefer grep, ls over bash"), (["read", "grep"], None)],
+)
+def test_exploration_rule(names: list[str], words: str | None) -> None:
+    rules = prompt_sections([tool(name) for name in names], "/w", PromptParts())["rules"]
+    assert (words in rules) if words else ("look around" not in rules)
+
+
+def test_tools_without_a_snippet_are_not_listed() -> None:
+    assert prompt_sections([tool("silent")], "/w", PromptParts())["tools"].startswith("(none)")
+
+
+@pytest.mark.parametrize(("tools", "listed"), [([READ], True), ([BASH], True), ([tool("ls")], False), ([], False)])
+def test_skills_need_a_tool_that_can_read_them(project: Path, write: Any, tools: list[Tool], listed: bool) -> None:
+    write("agent/skills/s/SKILL.md", "---\nname: s\ndescription: d\n---\n")
+    assert ("<available_skills>" in prompt(load(project), *tools)) is listed
+
+
+def test_a_custom_prompt_drops_tools_and_rules(project: Path) -> None:
+    sections = prompt_sections([READ], "/w", PromptParts(custom="Mine."))
+    assert list(sections) == ["preamble", "cwd"]
+
+
+def test_sections_of_extensions_come_last() -> None:
+    extra = {"house_rules": "x", "preamble": "no", "Bad Name": "no"}
+    sections = prompt_sections([], "/w", PromptParts(extra=extra))
+    assert list(sections)[-1] == "house_rules"
+    assert "no" not in sections.values()
+
+
+def test_the_same_input_gives_the_same_prompt(project: Path, write: Any) -> None:
+    write("agent/skills/s/SKILL.md", "---\nname: s\ndescription: d\n---\n")
+    first, second = load(project), load(project)
+    assert (
+        prompt(first, READ, BASH)
+        == prompt(second, READ, BASH)
+        == build_system_prompt([READ, BASH], str(project), first.prompt)
+    )
