@@ -8,6 +8,7 @@ import asyncio
 import copy
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from spindle.types.events import (
 from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
 
 from . import events
+from .binding import Binding
 from .context import CommandContext, Context
 from .hooks import BLOCKED, Blocked, Hooks
 from .record import Command, Extension, Handler
@@ -44,6 +46,8 @@ __all__ = ["ExtensionHooks"]
 
 SHUTDOWN_S = 5.0
 """For all handlers of `session_shutdown` together."""
+ABORTED_S = 5.0
+"""For each handler of what is still told after an abort, so that an abort always comes to an end."""
 
 
 class ExtensionHooks(Hooks):
@@ -52,8 +56,17 @@ class ExtensionHooks(Hooks):
         self._turn = -1
         self._traced: set[tuple[str, str]] = set()
         """Where a traceback was already written, so that a broken handler of a frequent event does not flood stderr."""
+        self._clocks: set[asyncio.Timeout] = set()
+        """Of the handlers at work."""
+        self._later: deque[Event] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         registry.on_change = self._refresh
         self._refresh()
+
+    @property
+    def _binding(self) -> Binding:
+        return self.registry.binding
 
     def _refresh(self) -> None:
         self.listening = self.registry.listening
@@ -61,13 +74,13 @@ class ExtensionHooks(Hooks):
     # -- calling handlers ------------------------------------------------------------------------
 
     def context_for(self, extension: Extension) -> Context:
-        return Context(self.registry.binding, self._ui(), extension.agent)
+        return Context(self._binding, self._ui(), extension.agent)
 
     def command_context(self, extension: Extension | None) -> CommandContext:
-        return CommandContext(self.registry.binding, self._ui(), extension.agent if extension else None)
+        return CommandContext(self._binding, self._ui(), extension.agent if extension else None)
 
     def _ui(self) -> UI:
-        return UI(self.registry.binding, self._tell_prompt)
+        return UI(self._binding, self._tell_prompt)
 
     async def _tell_prompt(self, event: str, kind: str, title: str | None) -> None:
         if event in self.listening:
@@ -76,9 +89,14 @@ class ExtensionHooks(Hooks):
     async def _invoke(self, handler: Handler, event: events.ExtensionEvent, timeout: float | None = None) -> Any:
         """Call one handler, within its time."""
         limit = handler.timeout if timeout is None else timeout
+        if self._binding.bound and self._binding.runtime.is_aborting:
+            limit = min(limit or ABORTED_S, ABORTED_S)
         ctx = self.context_for(handler.extension)
+        clock = asyncio.timeout(limit)
+        self._clocks.add(clock)
+        end = None if limit is None else time.monotonic() + limit
         try:
-            async with asyncio.timeout(limit) as clock:
+            async with clock:
                 return await call(handler.function, event, ctx)
         except asyncio.CancelledError:
             ctx.cancelled.set()
@@ -87,9 +105,21 @@ class ExtensionHooks(Hooks):
             if not clock.expired():
                 raise
             ctx.cancelled.set()
+            if end is None or time.monotonic() < end:
+                raise TimeoutError(f"The {event.type} handler was stopped by an abort") from None
             raise TimeoutError(f"The {event.type} handler took longer than {limit:g} s") from None
+        finally:
+            self._clocks.discard(clock)
 
-    async def _each(
+    def interrupt(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for clock in self._clocks:
+            if not clock.expired():
+                clock.reschedule(now)
+        if self._binding.bound:
+            self._binding.runtime.front.withdraw()
+
+    async def each(
         self, name: str, event: events.ExtensionEvent, apply: Callable[[dict[str, Any]], bool | None] | None = None
     ) -> None:
         """Call every handler; `apply` takes in what one returned and says whether that settles it."""
@@ -110,15 +140,15 @@ class ExtensionHooks(Hooks):
 
             self._traced.add((path, event))
             traceback.print_exception(error, file=sys.stderr)
-        if self.registry.binding.bound:
-            self.registry.binding.runtime.report(path, event, _text(error))
+        if self._binding.bound:
+            self._binding.runtime.report(path, event, _text(error))
 
     async def notify(self, event: str, **fields: Any) -> None:
         made = events.EVENTS[event](**fields)
         if event == "session_shutdown":
             await self._shut_down(made)
         else:
-            await self._each(event, made)
+            await self.each(event, made)
 
     async def _shut_down(self, event: events.ExtensionEvent) -> None:
         end = time.monotonic() + SHUTDOWN_S
@@ -186,7 +216,7 @@ class ExtensionHooks(Hooks):
             handled = bool(action == "handled")
             return handled
 
-        await self._each("input", event, apply)
+        await self.each("input", event, apply)
         return None if handled else (event.text, event.images)
 
     async def before_agent_start(
@@ -201,12 +231,45 @@ class ExtensionHooks(Hooks):
             if answer.get("systemPrompt") is not None:
                 event.system_prompt = _str(answer, "systemPrompt")
 
-        await self._each("before_agent_start", event, apply)
+        await self.each("before_agent_start", event, apply)
         return messages, event.system_prompt if event.system_prompt != system_prompt else None
 
     # -- a run -----------------------------------------------------------------------------------
 
     async def observe(self, event: Event) -> None:
+        if self._worker is not None:  # what happened earlier is told earlier
+            await asyncio.wait([self._worker])
+        await self._observe(event)
+
+    def observe_soon(self, event: Event) -> None:
+        if isinstance(event, AgentSettled):
+            # Its handlers may start the next run, which must not wait for them.
+            task = asyncio.create_task(self._observe(event))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        self._later.append(event)
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work_off())
+
+    async def _work_off(self) -> None:
+        try:
+            while self._later:
+                await self._observe(self._later.popleft())
+        finally:
+            self._worker = None
+
+    async def retire(self) -> None:
+        """End this generation of extensions: nothing of it runs or listens afterwards."""
+        tasks = [*self._tasks, *([self._worker] if self._worker else [])]
+        current = asyncio.current_task()
+        for task in tasks:
+            if task is not current:
+                task.cancel()
+        await asyncio.gather(*(task for task in tasks if task is not current), return_exceptions=True)
+        await self.registry.retire()
+
+    async def _observe(self, event: Event) -> None:
         if isinstance(event, AgentStart):
             self._turn = -1
         elif isinstance(event, TurnStart):
@@ -215,7 +278,7 @@ class ExtensionHooks(Hooks):
         if name in self.registry.handlers:
             made = self._seen(event)
             if made is not None:
-                await self._each(name, made)
+                await self.each(name, made)
 
     def _seen(self, event: Event) -> events.ExtensionEvent | None:
         """Return the event as handlers get it; None for those that are told in another way."""
@@ -254,7 +317,7 @@ class ExtensionHooks(Hooks):
             if answer.get("messages") is not None:
                 plain.messages = as_messages(answer["messages"])
 
-        await self._each("context", plain, replace)
+        await self.each("context", plain, replace)
         full = events.ContextWithSystemEvent(system_prompt, plain.messages)
 
         def replace_all(answer: dict[str, Any]) -> None:
@@ -263,7 +326,7 @@ class ExtensionHooks(Hooks):
             if answer.get("systemPrompt") is not None:
                 full.system_prompt = _str(answer, "systemPrompt")
 
-        await self._each("context_with_system", full, replace_all)
+        await self.each("context_with_system", full, replace_all)
         return full.messages, full.system_prompt
 
     async def message_end(self, message: AgentMessage) -> AgentMessage:
@@ -277,7 +340,7 @@ class ExtensionHooks(Hooks):
                 raise ValueError("A message can only be replaced by one of the same role")
             event._message = other
 
-        await self._each("message_end", event, apply)
+        await self.each("message_end", event, apply)
         return event.message
 
     async def before_settle(self, answer: AssistantMessage) -> list[CustomMessage] | None:
@@ -289,7 +352,7 @@ class ExtensionHooks(Hooks):
             messages.extend(as_custom_message(entry) for entry in result.get("entries") or ())
             go_on = go_on or result.get("continue") is True
 
-        await self._each("agent_before_settle", events.AgentBeforeSettleEvent(answer.stop_reason, answer), apply)
+        await self.each("agent_before_settle", events.AgentBeforeSettleEvent(answer.stop_reason, answer), apply)
         return messages if go_on else None
 
     # -- tools -----------------------------------------------------------------------------------
@@ -323,7 +386,7 @@ class ExtensionHooks(Hooks):
             if answer.get("isError") is not None:
                 event.is_error = bool(answer["isError"])
 
-        await self._each("tool_result", event, apply)
+        await self.each("tool_result", event, apply)
         return ToolResult(event.content, event.details, result.terminate), event.is_error
 
     # -- the model's server ----------------------------------------------------------------------
@@ -334,17 +397,17 @@ class ExtensionHooks(Hooks):
         def apply(answer: Any) -> None:
             event.payload = require_json(answer, "The payload")
 
-        await self._each("before_provider_request", event, apply)
+        await self.each("before_provider_request", event, apply)
         return event.payload
 
     async def before_provider_headers(self, headers: dict[str, str]) -> None:
         event = events.BeforeProviderHeadersEvent(dict(headers))
-        await self._each("before_provider_headers", event)
+        await self.each("before_provider_headers", event)
         headers.clear()
         headers.update({name: str(value) for name, value in event.headers.items() if value is not None})
 
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
-        await self._each("after_provider_response", events.AfterProviderResponseEvent(status, dict(headers)))
+        await self.each("after_provider_response", events.AfterProviderResponseEvent(status, dict(headers)))
 
     # -- a session -------------------------------------------------------------------------------
 
@@ -358,7 +421,7 @@ class ExtensionHooks(Hooks):
             merged.update(answer)
             return bool(answer.get("cancel"))
 
-        await self._each(event, events.EVENTS[event](**fields), apply)
+        await self.each(event, events.EVENTS[event](**fields), apply)
         return merged
 
     async def project_trust(self, cwd: str) -> tuple[bool, bool] | None:
@@ -370,7 +433,7 @@ class ExtensionHooks(Hooks):
                 verdict = answer["trusted"] == "yes", answer.get("remember") is True
             return verdict is not None
 
-        await self._each("project_trust", events.ProjectTrustEvent(cwd), apply)
+        await self.each("project_trust", events.ProjectTrustEvent(cwd), apply)
         return verdict
 
     async def resources_discover(self, cwd: str, reason: str) -> tuple[list[str], list[str]]:
@@ -381,7 +444,7 @@ class ExtensionHooks(Hooks):
             skills.extend(str(path) for path in answer.get("skillPaths") or ())
             prompts.extend(str(path) for path in answer.get("promptPaths") or ())
 
-        await self._each("resources_discover", events.ResourcesDiscoverEvent(cwd, reason), apply)
+        await self.each("resources_discover", events.ResourcesDiscoverEvent(cwd, reason), apply)
         return skills, prompts
 
     async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:

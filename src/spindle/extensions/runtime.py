@@ -46,6 +46,9 @@ class Front(Protocol):
     def tell(self, request: ExtensionUIRequest) -> None:
         """Show something that needs no answer."""
 
+    def withdraw(self) -> None:
+        """Close every open dialog without an answer."""
+
 
 class SessionView(Protocol):
     """The session tree, to be read. Entries are the objects of the session file."""
@@ -102,6 +105,10 @@ class Runtime(Protocol):
     def thinking_level(self) -> ThinkingLevel: ...
     @property
     def is_idle(self) -> bool: ...
+    @property
+    def is_aborting(self) -> bool:
+        """Whether a run was aborted and is coming to its end."""
+
     @property
     def has_pending_messages(self) -> bool: ...
     @property

@@ -9,6 +9,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 __all__ = ["call", "is_async", "run_in_thread"]
@@ -31,7 +32,7 @@ async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 async def run_in_thread(work: Callable[[], Any]) -> Any:
-    """Run `work` in a thread of its own and return what it returns. When cancelled, walk away from it."""
+    """Run `work` in a thread and return what it returns. When cancelled, walk away from it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -44,7 +45,7 @@ async def run_in_thread(work: Callable[[], Any]) -> Any:
         else:
             done.set_exception(error)
 
-    def target() -> None:
+    def job() -> None:
         result: Any = None
         failure: BaseException | None = None
         try:
@@ -58,5 +59,25 @@ async def run_in_thread(work: Callable[[], Any]) -> Any:
         except RuntimeError:
             pass  # the loop is closed: nobody waits any more
 
-    threading.Thread(target=target, name="spindle-extension", daemon=True).start()
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+    worker.jobs.put(job)
     return await done
+
+
+class _Worker:
+    """A thread that waits for jobs. One that is stuck is simply not used again."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._work, name="spindle-extension", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            self.jobs.get()()
+            _idle.append(self)
+
+
+_idle: list[_Worker] = []

@@ -118,6 +118,9 @@ class NoFront:
     def tell(self, request: ExtensionUIRequest) -> None:
         """Nobody would see it."""
 
+    def withdraw(self) -> None:
+        """Nothing is open."""
+
 
 class WireFront:
     """Asks a client: requests go out as events, answers come back as frames."""
