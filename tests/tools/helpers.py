@@ -1,0 +1,106 @@
+"""What the tool tests share: calling a tool the way the loop does, and reading what came back."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spindle.tools.base import Tool, ToolContext, ToolError, ToolSettings
+from spindle.tools.builtin import builtin_tools
+from spindle.tools.validate import validate_arguments
+from spindle.types.codec import encode
+from spindle.types.content import Text
+from spindle.types.events import ToolResult
+from spindle.types.models import Model
+
+__all__ = ["Run", "call", "details_of", "golden", "refusal", "run", "text_of", "until", "wire"]
+
+T = TypeVar("T")
+
+_GOLDEN = Path(__file__).parent / "golden"
+
+
+def golden(name: str) -> list[Any]:
+    return [json.loads(line) for line in (_GOLDEN / f"{name}-0.87.1.jsonl").read_text("utf-8").splitlines()]
+
+
+class Run:
+    """One call of a built-in tool: its task, and the progress it told of."""
+
+    def __init__(
+        self,
+        name: str,
+        cwd: Path | str,
+        args: Any,
+        *,
+        settings: ToolSettings | None = None,
+        env: dict[str, str] | None = None,
+        model: Model | None = None,
+    ) -> None:
+        tool: Tool = builtin_tools()[name]
+        self.updates: list[ToolResult] = []
+        self.times: list[float] = []
+        """When each update came."""
+        context = ToolContext(str(cwd), self._update, model, env or {}, settings or ToolSettings())
+        prepared = tool.prepare(args) if tool.prepare else args
+        checked = validate_arguments(name, tool.parameters, prepared)
+        self.task: asyncio.Future[ToolResult] = asyncio.ensure_future(tool.execute("call-1", checked, context))
+
+    def _update(self, result: ToolResult) -> None:
+        self.updates.append(result)
+        self.times.append(time.monotonic())
+
+    async def refusal(self) -> str:
+        """Wait for the failure and return its text."""
+        try:
+            result = await self.task
+        except ToolError as error:
+            return str(error)
+        raise AssertionError(f"should have failed, but gave {result}")
+
+
+def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run an async test body."""
+    return asyncio.run(work())
+
+
+def call(name: str, cwd: Path | str, /, **args: Any) -> ToolResult:
+    """Call a tool and return its result."""
+
+    async def main() -> ToolResult:
+        return await Run(name, cwd, args).task
+
+    return asyncio.run(main())
+
+
+def refusal(name: str, cwd: Path | str, /, **args: Any) -> str:
+    """Call a tool that must fail and return the text."""
+
+    async def main() -> str:
+        return await Run(name, cwd, args).refusal()
+
+    return asyncio.run(main())
+
+
+def text_of(result: ToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, Text)
+    return block.text
+
+
+def wire(value: Any) -> Any:
+    """Return the value as a client sees it."""
+    return json.loads(encode(value))
+
+
+def details_of(result: ToolResult) -> Any:
+    return wire(result).get("details")
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for something that happens outside of the event loop."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 -- nothing out there sets an event of ours
+            await asyncio.sleep(0.005)
