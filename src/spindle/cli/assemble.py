@@ -7,7 +7,7 @@ from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
 from spindle.resources.loader import ResourceOptions, load_resources
 
-from .args import Options
+from .args import Options, UsageError, unknown_options
 from .session_choice import choose_session
 
 __all__ = ["assemble", "resource_options"]
@@ -31,6 +31,8 @@ def resource_options(options: Options) -> ResourceOptions:
 
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
+    if problem := unknown_options(options, ()):
+        raise UsageError(problem)
     resources = load_resources(os.getcwd(), resource_options(options))
     store = choose_session(options, resources.settings)
     resources.move_to(store.get_cwd())

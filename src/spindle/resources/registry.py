@@ -160,8 +160,8 @@ class ModelRegistry:
 
     def no_key_text(self, provider: str) -> str:
         """Say that the provider's key is missing and how to give it."""
-        variables = self._variables(provider)
-        ways = [f"set {' or '.join(variables)}"] if variables else []
+        variables = sorted(self._variables(provider), key=lambda name: not name.endswith("_API_KEY"))
+        ways = [f"set {variables[0]}"] if variables else []
         ways += ["pass --api-key", f"add the key to {self.auth.path}"]
         return f"No API key found for {provider}.\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
 

@@ -1,0 +1,177 @@
+"""Arguments become options: every name, every odd form, and what is refused."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spindle.cli.args import OPTIONS, Options, UsageError, parse, unknown_options
+from spindle.cli.help import help_text
+
+
+@pytest.mark.parametrize(
+    ("argv", "field", "value"),
+    [
+        ("--provider p", "provider", "p"),
+        ("--model a/b:high", "model", "a/b:high"),
+        ("--model=a/b", "model", "a/b"),
+        ("--api-key k", "api_key", "k"),
+        ("--models a,b,,c", "models", ["a", "b", "c"]),
+        ("--thinking xhigh", "thinking", "xhigh"),
+        ("--system-prompt -x", "system_prompt", "-x"),
+        ("--append-system-prompt a --append-system-prompt b", "append_system_prompt", ["a", "b"]),
+        ("--mode rpc", "mode", "rpc"),
+        ("-p", "print", True),
+        ("--print", "print", True),
+        ("-c", "continue_recent", True),
+        ("--continue", "continue_recent", True),
+        ("-r", "resume", True),
+        ("--session s", "session", "s"),
+        ("--session-id i", "session_id", "i"),
+        ("--fork f", "fork", "f"),
+        ("--session-dir d", "session_dir", "d"),
+        ("--no-session", "no_session", True),
+        ("-n x", "name", "x"),
+        ("--name x", "name", "x"),
+        ("--tools read,bash", "tools", ["read", "bash"]),
+        ("-t read", "tools", ["read"]),
+        ("-xt bash", "exclude_tools", ["bash"]),
+        ("--exclude-tools bash", "exclude_tools", ["bash"]),
+        ("-nbt", "no_builtin_tools", True),
+        ("--no-builtin-tools", "no_builtin_tools", True),
+        ("-nt", "no_tools", True),
+        ("--no-tools", "no_tools", True),
+        ("-e a -e b", "extensions", ["a", "b"]),
+        ("--extension a", "extensions", ["a"]),
+        ("-ne", "no_extensions", True),
+        ("--skill a", "skills", ["a"]),
+        ("-ns", "no_skills", True),
+        ("--no-skills", "no_skills", True),
+        ("--prompt-template a", "prompt_templates", ["a"]),
+        ("-np", "no_prompt_templates", True),
+        ("-nc", "no_context_files", True),
+        ("--no-context-files", "no_context_files", True),
+        ("-a", "approve", True),
+        ("--approve", "approve", True),
+        ("-na", "approve", False),
+        ("--no-approve", "approve", False),
+        ("--export f", "export", "f"),
+        ("--list-models", "list_models", ""),
+        ("--list-models gpt", "list_models", "gpt"),
+        ("--verbose", "verbose", True),
+        ("--offline", "offline", True),
+        ("-h", "help", True),
+        ("-v", "version", True),
+        ("--provider-session-id i", "provider_session_id", "i"),
+        ("--no-rules", "no_rules", True),
+        ("--no-title", "no_title", True),
+        ("--dialect pi-0.74", "dialect", "pi-0.74"),
+        ("--updates delta", "updates", "delta"),
+        ("--remote 127.0.0.1:1", "remote", "127.0.0.1:1"),
+        ("--remote", "remote", "127.0.0.1:3838"),
+    ],
+)
+def test_option(argv: str, field: str, value: Any) -> None:
+    expected = Options()
+    setattr(expected, field, value)
+    assert parse(argv.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("argv", "messages", "files"),
+    [
+        (["hello", "@a.txt", "there", "@b"], ["hello", "there"], ["a.txt", "b"]),
+        (["-p", "hello", "more"], ["hello", "more"], []),
+        (["-p", "@f", "x"], ["x"], ["f"]),
+        (["-p", "--no-session", "x"], ["x"], []),
+        (["--", "-x", "--model", "@f", "--"], ["-x", "--model", "--"], ["f"]),
+        (["-", "@"], ["-", "@"], []),
+        (["--list-models", "@x"], [], ["x"]),
+        ([""], [""], []),
+    ],
+)
+def test_messages_and_files(argv: list[str], messages: list[str], files: list[str]) -> None:
+    options = parse(argv)
+    assert (options.messages, options.files) == (messages, files)
+
+
+def test_export_takes_the_next_word_as_target() -> None:
+    options = parse(["--export", "in.jsonl", "out.html"])
+    assert (options.export, options.messages) == ("in.jsonl", ["out.html"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "unknown"),
+    [
+        (["--plan"], {"plan": True}),
+        (["--plan", "fast", "go"], {"plan": "fast"}),
+        (["--plan=fast", "go"], {"plan": "fast"}),
+        (["--plan="], {"plan": ""}),
+        (["--plan", "-p"], {"plan": True}),
+        (["--plan", "@f"], {"plan": True}),
+    ],
+)
+def test_unknown_long_options_are_kept(argv: list[str], unknown: dict[str, Any]) -> None:
+    assert parse(argv).unknown == unknown
+
+
+def test_unknown_options_that_nobody_registered() -> None:
+    options = parse(["--x", "--y=1", "--z"])
+    assert unknown_options(options, ["x", "y", "z"]) is None
+    assert unknown_options(options, ["x", "z"]) == "Unknown option: --y"
+    assert unknown_options(options, ["z"]) == "Unknown options: --x, --y"
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["-x"], "Unknown option: -x"),
+        (["-pe"], "Unknown option: -pe"),
+        (["--model"], "--model needs a value (PATTERN)"),
+        (["--mode", "tui"], '--mode must be one of text, json, rpc, not "tui"'),
+        (["--dialect=klingon"], '--dialect must be one of spindle, pi-0.74, pi-0.87, xcsh, not "klingon"'),
+        (["--updates", "some"], '--updates must be one of full, delta, not "some"'),
+        (["--no-session=yes"], "--no-session takes no value"),
+    ],
+)
+def test_refused(argv: list[str], told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(argv)
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("argv", [["--theme", "x"], ["--no-themes"], ["--tui-mode", "full"], ["--use-theme", "dark"]])
+def test_foreign_options_get_a_note(argv: list[str]) -> None:
+    options = parse([*argv, "hello"])
+    assert options.messages == ["hello"]
+    assert len(options.notes) == 1
+    assert argv[0] in options.notes[0]
+
+
+def test_a_bad_thinking_level_is_only_a_note() -> None:
+    options = parse(["--thinking", "enormous"])
+    assert options.thinking is None
+    assert 'Invalid thinking level "enormous"' in options.notes[0]
+
+
+def test_help_lists_every_option_of_ours() -> None:
+    text = help_text()
+    for option in OPTIONS:
+        if option.field:
+            assert all(name in text for name in option.names)
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "sk-secret" not in repr(parse(["--api-key", "sk-secret"]))
+
+
+@given(
+    st.lists(st.sampled_from([name for option in OPTIONS for name in option.names]) | st.text(max_size=5), max_size=6)
+)
+def test_any_command_line_is_read_or_refused(argv: list[str]) -> None:
+    try:
+        assert isinstance(parse(argv), Options)
+    except UsageError as error:
+        assert str(error)
+        assert "\n" not in str(error) or any("\n" in argument for argument in argv)

@@ -1,0 +1,139 @@
+"""What starting costs and says: versions, help, and which modules stay out."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Place
+
+HEAVY = ("asyncio", "msgspec", "dataclasses", "argparse", "inspect", "ssl", "aiohttp", "yaml", "importlib.metadata")
+
+
+def imported(place: Place, *arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "spindle", *arguments],
+        cwd=place.project,
+        env=place.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+    return set(re.findall(r"^import time:.*\|\s*(\S+)$", done.stderr, re.MULTILINE))
+
+
+@pytest.mark.parametrize("option", ["--version", "-v"])
+def test_version_imports_nothing_heavy(place: Place, option: str) -> None:
+    modules = imported(place, option)
+    assert "spindle.cli" in modules
+    assert not modules & set(HEAVY)
+
+
+def test_a_run_leaves_out_what_it_does_not_use(place: Place) -> None:
+    modules = imported(place, "--no-session", "--model", place.script("hi"), "-p", "hello")
+    unused = {
+        "aiohttp",
+        "yaml",
+        "difflib",
+        "PIL",
+        "argparse",
+        "importlib.metadata",
+        "http.client",
+        "spindle.llm.anthropic",
+    }
+    assert not modules & unused
+
+
+def test_version_is_bare(place: Place) -> None:
+    done = place.run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", done.stdout)
+    assert place.run("--no-session", "-v").stdout == done.stdout
+
+
+def test_under_the_name_pi_the_version_is_that_of_its_wire(place: Place) -> None:
+    program = place.root / "pi"
+    program.write_text(f"#!{sys.executable}\nimport sys\nfrom spindle.cli import main\nsys.exit(main())\n")
+    program.chmod(0o755)
+    for arguments in (["--version"], ["--no-session", "--version"]):
+        done = subprocess.run(
+            [program, *arguments], env=place.environment(), capture_output=True, text=True, timeout=30
+        )
+        assert done.stdout == "0.87.1\n"
+
+
+def test_help(place: Place) -> None:
+    done = place.run("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: spindle")
+
+
+def test_reading_nothing_takes_few_milliseconds(place: Place) -> None:
+    """CPU time of reading all resources, against that of importing the modules that read them."""
+    program = (
+        "import time; a = time.process_time()\n"
+        "from spindle.resources.loader import load_resources\n"
+        "b = time.process_time(); load_resources('.'); c = time.process_time()\n"
+        "print(b - a, c - b)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=place.project,
+        env=place.environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    importing, reading = map(float, done.stdout.split())
+    assert reading < importing / 2
+
+
+@pytest.mark.parametrize("option", [["-x"], ["--mode", "tui"], ["--model"], ["--remote"]])
+def test_bad_usage_is_one_line(place: Place, option: list[str]) -> None:
+    done = place.run(*option)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_nothing_is_written_by_looking(place: Place) -> None:
+    for arguments in (["--version"], ["--help"], ["--list-models"], ["doctor"]):
+        place.run(*arguments)
+    assert list(place.agent.iterdir()) == []
+    assert list((place.root / "home").iterdir()) == []
+    assert os.listdir(place.project) == []
+
+
+def test_schema_is_json(place: Place) -> None:
+    import json
+
+    assert "get_state" in json.loads(place.run("schema").stdout)["commands"]
+
+
+def test_a_reader_that_leaves_is_no_traceback(place: Place) -> None:
+    writer = subprocess.Popen(
+        place.command("schema"),
+        env=place.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=place.project,
+    )
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+    writer.stdout.read(10)
+    writer.stdout.close()
+    assert b"Traceback" not in writer.stderr.read()
+    writer.stderr.close()
+    assert writer.wait(30) in (0, 1)
+
+
+def test_module_and_script_are_the_same(place: Place) -> None:
+    script = Path(sys.executable).parent / "spindle"
+    done = subprocess.run([script, "--version"], env=place.environment(), capture_output=True, text=True, timeout=30)
+    assert done.stdout == place.run("--version").stdout
