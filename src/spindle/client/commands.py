@@ -1,0 +1,226 @@
+"""Every command of the protocol as a method.
+
+Answers are plain JSON values; where an answer is a single list or text, that is what the method returns.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import UNSET, UnsetType
+
+__all__ = ["Commands", "Json", "Timeout", "image_file"]
+
+Json: TypeAlias = dict[str, Any]
+Timeout: TypeAlias = float | UnsetType | None
+"""Seconds; None waits for ever; unset is the client's usual time."""
+QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
+
+
+def image_file(path: str | Path) -> Json:
+    """Read a picture into the form that `images` takes."""
+    import base64
+    import mimetypes
+
+    kind = mimetypes.guess_type(path)[0] or "image/png"
+    return {"type": "image", "data": base64.b64encode(Path(path).read_bytes()).decode(), "mimeType": kind}
+
+
+class Commands(ABC):
+    @abstractmethod
+    async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
+        """Send a command and return the `data` of its answer. Fields that are None are not sent.
+
+        Raises `CommandFailed` if the agent refuses it, `RequestTimeout`, `AgentCrashed` or `ClientClosed`.
+        """
+
+    async def _object(self, command: str, /, **fields: Any) -> Json:
+        return await self.request(command, **fields) or {}
+
+    async def _list(self, command: str, key: str, /, **fields: Any) -> list[Any]:
+        return list((await self._object(command, **fields))[key])
+
+    # -- prompting -------------------------------------------------------------------------------
+
+    async def prompt(
+        self,
+        message: str,
+        *,
+        images: Sequence[Json] | None = None,
+        streaming_behavior: Literal["steer", "followUp"] | None = None,
+        timeout: Timeout = None,
+    ) -> Json:
+        """Send a message and return once it is accepted; the run's events follow."""
+        return await self._object(
+            "prompt", message=message, images=images, streamingBehavior=streaming_behavior, timeout=timeout
+        )
+
+    async def steer(self, message: str, *, images: Sequence[Json] | None = None) -> Json:
+        """Queue a message that is delivered as soon as the run can take it."""
+        return await self._object("steer", message=message, images=images)
+
+    async def follow_up(self, message: str, *, images: Sequence[Json] | None = None) -> Json:
+        """Queue a message that is delivered when the run would end."""
+        return await self._object("follow_up", message=message, images=images)
+
+    async def abort(self, *, timeout: Timeout = UNSET) -> None:
+        """Stop what runs and return when the agent is idle."""
+        await self.request("abort", timeout=timeout)
+
+    async def abort_and_prompt(
+        self, message: str, *, images: Sequence[Json] | None = None, timeout: Timeout = None
+    ) -> Json:
+        """Stop what runs, then send a message."""
+        return await self._object("abort_and_prompt", message=message, images=images, timeout=timeout)
+
+    async def clear_queue(self) -> Json:
+        """Empty both queues; return what was in them: `steering`, `followUp`."""
+        return await self._object("clear_queue")
+
+    # -- state -----------------------------------------------------------------------------------
+
+    async def get_state(self, *, timeout: Timeout = UNSET) -> Json:
+        """Return model, modes, session and counts."""
+        return await self._object("get_state", timeout=timeout)
+
+    async def get_messages(self) -> list[Json]:
+        """Return the conversation as the model knows it."""
+        return await self._list("get_messages", "messages")
+
+    async def get_last_assistant_text(self) -> str | None:
+        """Return the text of the last answer."""
+        return (await self._object("get_last_assistant_text")).get("text")
+
+    async def get_session_stats(self) -> Json:
+        """Return counts, tokens and cost."""
+        return await self._object("get_session_stats")
+
+    async def get_commands(self) -> list[Json]:
+        """Return what may follow a slash in a prompt."""
+        return await self._list("get_commands", "commands")
+
+    async def get_entries(self, since: str | None = None) -> Json:
+        """Return the session's `entries` (after entry `since`) and its `leafId`."""
+        return await self._object("get_entries", since=since)
+
+    async def get_tree(self) -> Json:
+        """Return the session's `tree` and its `leafId`."""
+        return await self._object("get_tree")
+
+    # -- model and thinking ----------------------------------------------------------------------
+
+    async def get_available_models(self) -> list[Json]:
+        """Return the models that have credentials."""
+        return await self._list("get_available_models", "models")
+
+    async def set_model(self, provider: str, model_id: str) -> Json:
+        """Switch to a model and return it."""
+        return await self._object("set_model", provider=provider, modelId=model_id)
+
+    async def cycle_model(self) -> Json | None:
+        """Switch to the next model; None if there is no other."""
+        return await self._object("cycle_model") or None
+
+    async def set_thinking_level(self, level: str) -> None:
+        """Set how hard the model thinks: `off` … `max`."""
+        await self.request("set_thinking_level", level=level)
+
+    async def cycle_thinking_level(self) -> str | None:
+        """Go to the next level and return it; None if there is none."""
+        return (await self._object("cycle_thinking_level")).get("level")
+
+    async def get_available_thinking_levels(self) -> list[str]:
+        """Return the levels of the current model."""
+        return await self._list("get_available_thinking_levels", "levels")
+
+    # -- modes -----------------------------------------------------------------------------------
+
+    async def set_steering_mode(self, mode: QueueMode) -> None:
+        await self.request("set_steering_mode", mode=mode)
+
+    async def set_follow_up_mode(self, mode: QueueMode) -> None:
+        await self.request("set_follow_up_mode", mode=mode)
+
+    async def set_interrupt_mode(self, mode: Literal["immediate", "wait"]) -> None:
+        await self.request("set_interrupt_mode", mode=mode)
+
+    async def set_update_mode(self, mode: Literal["full", "delta"]) -> None:
+        """Ask for the whole message in every update, or only for what is new."""
+        await self.request("set_update_mode", mode=mode)
+
+    async def set_auto_compaction(self, enabled: bool) -> None:
+        await self.request("set_auto_compaction", enabled=enabled)
+
+    async def set_auto_retry(self, enabled: bool) -> None:
+        await self.request("set_auto_retry", enabled=enabled)
+
+    async def abort_retry(self) -> None:
+        """End the wait for a retry."""
+        await self.request("abort_retry")
+
+    async def compact(self, custom_instructions: str | None = None, *, timeout: Timeout = None) -> Json:
+        """Replace the older part of the conversation by a summary."""
+        return await self._object("compact", customInstructions=custom_instructions, timeout=timeout)
+
+    # -- shell -----------------------------------------------------------------------------------
+
+    async def bash(self, command: str, *, exclude_from_context: bool | None = None, timeout: Timeout = None) -> Json:
+        """Run a shell command and return `output`, `exitCode`, `cancelled`, `truncated`."""
+        return await self._object("bash", command=command, excludeFromContext=exclude_from_context, timeout=timeout)
+
+    async def abort_bash(self) -> None:
+        """Kill what `bash` runs."""
+        await self.request("abort_bash")
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    async def new_session(self, parent_session: str | None = None) -> Json:
+        """Begin an empty session; `cancelled` tells whether an extension forbade it, here and below."""
+        return await self._object("new_session", parentSession=parent_session)
+
+    async def switch_session(self, session_path: str | Path) -> Json:
+        """Go on with another session file."""
+        return await self._object("switch_session", sessionPath=str(session_path))
+
+    async def fork(self, entry_id: str) -> Json:
+        """Begin a session with everything before a user message; return its `text`."""
+        return await self._object("fork", entryId=entry_id)
+
+    async def branch(self, entry_id: str) -> Json:
+        """The same as `fork`, under the name that xcsh knows."""
+        return await self._object("branch", entryId=entry_id)
+
+    async def clone(self) -> Json:
+        """Copy the current branch into a new session and go on there."""
+        return await self._object("clone")
+
+    async def get_fork_messages(self) -> list[Json]:
+        """Return the user messages (`entryId`, `text`) one can fork at."""
+        return await self._list("get_fork_messages", "messages")
+
+    async def get_branch_messages(self) -> list[Json]:
+        """The same as `get_fork_messages`, under the name that xcsh knows."""
+        return await self._list("get_branch_messages", "messages")
+
+    async def set_session_name(self, name: str) -> None:
+        await self.request("set_session_name", name=name)
+
+    async def export_html(self, output_path: str | Path | None = None, *, timeout: Timeout = None) -> str:
+        """Write the session as an HTML page and return its path."""
+        path = None if output_path is None else str(output_path)
+        return str((await self._object("export_html", outputPath=path, timeout=timeout))["path"])
+
+    async def shutdown(self) -> None:
+        """Ask the agent to end."""
+        await self.request("shutdown")
+
+    # -- what the host gives ---------------------------------------------------------------------
+
+    async def set_todos(self, phases: Sequence[Mapping[str, Any]]) -> list[Json]:
+        """Replace the plan; return it as the agent keeps it."""
+        return await self._list("set_todos", "todoPhases", phases=list(phases))
+
+    async def set_host_tools(self, tools: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Declare tools that run in this process, replacing the earlier ones; return their names."""
+        return await self._list("set_host_tools", "toolNames", tools=list(tools))

@@ -1,0 +1,110 @@
+"""`SyncRpcClient`: the same client for programs without an event loop."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from .errors import ClientClosed
+from .events import Event
+from .rpc import RpcClient
+
+__all__ = ["SyncRpcClient"]
+
+T = TypeVar("T")
+
+
+class SyncRpcClient:
+    """Every method of `RpcClient` as a plain call that returns when it is done.
+
+        with SyncRpcClient(["spindle", "--mode", "rpc"]) as agent:
+            print(agent.prompt_and_wait("What is in this directory?").text)
+
+    The client runs in a thread of its own; listeners, UI handlers and coroutine tools are called there.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Take what `RpcClient` takes."""
+        self._client = RpcClient(*args, **options)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the agent. Raises `OSError` if the program cannot be started."""
+        if self._thread is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="spindle-client", daemon=True)
+        self._thread.start()
+        try:
+            self._wait(self._client.start())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the agent and end the thread."""
+        if self._loop is None or self._thread is None:
+            return
+        self._wait(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = None
+
+    def __enter__(self) -> "SyncRpcClient":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Hand on what is not here; coroutines are waited for."""
+        value = getattr(self._client, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+
+        def call(*args: Any, **options: Any) -> Any:
+            return self._wait(value(*args, **options))
+
+        return call
+
+    def events(self) -> Iterator[Event]:
+        """Give every event from now on."""
+
+        async def subscribe() -> Any:
+            return self._client.events()
+
+        return self._iterate(self._wait(subscribe()))
+
+    def run(self, message: str, **options: Any) -> Iterator[Event]:
+        """Send a prompt and give every event until the agent has settled."""
+        return self._iterate(self._client.run(message, **options))
+
+    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `listener` with every event, in the client's thread; return a function that ends it."""
+        return self._client.subscribe(listener)
+
+    def _iterate(self, events: Any) -> Iterator[Event]:
+        while (event := self._wait(_next(events))) is not None:
+            yield event
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            work.close()
+            raise ClientClosed
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+async def _next(events: Any) -> Event | None:
+    return await anext(events, None)

@@ -1,0 +1,406 @@
+"""The client against a scripted agent: commands, runs, dialogs, trouble."""
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle.client import AgentCrashed, ClientClosed, CommandFailed, Event, RequestTimeout, RpcClient, image_file
+from spindle.client.commands import Commands
+
+FAKE = [sys.executable, str(Path(__file__).with_name("fake_agent.py"))]
+OLD_FAKE = [*FAKE, "old"]
+
+
+def drive(scene: Callable[[RpcClient], Awaitable[None]], command: list[str] = FAKE, **options: Any) -> None:
+    """Play `scene` with a running client."""
+
+    async def play() -> None:
+        async with asyncio.timeout(30):
+            async with RpcClient(command, **{"request_timeout": 20.0, **options}) as agent:
+                await scene(agent)
+
+    asyncio.run(play())
+
+
+async def sent(agent: RpcClient) -> list[dict[str, Any]]:
+    """Return every frame the agent has got so far."""
+    frames: list[dict[str, Any]] = (await agent.request("received"))["frames"]
+    return frames
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+# method, arguments, fields on the wire, what the method returns
+CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
+    ("steer", ["m"], {"images": [{"type": "image"}]}, {"message": "m", "images": [{"type": "image"}]}, ...),
+    ("follow_up", ["m"], {}, {"message": "m"}, ...),
+    ("abort", [], {}, {}, None),
+    ("abort_and_prompt", ["m"], {}, {"message": "m"}, ...),
+    ("clear_queue", [], {}, {}, {"echo": "clear_queue"}),
+    ("get_state", [], {}, {}, {"isStreaming": False, "isCompacting": False, "sessionId": "s1"}),
+    ("get_messages", [], {}, {}, [{"role": "user"}]),
+    ("get_last_assistant_text", [], {}, {}, "Hello"),
+    ("get_session_stats", [], {}, {}, {"echo": "get_session_stats"}),
+    ("get_commands", [], {}, {}, [{"name": "fix"}]),
+    ("get_entries", ["e1"], {}, {"since": "e1"}, {"echo": "get_entries"}),
+    ("get_entries", [], {}, {}, {"echo": "get_entries"}),
+    ("get_tree", [], {}, {}, {"echo": "get_tree"}),
+    ("get_available_models", [], {}, {}, [{"id": "m1"}]),
+    ("set_model", ["p", "m"], {}, {"provider": "p", "modelId": "m"}, {"echo": "set_model"}),
+    ("cycle_model", [], {}, {}, None),
+    ("set_thinking_level", ["high"], {}, {"level": "high"}, None),
+    ("cycle_thinking_level", [], {}, {}, "high"),
+    ("get_available_thinking_levels", [], {}, {}, ["off", "high"]),
+    ("set_steering_mode", ["all"], {}, {"mode": "all"}, None),
+    ("set_follow_up_mode", ["all"], {}, {"mode": "all"}, None),
+    ("set_interrupt_mode", ["wait"], {}, {"mode": "wait"}, None),
+    ("set_update_mode", ["delta"], {}, {"mode": "delta"}, None),
+    ("set_auto_compaction", [False], {}, {"enabled": False}, None),
+    ("set_auto_retry", [True], {}, {"enabled": True}, None),
+    ("abort_retry", [], {}, {}, None),
+    ("compact", ["be brief"], {}, {"customInstructions": "be brief"}, {"echo": "compact"}),
+    ("bash", ["ls"], {"exclude_from_context": True}, {"command": "ls", "excludeFromContext": True}, {"echo": "bash"}),
+    ("abort_bash", [], {}, {}, None),
+    ("new_session", ["/p"], {}, {"parentSession": "/p"}, {"echo": "new_session"}),
+    ("switch_session", [Path("/s")], {}, {"sessionPath": "/s"}, {"echo": "switch_session"}),
+    ("fork", ["e1"], {}, {"entryId": "e1"}, {"echo": "fork"}),
+    ("branch", ["e1"], {}, {"entryId": "e1"}, {"echo": "branch"}),
+    ("clone", [], {}, {}, {"echo": "clone"}),
+    ("get_fork_messages", [], {}, {}, [{"entryId": "e1", "text": "hi"}]),
+    ("get_branch_messages", [], {}, {}, [{"entryId": "e1", "text": "hi"}]),
+    ("set_session_name", ["n"], {}, {"name": "n"}, None),
+    ("export_html", ["/x"], {}, {"outputPath": "/x"}, "/tmp/x.html"),
+    ("set_todos", [[{"name": "p"}]], {}, {"phases": [{"name": "p"}]}, [{"name": "p"}]),
+    ("set_host_tools", [[{"name": "t"}]], {}, {"tools": [{"name": "t"}]}, ["t"]),
+]
+IN_OTHER_TESTS = {"request", "prompt", "shutdown"}
+
+
+def test_every_command_is_called_below() -> None:
+    methods = {name for name, _ in inspect.getmembers(Commands, inspect.isfunction) if not name.startswith("_")}
+    assert methods == {call[0] for call in CALLS} | IN_OTHER_TESTS
+
+
+def test_every_command_of_the_protocol_has_a_method() -> None:
+    from spindle.protocol.commands import COMMANDS
+
+    assert [name for name in COMMANDS if not hasattr(RpcClient, name)] == []
+
+
+def test_methods_send_their_fields_and_unwrap_the_answer() -> None:
+    async def scene(agent: RpcClient) -> None:
+        results = [await getattr(agent, name)(*args, **options) for name, args, options, _, _ in CALLS]
+        frames = await sent(agent)
+        for (name, _, _, fields, expected), result, frame in zip(CALLS, results, frames, strict=True):
+            assert {key: value for key, value in frame.items() if key != "id"} == {"type": name, **fields}
+            if expected is not ...:
+                assert result == expected, name
+
+    drive(scene)
+
+
+def test_answers_find_their_questions() -> None:
+    async def scene(agent: RpcClient) -> None:
+        names = [f"command_{number}" for number in range(50)]
+        answers = await asyncio.gather(*(agent.request(name) for name in names))
+        assert [answer["echo"] for answer in answers] == names
+
+    drive(scene)
+
+
+def test_a_refusal_is_an_exception() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(CommandFailed, match="nope: Unknown command: nope") as failed:
+            await agent.request("nope")
+        assert (failed.value.command, failed.value.error) == ("nope", "Unknown command: nope")
+
+    drive(scene)
+
+
+def test_a_refusal_without_id_still_arrives() -> None:
+    """Older agents leave the id out when they do not know a command."""
+
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(CommandFailed, match="nameless"):
+            await agent.request("nameless")
+
+    drive(scene)
+
+
+def test_silence_ends_in_a_timeout_and_harms_nobody() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(RequestTimeout, match=r"silence: no answer within 0\.05 s"):
+            await agent.request("silence", timeout=0.05)
+        assert (await agent.get_state())["sessionId"] == "s1"
+
+    drive(scene)
+
+
+def test_the_usual_timeout_is_the_clients() -> None:
+    async def scene(agent: RpcClient) -> None:
+        await agent.get_state(timeout=None)
+        with pytest.raises(TimeoutError):
+            await agent.request("silence")
+
+    drive(scene, request_timeout=0.05)
+
+
+def test_images_are_read_from_files(tmp_path: Path) -> None:
+    (tmp_path / "dot.gif").write_bytes(b"GIF")
+    assert image_file(tmp_path / "dot.gif") == {"type": "image", "data": "R0lG", "mimeType": "image/gif"}
+
+
+# -- runs and events ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [FAKE, OLD_FAKE], ids=["settles", "old"])
+def test_a_prompt_is_waited_for(command: list[str]) -> None:
+    async def scene(agent: RpcClient) -> None:
+        seen: list[Event] = []
+        for _ in range(2):
+            run = await agent.prompt_and_wait("hi", on_event=seen.append)
+            assert (run.text, run.error, run.aborted) == ("Hello", None, False)
+        assert "".join(event.text_delta for event in seen) == "HelloHello"
+        assert sum(event.type == "agent_end" for event in seen) == 2
+
+    drive(scene, command)
+
+
+@pytest.mark.parametrize("command", [FAKE, OLD_FAKE], ids=["settles", "old"])
+@pytest.mark.parametrize("words", ["retry", "compact"])
+def test_a_run_is_over_when_nothing_more_follows(command: list[str], words: str) -> None:
+    async def scene(agent: RpcClient) -> None:
+        seen: list[str] = []
+        run = await agent.prompt_and_wait(words, on_event=lambda event: seen.append(event.type))
+        assert run.text == "Hello"
+        ends = [name for name in seen if name in ("agent_end", "compaction_end")]
+        assert ends == (["agent_end"] * 2 if words == "retry" else ["agent_end", "compaction_end"])
+
+    drive(scene, command)
+
+
+def test_a_failed_answer_tells_why() -> None:
+    async def scene(agent: RpcClient) -> None:
+        runs = []
+        async for event in agent.run("retry"):
+            if event.type == "agent_end":
+                runs.append(event["messages"][0]["stopReason"])
+        assert runs == ["error", "stop"]
+
+    drive(scene)
+
+
+def test_a_refused_prompt_raises() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(CommandFailed, match="No API key found"):
+            await agent.prompt_and_wait("refused")
+        with pytest.raises(CommandFailed, match="already processing"):
+            await agent.prompt_and_wait("late-refusal")
+        assert (await agent.prompt_and_wait("hi")).text == "Hello"
+
+    drive(scene)
+
+
+def test_a_prompt_that_an_extension_handled_is_over_at_once() -> None:
+    async def scene(agent: RpcClient) -> None:
+        seen = [event.get("message") async for event in agent.run("/handled")]
+        assert seen[-1] == "did it"
+
+    drive(scene)
+
+
+def test_abort_ends_a_run() -> None:
+    async def scene(agent: RpcClient) -> None:
+        running = asyncio.create_task(agent.prompt_and_wait("abort"))
+        await asyncio.sleep(0)
+        await agent.abort()
+        run = await running
+        assert (run.aborted, run.text) == (True, "Hel")
+
+    drive(scene)
+
+
+def test_a_run_may_have_a_time_limit() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(RequestTimeout):
+            await agent.prompt_and_wait("abort", timeout=0.1)
+
+    drive(scene, exit_grace=0.2)
+
+
+def test_noise_and_news_are_survived() -> None:
+    async def scene(agent: RpcClient) -> None:
+        seen: list[Event] = []
+        assert (await agent.prompt_and_wait("noise", on_event=seen.append)).text == "Hello"
+        assert Event(type="brand_new_event", value=1) in seen
+
+    drive(scene)
+
+
+def test_streams_and_listeners_hear_everything_from_their_start() -> None:
+    async def scene(agent: RpcClient) -> None:
+        heard: list[str] = []
+
+        def careless(event: Event) -> None:
+            raise ValueError("oops")
+
+        agent.subscribe(careless)
+        stop = agent.subscribe(lambda event: heard.append(event.type))
+        stream = agent.events()
+        await agent.prompt_and_wait("hi")
+        stop()
+        stop()
+        await agent.prompt_and_wait("hi")
+        collected = []
+        async for event in stream:
+            collected.append(event.type)
+            if collected.count("agent_settled") == 2:
+                break
+        heard_once = [name for name in heard if name != "ready"]
+        assert [name for name in collected if name != "ready"] == heard_once * 2
+
+    drive(scene)
+
+
+def test_delta_updates_are_asked_for_where_they_are_known() -> None:
+    async def scene(agent: RpcClient) -> None:
+        (first, *_) = await sent(agent)
+        assert (first["type"], first["mode"]) == ("set_update_mode", "delta")
+
+    drive(scene, FAKE, updates="delta")
+    drive(scene, OLD_FAKE, updates="delta")
+
+
+# -- dialogs --------------------------------------------------------------------------------------
+
+CONFIRM = 'dialog {"method": "confirm", "title": "Sure?"}'
+SELECT = 'dialog {"method": "select", "title": "Which?", "options": ["a", "b"]}'
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "reply"),
+    [
+        (CONFIRM, True, '{"confirmed": true}'),
+        (CONFIRM, False, '{"confirmed": false}'),
+        (CONFIRM, None, '{"cancelled": true}'),
+        (SELECT, "b", '{"value": "b"}'),
+        (SELECT, None, '{"cancelled": true}'),
+    ],
+)
+def test_a_handler_answers_dialogs(prompt: str, answer: Any, reply: str) -> None:
+    asked: list[Event] = []
+
+    def plain(request: Event) -> Any:
+        asked.append(request)
+        return answer
+
+    async def slow(request: Event) -> Any:
+        await asyncio.sleep(0)
+        return plain(request)
+
+    async def scene(agent: RpcClient) -> None:
+        assert (await agent.prompt_and_wait(prompt)).text == reply
+        agent.on_ui_request = slow
+        assert (await agent.prompt_and_wait(prompt)).text == reply
+
+    drive(scene, on_ui_request=plain)
+    assert [request["title"] for request in asked] in (["Sure?"] * 2, ["Which?"] * 2)
+
+
+def test_without_a_handler_or_with_a_broken_one_dialogs_are_cancelled() -> None:
+    async def scene(agent: RpcClient) -> None:
+        assert (await agent.prompt_and_wait(CONFIRM)).text == '{"cancelled": true}'
+        agent.on_ui_request = lambda request: 1 / 0
+        assert (await agent.prompt_and_wait(CONFIRM)).text == '{"cancelled": true}'
+
+    drive(scene)
+
+
+# -- ends -----------------------------------------------------------------------------------------
+
+
+def test_a_crash_reaches_everybody_who_waits() -> None:
+    async def scene(agent: RpcClient) -> None:
+        stream = agent.events()
+        waiting = asyncio.create_task(agent.request("silence", timeout=None))
+        with pytest.raises(AgentCrashed) as crash:
+            await agent.prompt_and_wait("crash")
+        assert crash.value.exit_code == 3
+        assert "out of cheese" in crash.value.stderr
+        assert "exit code 3" in str(crash.value)
+        with pytest.raises(AgentCrashed):
+            await waiting
+        with pytest.raises(AgentCrashed):
+            await agent.get_state()
+        with pytest.raises(AgentCrashed):
+            async for _ in stream:
+                pass
+        with pytest.raises(AgentCrashed):
+            await anext(agent.events())
+
+    drive(scene)
+
+
+def test_a_crash_is_seen_although_a_child_holds_the_pipes() -> None:
+    script = "import subprocess, sys; subprocess.Popen(['sleep', '30']); sys.exit(4)"
+
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(AgentCrashed) as crash:
+            await agent.get_state()
+        assert crash.value.exit_code == 4
+
+    drive(scene, [sys.executable, "-c", script])
+
+
+def test_a_killed_agent_names_the_signal() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(AgentCrashed, match="killed by signal 9"):
+            await agent.get_state()
+
+    drive(scene, ["sh", "-c", "kill -9 $$"])
+
+
+def test_a_program_that_does_not_exist_is_told_at_once() -> None:
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(RpcClient(["no-such-agent-anywhere"]).start())
+
+
+def test_closing_ends_the_agent_and_everything_open() -> None:
+    async def play() -> None:
+        agent = RpcClient(FAKE)
+        with pytest.raises(ClientClosed):
+            await agent.get_state()
+        await agent.start()
+        await agent.start()
+        stream = agent.events()
+        assert (await agent.get_state())["sessionId"] == "s1"
+        await agent.close()
+        await agent.close()
+        assert [event.type async for event in stream] == ["ready"]
+        with pytest.raises(ClientClosed):
+            await agent.get_state()
+
+    asyncio.run(play())
+
+
+def test_an_agent_that_does_not_end_is_made_to() -> None:
+    async def play() -> None:
+        agent = RpcClient(FAKE, exit_grace=0.1)
+        await agent.start()
+        await agent.request("linger")
+        async with asyncio.timeout(10):
+            await agent.close()
+
+    asyncio.run(play())
+
+
+def test_shutdown_is_a_command() -> None:
+    async def scene(agent: RpcClient) -> None:
+        await agent.shutdown()
+
+    drive(scene)

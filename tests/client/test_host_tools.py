@@ -1,0 +1,189 @@
+"""Functions of the host as tools of the agent."""
+
+import asyncio
+import json
+import threading
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+from spindle.client import RpcClient, Update
+from spindle.client.host_tools import HostTool
+
+from .test_client import drive, sent
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: int = 0
+
+
+def test_the_signature_is_the_schema() -> None:
+    def move(
+        name: Annotated[str, msgspec.Meta(description="Who moves")],
+        to: Point,
+        update: Update,
+        how: Literal["walk", "run"] = "walk",
+        tags: list[str] | None = None,
+    ) -> None:
+        """Move somebody.
+
+        Slowly.
+        """
+
+    definition = HostTool(move).definition()
+    assert definition["name"] == "move"
+    assert definition["description"] == "Move somebody.\n\nSlowly."
+    parameters = definition["parameters"]
+    assert parameters["type"] == "object"
+    assert parameters["required"] == ["name", "to"]
+    assert parameters["additionalProperties"] is False
+    assert list(parameters["properties"]) == ["name", "to", "how", "tags"]
+    assert parameters["properties"]["name"] == {"description": "Who moves", "type": "string"}
+    assert parameters["properties"]["to"] == {"$ref": "#/$defs/Point"}
+    assert sorted(parameters["properties"]["how"]["enum"]) == ["run", "walk"]
+    assert parameters["$defs"]["Point"]["required"] == ["x"]
+
+
+def test_a_tool_without_parameters_takes_an_empty_object() -> None:
+    def now() -> str:
+        """Tell the time."""
+        return "noon"
+
+    parameters = HostTool(now, name="clock", description="What time is it?").definition()
+    assert (parameters["name"], parameters["description"]) == ("clock", "What time is it?")
+    assert parameters["parameters"] == {
+        "type": "object",
+        "properties": {},
+        "required": [],
+        "additionalProperties": False,
+    }
+
+
+def with_tools(agent: RpcClient) -> None:
+    @agent.tool
+    def plain(a: int, b: int = 1) -> int:
+        """Add."""
+        assert threading.current_thread() is not threading.main_thread()
+        return a + b
+
+    @agent.tool(name="asyncly", description="Greets.")
+    async def anything(who: str, update: Update) -> str:
+        update(f"greeting {who}")
+        update("nearly")
+        return f"Hello {who}"
+
+    @agent.tool
+    def slow(update: Update) -> None:
+        """Report from a thread."""
+        update({"content": [{"type": "text", "text": "half"}]})
+
+    @agent.tool
+    def typed(point: Point) -> dict[str, Any]:
+        """Get a real object."""
+        return {"content": [{"type": "text", "text": f"{point.x}/{point.y}"}], "details": {"seen": True}}
+
+    @agent.tool
+    def broken() -> None:
+        """Fail."""
+        raise RuntimeError("out of paper")
+
+
+def run_tool(name: str, arguments: Any) -> tuple[str, list[dict[str, Any]]]:
+    """Let the agent call a tool; return what it made of the result, and the frames it got for the call."""
+    outcome: list[Any] = []
+
+    async def play() -> None:
+        agent = RpcClient(FAKE)
+        with_tools(agent)
+        async with asyncio.timeout(20), agent:
+            run = await agent.prompt_and_wait(f"tool {name} {json.dumps(arguments)}")
+            outcome.append(run.text)
+            outcome.append([frame for frame in await sent(agent) if frame.get("id") == "h1"])
+
+    from .test_client import FAKE
+
+    asyncio.run(play())
+    return outcome[0], outcome[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("plain", {"a": 2, "b": 3}, "5"),
+        ("plain", {"a": 2}, "3"),
+        ("asyncly", {"who": "you"}, "Hello you"),
+        ("slow", {}, "done"),
+        ("typed", {"point": {"x": 1}}, "1/0"),
+        ("broken", {}, "error: out of paper"),
+    ],
+)
+def test_tools_are_called_and_answered(name: str, arguments: Any, text: str) -> None:
+    assert run_tool(name, arguments)[0] == text
+
+
+def test_arguments_are_checked_before_the_call() -> None:
+    text, _ = run_tool("plain", {"a": "two"})
+    assert text.startswith("error: Expected `int`, got `str`")
+    text, _ = run_tool("plain", {"a": 1, "c": 1})
+    assert text.startswith("error: Object contains unknown field `c`")
+
+
+def test_progress_comes_before_the_result() -> None:
+    for name, arguments, expected in (
+        ("asyncly", {"who": "you"}, ["greeting you", "nearly"]),
+        ("slow", {}, ["half"]),
+    ):
+        _, frames = run_tool(name, arguments)
+        *updates, result = frames
+        assert [frame["partialResult"]["content"][0]["text"] for frame in updates] == expected
+        assert result["type"] == "host_tool_result"
+
+
+def test_details_of_a_result_are_kept() -> None:
+    _, frames = run_tool("typed", {"point": {"x": 1, "y": 2}})
+    assert frames[-1]["result"]["details"] == {"seen": True}
+    assert "isError" not in frames[-1]
+
+
+def test_tools_are_declared_at_the_start_and_on_request() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with_tools(agent)
+        assert await agent.publish_tools() == ["plain", "asyncly", "slow", "typed", "broken"]
+
+    drive(scene)
+
+
+def test_a_cancelled_call_stops_and_says_nothing() -> None:
+    stopped = []
+
+    async def scene(agent: RpcClient) -> None:
+        @agent.tool
+        async def endless(update: Update) -> None:
+            """Never end."""
+            try:
+                update("begun")
+                await asyncio.Event().wait()
+            finally:
+                stopped.append(True)
+
+        assert (await agent.prompt_and_wait("cancelled-tool endless")).text == "cancelled"
+        frames = [frame["type"] for frame in await sent(agent) if frame.get("id") == "h1"]
+        assert frames == ["host_tool_update"]
+        assert stopped == [True]
+
+    drive(scene)
+
+
+def test_a_tool_declared_by_hand_is_answered_by_hand() -> None:
+    async def scene(agent: RpcClient) -> None:
+        def answer(event: dict[str, Any]) -> None:
+            if event["type"] == "host_tool_call":
+                agent.host_tool_update(event["id"], {"content": []})
+                agent.host_tool_result(event["id"], {"content": [{"type": "text", "text": "mine"}]}, is_error=True)
+
+        agent.subscribe(answer)
+        assert (await agent.prompt_and_wait("tool manual {}")).text == "error: mine"
+
+    drive(scene)
