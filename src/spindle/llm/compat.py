@@ -12,7 +12,14 @@ from spindle.types.models import Model
 
 from .errors import ModelError
 
-__all__ = ["ChatCompat", "MessagesCompat", "chat_compat", "messages_compat"]
+__all__ = [
+    "ChatCompat",
+    "MessagesCompat",
+    "ResponsesCompat",
+    "chat_compat",
+    "messages_compat",
+    "responses_compat",
+]
 
 
 class ChatCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,7 +81,15 @@ class MessagesCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     send_session_affinity_headers: bool = False
 
 
-_Compat = TypeVar("_Compat", ChatCompat, MessagesCompat)
+class ResponsesCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Servers of the `openai-responses` family."""
+
+    supports_developer_role: bool = True
+    supports_long_cache_retention: bool = True
+    session_affinity_format: Literal["openai", "openai-nosession", "openrouter"] = "openai"
+
+
+_Compat = TypeVar("_Compat", ChatCompat, MessagesCompat, ResponsesCompat)
 
 _PLAIN: dict[str, Any] = {"supportsStore": False, "supportsDeveloperRole": False}
 _BASIC: dict[str, Any] = {**_PLAIN, "maxTokensField": "max_tokens"}
@@ -121,6 +136,12 @@ def chat_compat(model: Model) -> ChatCompat:
 def messages_compat(model: Model) -> MessagesCompat:
     """Return the flags of a messages model. Raises `ModelError` for a flag of the wrong kind."""
     return _resolve(MessagesCompat, {}, model)
+
+
+def responses_compat(model: Model) -> ResponsesCompat:
+    """Return the flags of a responses model. Raises `ModelError` for a flag of the wrong kind."""
+    is_openrouter = model.provider == "openrouter" or "openrouter.ai" in model.base_url
+    return _resolve(ResponsesCompat, {"sessionAffinityFormat": "openrouter"} if is_openrouter else {}, model)
 
 
 def _detected(model: Model) -> dict[str, Any]:

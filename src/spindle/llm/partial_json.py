@@ -22,7 +22,7 @@ _ATOM: Final = 5  # inside a number, true, false, null
 _END: Final = 6  # complete, or beyond repair: the rest is ignored
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_GOOD_RUN = re.compile(r'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _ATOM_RUN = re.compile(r"[-+.0-9A-Za-z]*")
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _ESCAPE_BEGUN = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
@@ -133,6 +133,8 @@ class PartialJson:
     def _string_so_far(self) -> str:
         if self._control:
             return ""
+        if self._fault is None:
+            self._string = ["".join(self._string)]  # joining the same pieces again each time would be felt
         return '"' + "".join(self._string[: self._fault]) + '"'
 
     def _lead(self) -> str:
@@ -213,7 +215,7 @@ class PartialJson:
     def _scan_string(self, text: str, position: int) -> int:
         if self._escape:
             return self._scan_escape(text, position)
-        stop = _PLAIN.match(text, position).end()  # type: ignore[union-attr]
+        stop = _GOOD_RUN.match(text, position).end()  # type: ignore[union-attr]
         if stop > position:
             self._string.append(text[position:stop])
         if stop == len(text):

@@ -1,0 +1,184 @@
+"""The `google-generative-ai` API. Calls come whole; a block of text or thinking ends when the kind changes."""
+
+import time
+from collections.abc import AsyncGenerator
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from spindle.types.codec import DecodeError, decode, encode
+from spindle.types.events import StreamEvent
+from spindle.types.models import Model
+
+from .cost import add_cost
+from .errors import BadEventError, ModelError, limit_body
+from .exchange import Call, exchange
+from .google_request import google_body
+from .live import LiveMessage, LiveThinking, LiveToolCall
+from .stream import Chunk, Request, StreamOptions
+from .transform import transform_request
+
+__all__ = ["stream"]
+
+_call_numbers = count(1)
+
+
+def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+    """Ask the Gemini API."""
+
+    def prepare(live: LiveMessage) -> Call:
+        return Call(
+            url=f"{model.base_url.rstrip('/')}/models/{model.id}:streamGenerateContent?alt=sse",
+            headers={"x-goog-api-key": options.api_key} if options.api_key else {},
+            body=google_body(model, transform_request(request, model), options),
+            reader=GoogleReader(live, model),
+            error_text=lambda status, body: limit_body(body.strip()) or f"{status} status code (no body)",
+        )
+
+    return exchange(model, options, prepare)
+
+
+# -- what is read of a chunk ---------------------------------------------------------------------
+
+
+class _FunctionCall(msgspec.Struct, gc=False):
+    name: str
+    args: Any = None
+    id: str | None = None
+
+
+class _Part(msgspec.Struct, gc=False, rename="camel"):
+    text: str | None = None
+    thought: bool = False
+    thought_signature: str | None = None
+    function_call: _FunctionCall | None = None
+
+
+class _Content(msgspec.Struct, gc=False):
+    parts: list[_Part] | None = None
+
+
+class _Candidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _Content | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct, gc=False, rename="camel"):
+    prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+
+
+class _Feedback(msgspec.Struct, gc=False, rename="camel"):
+    block_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False, rename="camel"):
+    candidates: list[_Candidate] | None = None
+    usage_metadata: _Usage | None = None
+    response_id: str | None = None
+    model_version: str | None = None
+    prompt_feedback: _Feedback | None = None
+    error: Any = None
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def _read_chunk(data: bytes) -> _Chunk:
+    try:
+        return _decode_chunk(data)
+    except (DecodeError, UnicodeError):
+        try:
+            return msgspec.convert(decode(data), _Chunk, strict=False)
+        except DecodeError:
+            raise BadEventError(data) from None
+
+
+class GoogleReader:
+    """Folds chunks into a message."""
+
+    def __init__(self, live: LiveMessage, model: Model) -> None:
+        self.done = False
+        self._live = live
+        self._model = model
+        self._open: int | None = None
+        """The block that is being written, if any."""
+        self._finish_reason: str | None = None
+
+    def take(self, data: bytes, out: list[StreamEvent]) -> None:
+        chunk = _read_chunk(data)
+        if chunk.error is not None:
+            raise ModelError(limit_body(encode(chunk.error).decode()))
+        if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
+            raise ModelError(f"Provider stopped with: {chunk.prompt_feedback.block_reason}")
+        live = self._live
+        live.response_id = chunk.response_id or live.response_id
+        if chunk.model_version and chunk.model_version != live.model:
+            live.response_model = chunk.model_version
+        if chunk.usage_metadata is not None:
+            self._take_usage(chunk.usage_metadata)
+        if not chunk.candidates:
+            return
+        candidate = chunk.candidates[0]
+        self._finish_reason = candidate.finish_reason or self._finish_reason
+        for part in (candidate.content.parts if candidate.content else None) or []:
+            if part.function_call is not None:
+                self._take_call(part.function_call, part.thought_signature, out)
+            elif part.text is not None:
+                self._take_text(part, out)
+
+    def finish(self, out: list[StreamEvent]) -> str:
+        live, reason = self._live, self._finish_reason
+        if reason is None:
+            raise ModelError("Stream ended without finishReason")
+        out.extend(live.end_all())
+        live.raw_stop_reason = reason
+        if reason == "STOP":
+            return "toolUse" if any(isinstance(block, LiveToolCall) for block in live.blocks) else "stop"
+        if reason == "MAX_TOKENS":
+            return "length"
+        raise ModelError(f"Provider stopped with: {reason}")
+
+    def _take_text(self, part: _Part, out: list[StreamEvent]) -> None:
+        live = self._live
+        if self._open is not None and isinstance(live.blocks[self._open], LiveThinking) != part.thought:
+            self._close(out)
+        if self._open is None:
+            if not part.text and not part.thought_signature:
+                return
+            out.append(live.start_thinking() if part.thought else live.start_text())
+            self._open = len(live.blocks) - 1
+        if part.thought_signature:
+            live.blocks[self._open].signature = part.thought_signature
+        if part.text:
+            out.append(live.append(self._open, part.text))
+
+    def _take_call(self, call: _FunctionCall, signature: str | None, out: list[StreamEvent]) -> None:
+        self._close(out)
+        live = self._live
+        known = {block.id for block in live.blocks if isinstance(block, LiveToolCall)}
+        id = call.id
+        if not id or id in known:
+            id = f"{call.name}_{int(time.time() * 1000)}_{next(_call_numbers)}"
+        out.append(live.start_tool_call(id, call.name))
+        position = len(live.blocks) - 1
+        live.blocks[position].signature = signature
+        out.append(live.append(position, encode(call.args or {}).decode()))
+        out.append(live.end(position))
+
+    def _close(self, out: list[StreamEvent]) -> None:
+        if self._open is not None:
+            out.append(self._live.end(self._open))
+            self._open = None
+
+    def _take_usage(self, reported: _Usage) -> None:
+        usage = self._live.usage
+        usage.cache_read = reported.cached_content_token_count or 0
+        usage.input = max(0, (reported.prompt_token_count or 0) - usage.cache_read)
+        usage.output = (reported.candidates_token_count or 0) + (reported.thoughts_token_count or 0)
+        if reported.thoughts_token_count is not None:
+            usage.reasoning = reported.thoughts_token_count
+        add_cost(usage, self._model.cost)
