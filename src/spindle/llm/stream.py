@@ -7,8 +7,9 @@
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from spindle.types.events import StreamEvent
 from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
@@ -22,8 +23,7 @@ ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
 """The three roles a model API knows; `convert` makes them of everything else."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(msgspec.Struct, frozen=True):
     """A tool as the model is told of it."""
 
     name: str
@@ -31,21 +31,20 @@ class ToolSpec:
     parameters: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     system_prompt: str
     messages: list[ModelMessage]
-    tools: list[ToolSpec] = field(default_factory=list)
+    """The history as it is; each API cleans it for its model (`transform`)."""
+    tools: list[ToolSpec] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
+class StreamOptions(msgspec.Struct, frozen=True):
     api_key: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Already resolved; sent on top of what the API needs."""
     reasoning: str = "off"
     """Thinking level."""
-    thinking_budgets: Mapping[str, int] = field(default_factory=dict)
+    thinking_budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
     max_tokens: int | None = None
     """None: the model's own limit."""
     temperature: float | None = None
@@ -62,15 +61,13 @@ class StreamOptions:
     on_response: Callable[[int, Mapping[str, str]], Awaitable[None]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """The server accepted the request and began to answer."""
 
     live: LiveMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """The last event of every stream."""
 
     message: AssistantMessage
