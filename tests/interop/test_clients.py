@@ -20,13 +20,19 @@ CLIENTS = Path(__file__).parent / "clients"
 PYTHON = os.environ.get("SPINDLE_TEST_CLIENTS")
 PI = os.environ.get("SPINDLE_TEST_PI")
 needs_clients = pytest.mark.skipif(not PYTHON, reason="SPINDLE_TEST_CLIENTS is not set")
-needs_pi = pytest.mark.skipif(not PI or not shutil.which("node"), reason="SPINDLE_TEST_PI is not set or node is missing")
+needs_pi = pytest.mark.skipif(
+    not PI or not shutil.which("node"), reason="SPINDLE_TEST_PI is not set or node is missing"
+)
 
 
 @pytest.fixture
 def world(tmp_path):
     """An agent directory with a scripted model, a working directory, and a program called `pi` that is us."""
-    steps = [reply("Let me look. ", call("bash", {"command": "echo tool output"})), reply("first ", "answer"), reply("second")]
+    steps = [
+        reply("Let me look. ", call("bash", {"command": "echo tool output"})),
+        reply("first ", "answer"),
+        reply("second"),
+    ]
     with MockModel([*steps, reply("more")]) as mock:
         write_models(tmp_path / "agent", mock.openai_url)
         (tmp_path / "work").mkdir()

@@ -141,7 +141,9 @@ class AgentProcess:
             try:
                 frame = self._arrived.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"nothing fits {wanted!r} in {timeout} s; last frames: {self.frames[-5:]}") from None
+                raise AssertionError(
+                    f"nothing fits {wanted!r} in {timeout} s; last frames: {self.frames[-5:]}"
+                ) from None
             if frame is None:
                 self._arrived.put(None)
                 raise AssertionError(f"the agent ended ({self.process.wait(5)}): {self.stderr.decode()[-2000:]}")
@@ -150,7 +152,9 @@ class AgentProcess:
             self._waiting.append(frame)
 
     def wait_delta(self, text: str) -> Frame:
-        return self.wait(lambda f: f.get("type") == "message_update" and f["assistantMessageEvent"].get("delta") == text)
+        return self.wait(
+            lambda f: f.get("type") == "message_update" and f["assistantMessageEvent"].get("delta") == text
+        )
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -167,7 +171,9 @@ class AgentProcess:
     def __enter__(self) -> "AgentProcess":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(5)

@@ -101,4 +101,4 @@ def _toolbox(options: AgentOptions, resources: Resources) -> Toolbox:
     else:
         wanted = resources.settings.default_tools
         names = list(DEFAULT_TOOLS if wanted is None else wanted)
-    return Toolbox(tools, [name for name in names if name not in options.exclude_tools])
+    return Toolbox(tools, names, only_named=options.tools is not None, never=options.exclude_tools)

@@ -9,9 +9,18 @@ __all__ = ["Toolbox"]
 
 
 class Toolbox:
-    def __init__(self, tools: Mapping[str, Tool], active: Iterable[str]) -> None:
+    def __init__(
+        self, tools: Mapping[str, Tool], active: Iterable[str], *, only_named: bool = False, never: Iterable[str] = ()
+    ) -> None:
+        """Begin with `tools`, of which `active` may be used. Names without a tool yet count when it is added.
+
+        `only_named` keeps tools of extensions inactive unless they were named; `never` keeps any so for good.
+        """
         self._tools = dict(tools)
-        self.active = [name for name in dict.fromkeys(active) if name in self._tools]
+        self._named = dict.fromkeys(active)
+        self._only_named = only_named
+        self._never = frozenset(never)
+        self.active = [name for name in self._named if name in self._tools and name not in self._never]
         """Names in the order the model is told of them."""
 
     def __contains__(self, name: str) -> bool:
@@ -20,8 +29,13 @@ class Toolbox:
     def add(self, tool: Tool, *, active: bool = True) -> None:
         """Register a tool, replacing one of the same name."""
         self._tools[tool.name] = tool
-        if active and tool.name not in self.active:
+        wanted = active or tool.name in self._named
+        if wanted and tool.name not in self._never and tool.name not in self.active:
             self.active.append(tool.name)
+
+    def add_extension_tool(self, tool: Tool) -> None:
+        """Register a tool that nobody asked for by name: active unless the user made a choice without it."""
+        self.add(tool, active=not self._only_named)
 
     def remove(self, name: str) -> None:
         self._tools.pop(name, None)
