@@ -7,16 +7,16 @@ BIN  := $(ROOT)/.venv/bin
 .PHONY: run test check lint lock
 
 run:
-	@"$(ROOT)/scripts/setup" requirements.lock
+	@"$(ROOT)/scripts/setup" requirements-local.lock || "$(ROOT)/scripts/setup" requirements.lock
 	@"$(ROOT)/scripts/demo"
 
 test:
-	@"$(ROOT)/scripts/setup" requirements.lock requirements-dev.lock
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@echo "Running the tests"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest $(TESTS)
 
 lint:
-	@"$(ROOT)/scripts/setup" requirements.lock requirements-dev.lock
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	cd "$(ROOT)" && "$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .
 	cd "$(ROOT)" && "$(BIN)/mypy"
 	cd "$(ROOT)" && "$(BIN)/lint-imports"
@@ -24,8 +24,9 @@ lint:
 check: lint test
 
 # Pin the newest versions that pyproject.toml allows (needs uv and the network).
+COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
 lock:
-	cd "$(ROOT)" && uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
-	  --extra local --extra build pyproject.toml -o requirements.lock
-	cd "$(ROOT)" && uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
-	  --extra dev --extra remote --extra images pyproject.toml -c requirements.lock -o requirements-dev.lock
+	cd "$(ROOT)" && $(COMPILE) --extra build pyproject.toml -o requirements.lock
+	cd "$(ROOT)" && $(COMPILE) --extra build --extra local pyproject.toml -c requirements.lock -o requirements-local.lock
+	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra remote --extra images pyproject.toml -c requirements.lock \
+	  -o requirements-dev.lock
