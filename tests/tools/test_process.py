@@ -13,7 +13,6 @@ from spindle.tools.process import Process, kill_all
 
 from .helpers import run, until
 
-
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 
 

@@ -20,7 +20,7 @@ from .window import LineWindow
 
 __all__ = ["TOOL"]
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:

@@ -41,22 +41,25 @@ class LineWindow:
         return self._newlines + 1
 
     def feed(self, text: str) -> None:
-        first, last = self._newlines, self._newlines + text.count("\n")
+        newlines = text.count("\n")
+        first, last = self._newlines, self._newlines + newlines
         self._newlines = last
         if last < self._start or (self._end is not None and max(first, self._start) >= self._end):
             return
         if self._end is not None and last >= self._end:
             lines = self._end - first
             text = "\n".join(text.split("\n", lines)[:lines])
+            newlines = lines - 1
         if first < self._start:
             text = text.split("\n", self._start - first)[-1]
+            newlines -= self._start - first
         if text:
-            self._add(text)
+            self._add(text, newlines)
 
-    def _add(self, text: str) -> None:
+    def _add(self, text: str, newlines: int) -> None:
         if not self._inner_newlines:
             self.first_line_bytes += utf8_length(text.partition("\n")[0])
-        newlines, size = text.count("\n"), utf8_length(text)
+        size = utf8_length(text)
         if self._kept_size.lines <= MAX_LINES and self._kept_size.bytes <= MAX_BYTES:
             self._kept.append(text)
             self._kept_size = TextSize(self._kept_size.lines + newlines, self._kept_size.bytes + size)

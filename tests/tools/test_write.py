@@ -1,0 +1,159 @@
+"""The write tool, and the queue in front of every file."""
+
+import asyncio
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from spindle.tools import mutation
+from spindle.tools.mutation import file_lock
+from spindle.tools.threads import Cancel, run_to_end
+
+from .helpers import Run, call, refusal, run, text_of
+
+
+@pytest.mark.parametrize("content", ["hey\n", "", "é😀", "a\r\nb\r", "\ufeffx"])
+def test_content_is_written_as_it_is(content: str, tmp_path: Path) -> None:
+    result = call("write", tmp_path, path="w.txt", content=content)
+    assert text_of(result) == "Successfully wrote to w.txt"
+    assert result.details is None
+    assert (tmp_path / "w.txt").read_bytes() == content.encode()
+
+
+def test_folders_are_made(tmp_path: Path) -> None:
+    call("write", tmp_path, path="a/b/c.txt", content="x")
+    assert (tmp_path / "a/b/c.txt").read_text() == "x"
+
+
+def test_the_same_file_is_overwritten_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("a longer text than the new one")
+    target.chmod(0o640)
+    (tmp_path / "link").symlink_to("target")
+    before = target.stat()
+    call("write", tmp_path, path="link", content="new")
+    assert target.read_text() == "new"
+    assert (target.stat().st_ino, stat.S_IMODE(target.stat().st_mode)) == (before.st_ino, 0o640)
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_lone_surrogate_is_no_crash(tmp_path: Path) -> None:
+    call("write", tmp_path, path="f", content="a\ud800b")
+    assert (tmp_path / "f").read_text() == "a\ufffdb"
+
+
+def test_what_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    expected = {
+        "folder": f"EISDIR: illegal operation on a directory, open '{tmp_path}/folder'",
+        "file/x": f"EEXIST: file already exists, mkdir '{tmp_path}/file'",
+        "file/x/y": f"ENOTDIR: not a directory, mkdir '{tmp_path}/file/x'",
+        "loop": f"ELOOP: too many symbolic links encountered, open '{tmp_path}/loop'",
+        "pipe": f"Not a regular file: {tmp_path}/pipe",
+    }
+    for path, text in expected.items():
+        assert refusal("write", tmp_path, path=path, content="x") == text
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_no_permission(tmp_path: Path) -> None:
+    (tmp_path / "f").touch(mode=0o400)
+    assert refusal("write", tmp_path, path="f", content="x") == f"EACCES: permission denied, open '{tmp_path}/f'"
+
+
+# -- the queue -----------------------------------------------------------------------------------
+
+
+def test_writers_of_one_file_take_turns_in_the_order_they_came(tmp_path: Path) -> None:
+    (tmp_path / "real").touch()
+    (tmp_path / "alias").symlink_to("real")
+
+    async def body() -> list[int]:
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            async with file_lock(str(tmp_path / ("real" if number % 2 else "alias"))):
+                order.append(number)
+                await asyncio.sleep(0)
+                order.append(number)
+
+        await asyncio.gather(*(one(number) for number in range(6)))
+        assert not mutation._queues
+        return order
+
+    assert run(body) == [number for number in range(6) for _ in range(2)]
+
+
+def test_writers_of_different_files_do_not_wait(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with file_lock(str(tmp_path / "a")), asyncio.timeout(5), file_lock(str(tmp_path / "b")):
+            pass
+
+    run(body)
+
+
+def test_work_that_is_cancelled_holds_the_file_until_it_has_ended(tmp_path: Path) -> None:
+    go, started = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def slow(cancel: Cancel) -> None:
+        started.set()
+        go.wait(10)
+        ended.append("first")
+
+    async def first() -> None:
+        async with file_lock(str(tmp_path / "f")):
+            await run_to_end(slow)
+
+    async def second() -> None:
+        async with file_lock(str(tmp_path / "f")):
+            ended.append("second")
+
+    async def body() -> None:
+        one = asyncio.ensure_future(first())
+        await asyncio.to_thread(started.wait, 10)
+        two = asyncio.ensure_future(second())
+        for _ in range(3):
+            one.cancel()
+            await asyncio.sleep(0.01)
+        assert not one.done()
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        await two
+
+    run(body)
+    assert ended == ["first", "second"]
+
+
+def test_work_cancelled_before_it_changed_anything_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("old")
+
+    async def body() -> None:
+        async with file_lock(str(tmp_path / "f")):
+            writing = Run("write", tmp_path, {"path": "f", "content": "new"}).task
+            await asyncio.sleep(0.01)
+            writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+
+    run(body)
+    assert (tmp_path / "f").read_text() == "old"
+    assert not mutation._queues
+
+
+def test_many_writers_of_one_file_leave_one_whole_content(tmp_path: Path) -> None:
+    async def body() -> None:
+        contents = [str(number) * (1000 * (10 - number)) for number in range(10)]
+        runs = [Run("write", tmp_path, {"path": "f", "content": content}) for content in contents]
+        await asyncio.gather(*(one.task for one in runs))
+        assert (tmp_path / "f").read_text() == contents[-1]
+
+    run(body)
