@@ -1,0 +1,196 @@
+// One entry of the session as an article of the main column, and as a line of the tree.
+
+const TITLES = {
+  [KIND.USER]: 'User', [KIND.ASSISTANT]: 'Assistant', [KIND.TOOL]: 'Tool result', [KIND.BASH]: 'Command',
+  [KIND.CUSTOM]: 'Custom', [KIND.COMPACTION]: 'Compaction', [KIND.SUMMARY]: 'Branch summary', [KIND.MODEL]: 'Model',
+};
+const CLASSES = {
+  [KIND.USER]: 'user', [KIND.ASSISTANT]: 'assistant', [KIND.TOOL]: 'tool-result', [KIND.BASH]: 'command',
+  [KIND.COMPACTION]: 'summary', [KIND.SUMMARY]: 'summary', [KIND.MODEL]: 'model',
+};
+
+/** Make the article of entry `i`. `results` are the tool results (entries) that belong to its calls. */
+function renderEntry(store, i, results, continued) {
+  const entry = store.entry(i);
+  const kind = store.kind[i];
+  const message = obj(entry.message);
+  let title = TITLES[kind] ?? (str(message.role) || str(entry.type) || 'Entry');
+  if (kind === KIND.CUSTOM) title = str(entry.customType) || str(message.customType) || title;
+  const body = renderBody(store, i, entry, message, results);
+  if (kind === KIND.MODEL) return el('article', { class: 'item model', 'aria-label': 'Model change' }, body);
+  const label = store.label(i);
+  const head = el('header', { class: 'head' },
+    el('h2', { class: 'who' }, title.slice(0, 80)),
+    label === undefined ? null : el('span', { class: 'label' }, label),
+    timeElement(entry.timestamp),
+    el('span', { class: 'actions' },
+      copyButton('Copy text', 'copy', () => sourceText(entry)),
+      copyButton('Copy link', 'link', () => app.linkTo(i))));
+  const name = `item ${CLASSES[kind] ?? 'custom'}${continued ? ' continued' : ''}`;
+  return el('article', { class: name, 'aria-label': title.slice(0, 80) }, head, body);
+}
+
+function renderBody(store, i, entry, message, results) {
+  const body = el('div', { class: 'body' });
+  switch (store.kind[i]) {
+    case KIND.USER: appendUser(body, message, i); break;
+    case KIND.ASSISTANT: appendAnswer(body, store, message, i, results); break;
+    case KIND.TOOL: body.append(toolBox({ name: message.toolName }, message, `${i}:0`, i)); break;
+    case KIND.BASH: appendCommand(body, message, i); break;
+    case KIND.CUSTOM: appendContent(body, entry.content ?? message.content); break;
+    case KIND.COMPACTION:
+      body.append(folded(`${i}:s`, false, `Compacted from ${count(Number(entry.tokensBefore) || 0, 'token')}`, str(entry.summary)));
+      break;
+    case KIND.SUMMARY: body.append(folded(`${i}:s`, true, 'What happened on the branch that was left', str(entry.summary))); break;
+    case KIND.MODEL: body.append(el('span', null, 'Model: ', el('b', null, modelName(entry.provider, entry.modelId)))); break;
+    default: appendOther(body, entry, message, i);
+  }
+  return body;
+}
+
+const modelName = (provider, model) => [str(provider), str(model)].filter(Boolean).join('/') || 'unknown';
+
+function appendUser(body, message, i) {
+  const text = contentText(message.content);
+  const skill = readSkill(text);
+  if (skill) {
+    body.append(folded(`${i}:k`, false, `Skill: ${skill.name}`, skill.text));
+    body.append(markdown(skill.rest));
+  } else body.append(markdown(text));
+  appendImages(body, message.content);
+}
+
+/** Tell a skill that was called by name from what the user wrote after it. */
+function readSkill(text) {
+  const open = /^<skill name="([^"\n]{1,200})" location="[^"\n]{0,2000}">\n/.exec(text);
+  const close = open ? text.indexOf('\n</skill>', open[0].length - 1) : -1;
+  return close < 0 ? null : { name: open[1], text: text.slice(open[0].length, close), rest: text.slice(close + 9).trim() };
+}
+
+function appendContent(body, content) {
+  body.append(markdown(contentText(content)));
+  appendImages(body, content);
+}
+
+function appendImages(body, content) {
+  for (const block of list(content)) if (obj(block).type === 'image') body.append(imageElement(block));
+}
+
+function appendAnswer(body, store, message, i, results) {
+  const byCall = new Map();
+  for (const r of results) byCall.set(obj(store.entry(r).message).toolCallId, r);
+  list(message.content).map(obj).forEach((block, index) => {
+    const key = `${i}:${index}`;
+    if (block.type === 'text' && str(block.text).trim()) body.append(el('div', { class: 'text' }, markdown(block.text)));
+    else if (block.type === 'thinking') body.append(thinkingBlock(block, key));
+    else if (block.type === 'toolCall') {
+      const r = byCall.get(block.id);
+      byCall.delete(block.id);
+      body.append(toolBox(block, r === undefined ? undefined : obj(store.entry(r).message), key, r ?? -1));
+    }
+  });
+  // Two results for one call: the first of them stands alone.
+  for (const r of byCall.values()) body.append(toolBox({}, obj(store.entry(r).message), `${r}:0`, r));
+  if (message.stopReason === 'aborted') body.append(el('p', { class: 'fault' }, 'Aborted'));
+  else if (message.stopReason === 'error') body.append(el('p', { class: 'fault' }, `Error: ${str(message.errorMessage) || 'unknown'}`));
+  else if (message.stopReason === 'length') body.append(el('p', { class: 'fault' }, 'Cut off: the answer reached the length limit'));
+}
+
+function thinkingBlock(block, key) {
+  const text = str(block.thinking).trim() || (block.redacted === true ? '(withheld by the provider)' : '');
+  return folded(`${key}:thinking`, view.thinking, 'Thinking', text, 'thinking');
+}
+
+/** A text behind a line that opens it. */
+function folded(key, standard, title, text, style = 'folded') {
+  const summary = el('summary', null, title);
+  const details = el('details', { class: style, open: view.isOpen(key, standard, text) }, summary, el('div', { class: 'text' }, markdown(text)));
+  summary.addEventListener('click', () => view.remember(key, !details.open));
+  return details;
+}
+
+function appendCommand(body, message, i) {
+  const code = message.exitCode;
+  const failed = message.cancelled === true || (Number.isFinite(code) && code !== 0);
+  const box = el('section', { class: `tool ${failed ? 'failed' : 'done'}`, 'aria-label': 'Command' },
+    el('div', { class: 'tool-head' }, el('span', { class: 'tool-name' }, '$'), el('span', { class: 'tool-title' }, str(message.command)),
+      failed ? el('span', { class: 'tool-state' }, message.cancelled === true ? 'cancelled' : `exit code ${code}`) : null));
+  const output = plainOutput(str(message.output)).trimEnd();
+  if (output) box.append(clipped(output, PREVIEW.bash, `${i}:out`, { tail: true }));
+  const notes = [];
+  if (message.truncated === true) notes.push(`Output was truncated${str(message.fullOutputPath) ? '; all of it went to ' + message.fullOutputPath : ''}`);
+  if (message.excludeFromContext === true) notes.push('Not sent to the model');
+  if (notes.length) box.append(el('p', { class: 'note muted' }, notes.join(' · ')));
+  body.append(box);
+}
+
+/** What this page has no shape for: its text if it has any, and the entry as it is. */
+function appendOther(body, entry, message, i) {
+  const text = contentText(message.content ?? entry.content) || str(entry.summary) || str(message.summary);
+  if (text) body.append(markdown(text));
+  else body.append(clipped(pretty(entry), 8, `${i}:out`, { language: 'json' }));
+}
+
+/** What "copy text" gives: the text as it was written. */
+function sourceText(entry) {
+  const message = obj(entry.message);
+  if (message.role === 'bashExecution') return `$ ${str(message.command)}\n${str(message.output)}`;
+  return contentText(message.content ?? entry.content) || str(entry.summary) || pretty(message.content ?? entry);
+}
+
+/** Everything of an entry that a search looks at. */
+function searchText(store, i) {
+  const entry = store.entry(i);
+  const message = obj(entry.message);
+  const parts = [
+    store.label(i), message.role, message.toolName, message.command, message.output, message.errorMessage, entry.customType, message.customType,
+    entry.summary, entry.provider, entry.modelId, entry.thinkingLevel, entry.name, contentText(message.content ?? entry.content),
+  ];
+  for (const block of list(message.content).map(obj)) {
+    if (block.type === 'thinking') parts.push(block.thinking);
+    else if (block.type === 'toolCall') parts.push(block.name, pretty(block.arguments));
+  }
+  return parts.filter(part => typeof part === 'string').join('\n');
+}
+
+const ROW_LIMIT = 100;
+const oneLine = text => text.slice(0, 400).replace(/\s+/g, ' ').trim().slice(0, ROW_LIMIT);
+
+/** The text of entry `i` in the tree: who, and the beginning of what. */
+function rowText(store, i) {
+  const entry = store.entry(i);
+  const message = obj(entry.message);
+  switch (store.kind[i]) {
+    case KIND.USER: {
+      const skill = readSkill(contentText(message.content));
+      return skill ? ['user', `skill: ${skill.name}`] : ['user', oneLine(contentText(message.content)) || '(image)'];
+    }
+    case KIND.ASSISTANT: return ['assistant', answerRow(message)];
+    case KIND.TOOL: return ['', toolRow(store, i, message)];
+    case KIND.BASH: return ['[bash]', oneLine(str(message.command))];
+    case KIND.COMPACTION: return ['', `[compaction: ${Math.round((Number(entry.tokensBefore) || 0) / 1000)}k tokens]`];
+    case KIND.SUMMARY: return ['[branch summary]', oneLine(str(entry.summary))];
+    case KIND.CUSTOM: case KIND.HIDDEN: return [`[${oneLine(str(entry.customType) || str(message.customType)) || 'custom'}]`, oneLine(contentText(entry.content ?? message.content))];
+    case KIND.MODEL: return ['', `[model: ${modelName(entry.provider, entry.modelId)}]`];
+    case KIND.LEVEL: return ['', `[thinking: ${oneLine(str(entry.thinkingLevel))}]`];
+    case KIND.LABEL: return ['', `[label: ${oneLine(str(entry.label)) || 'cleared'}]`];
+    case KIND.INFO: return ['', `[name: ${oneLine(str(entry.name)) || 'cleared'}]`];
+    case KIND.STATE: return ['', `[${oneLine(str(entry.customType)) || 'custom'}]`];
+    default: return ['', `[${oneLine(str(message.role) || str(entry.type)) || 'unknown'}]`];
+  }
+}
+
+function answerRow(message) {
+  if (message.stopReason === 'error') return `Error: ${oneLine(str(message.errorMessage))}`;
+  const text = oneLine(contentText(message.content));
+  if (message.stopReason === 'aborted') return text ? `(aborted) ${text}` : '(aborted)';
+  return text || '(no text)';
+}
+
+function toolRow(store, i, message) {
+  const from = store.call[i] >= 0 ? list(obj(store.entry(store.call[i]).message).content).map(obj) : [];
+  const call = from.find(block => block.type === 'toolCall' && block.id === message.toolCallId);
+  const name = str(message.toolName) || str(call?.name) || 'tool';
+  const title = call ? oneLine(callTitle(name, obj(call.arguments))) : '';
+  return title ? `[${name}: ${title}]` : `[${name}]`;
+}

@@ -1,0 +1,278 @@
+// Text inside a paragraph: code, emphasis, links, line breaks. First the text becomes a list of tokens, then pairs of
+// delimiters are found with a stack (as CommonMark describes), then the elements are built in one go.
+
+const ENTITIES = {
+  amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', copy: '©', hellip: '…', mdash: '—', ndash: '–',
+  rarr: '→', larr: '←', times: '×', middot: '·', bull: '•',
+};
+const PUNCTUATION = /[!-/:-@[-`{-~\p{P}\p{S}]/u;
+const SPECIAL = /[\\`*_~[\]!<&\n]|https?:\/\//g;
+
+function renderInline(text, parent, links) {
+  const tokens = tokenize(text, links);
+  pairDelimiters(tokens, 0);
+  build(tokens, parent);
+}
+
+/** Only these may be followed; anything else stays text. */
+function safeLink(target) {
+  return /^(?:https?:\/\/|mailto:)[^\s\x00-\x1f]+$/i.test(target) ? target : '';
+}
+
+function tokenize(text, links) {
+  const tokens = [];
+  const brackets = { open: [], dead: 0 }; // open [ and ![ as indexes into tokens; how many cannot become links any more
+  const ticks = lastTicks(text);
+  let at = 0;
+  const push = token => tokens.push(token);
+  const plain = (from, to) => {
+    if (to > from) push({ type: 'text', text: text.slice(from, to) });
+  };
+  SPECIAL.lastIndex = 0;
+  for (let match; (SPECIAL.lastIndex = at, match = SPECIAL.exec(text)) !== null;) {
+    plain(at, match.index);
+    at = match.index;
+    const c = text[at];
+    if (c === '\\') at = readEscape(text, at, push);
+    else if (c === '`') at = readCode(text, at, ticks, push);
+    else if (c === '\n') {
+      push({ type: 'break' });
+      at++;
+    } else if (c === '*' || c === '_' || c === '~') at = readDelimiters(text, at, push);
+    else if (c === '[' || (c === '!' && text[at + 1] === '[')) {
+      const width = c === '[' ? 1 : 2;
+      brackets.open.push(tokens.length);
+      push({ type: 'bracket', text: text.slice(at, at + width), image: width === 2, from: at + width });
+      at += width;
+    } else if (c === ']') at = readBracket(text, at, tokens, brackets, links);
+    else if (c === '<') at = readAngle(text, at, push);
+    else if (c === '&') at = readEntity(text, at, push);
+    else if (match[0].length > 4) at = readUrl(text, at, push);
+    else {
+      push({ type: 'text', text: c });
+      at++;
+    }
+  }
+  plain(at, text.length);
+  return tokens;
+}
+
+function readEscape(text, at, push) {
+  const next = text[at + 1];
+  if (next === '\n') push({ type: 'break' });
+  else if (next !== undefined && /[!-/:-@[-`{-~]/.test(next)) push({ type: 'text', text: next });
+  else {
+    push({ type: 'text', text: '\\' });
+    return at + 1;
+  }
+  return at + 2;
+}
+
+/** Where the last run of each number of backticks begins, so that no search for a missing end is made twice. */
+function lastTicks(text) {
+  const last = new Map();
+  for (const match of text.matchAll(/`+/g)) last.set(match[0].length, match.index);
+  return last;
+}
+
+function readCode(text, at, ticks, push) {
+  const run = /`+/y;
+  run.lastIndex = at;
+  const width = run.exec(text)[0].length;
+  const from = at + width;
+  if ((ticks.get(width) ?? -1) < from) {
+    push({ type: 'text', text: text.slice(at, from) });
+    return from;
+  }
+  const runs = /`+/g;
+  runs.lastIndex = from;
+  let close = runs.exec(text);
+  while (close[0].length !== width) close = runs.exec(text);
+  let code = text.slice(from, close.index).replaceAll('\n', ' ');
+  if (code.startsWith(' ') && code.endsWith(' ') && code.trim()) code = code.slice(1, -1);
+  push({ type: 'code', text: code });
+  return close.index + width;
+}
+
+function readDelimiters(text, at, push) {
+  const c = text[at];
+  let to = at;
+  while (text[to] === c) to++;
+  const before = at === 0 ? '\n' : characterBefore(text, at);
+  const after = to === text.length ? '\n' : String.fromCodePoint(text.codePointAt(to));
+  const spaceAfter = /\s/.test(after);
+  const spaceBefore = /\s/.test(before);
+  const left = !spaceAfter && (!PUNCTUATION.test(after) || spaceBefore || PUNCTUATION.test(before));
+  const right = !spaceBefore && (!PUNCTUATION.test(before) || spaceAfter || PUNCTUATION.test(after));
+  const inWord = c === '_';
+  push({
+    type: 'delimiter', c, width: to - at, text: '', opens: [], closes: [],
+    canOpen: c === '~' ? to - at <= 2 && left : left && (!inWord || !right || PUNCTUATION.test(before)),
+    canClose: c === '~' ? to - at <= 2 && right : right && (!inWord || !left || PUNCTUATION.test(after)),
+    whole: to - at,
+  });
+  return to;
+}
+
+function characterBefore(text, at) {
+  const low = text.charCodeAt(at - 1);
+  return low >= 0xdc00 && low <= 0xdfff && at > 1 ? text.slice(at - 2, at) : text[at - 1];
+}
+
+/** A closing bracket: make a link or an image of what stands between, if a target follows. */
+function readBracket(text, at, tokens, brackets, links) {
+  const place = brackets.open.length - 1;
+  const opener = place < 0 ? -1 : brackets.open.pop();
+  const open = tokens[opener];
+  const live = open !== undefined && (open.image || place >= brackets.dead);
+  brackets.dead = Math.min(brackets.dead, Math.max(place, 0));
+  const target = live ? readTarget(text, at + 1, text.slice(open.from, Math.min(at, open.from + 300)), links) : null;
+  if (!target) {
+    tokens.push({ type: 'text', text: ']' });
+    return at + 1;
+  }
+  pairDelimiters(tokens, opener + 1);
+  open.type = 'link';
+  open.href = safeLink(target.href);
+  tokens.push({ type: 'endlink', refused: open.href ? '' : target.href });
+  // No link stands inside a link: what was opened around this one stays text.
+  if (!open.image) brackets.dead = brackets.open.length;
+  return target.end;
+}
+
+/** Read `(target "title")`, `[label]`, or nothing when the text itself is a label. */
+function readTarget(text, at, label, links) {
+  if (text[at] === '(') {
+    const inline = /\(\s{0,20}(?:<([^<>\n]{0,2000})>|((?:[^\s()\\]|\\.|\([^\s()]{0,500}\)){0,2000}))(?:\s{1,20}(?:"[^"]{0,500}"|'[^']{0,500}'|\([^()]{0,500}\)))?\s{0,20}\)/y;
+    inline.lastIndex = at;
+    const match = inline.exec(text);
+    if (match) return { href: decodeEntities((match[1] ?? match[2] ?? '').replace(/\\([!-/:-@[-`{-~])/g, '$1')), end: inline.lastIndex };
+  }
+  const reference = /\[([^[\]]{0,200})\]/y;
+  reference.lastIndex = at;
+  const match = reference.exec(text);
+  const key = linkKey(match?.[1] || label);
+  return links.has(key) ? { href: links.get(key), end: match ? reference.lastIndex : at } : null;
+}
+
+function readAngle(text, at, push) {
+  const auto = /<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/iy;
+  auto.lastIndex = at;
+  const match = auto.exec(text);
+  push(match ? { type: 'url', text: match[1] } : { type: 'text', text: '<' });
+  return match ? auto.lastIndex : at + 1;
+}
+
+function readEntity(text, at, push) {
+  const entity = /&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-z]{2,8});/y;
+  entity.lastIndex = at;
+  const match = entity.exec(text);
+  push({ type: 'text', text: match ? decodeEntities(match[0]) : '&' });
+  return at + (match ? match[0].length : 1);
+}
+
+function decodeEntities(text) {
+  return text.replace(/&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|([a-z]{2,8}));/g, (whole, decimal, hex, name) => {
+    if (name) return Object.hasOwn(ENTITIES, name) ? ENTITIES[name] : whole;
+    const point = decimal ? parseInt(decimal, 10) : parseInt(hex, 16);
+    return point > 0 && point <= 0x10ffff && (point < 0xd800 || point > 0xdfff) ? String.fromCodePoint(point) : '\ufffd';
+  });
+}
+
+/** A bare address; the full stop or bracket after it is not part of it. */
+function readUrl(text, at, push) {
+  const address = /https?:\/\/[^\s<>"`\\^{|}]{1,2000}/y;
+  address.lastIndex = at;
+  const match = address.exec(text);
+  const inWord = at > 0 && /\w/.test(text[at - 1]);
+  if (!match || inWord) {
+    const scheme = text.indexOf('//', at) + 2;
+    push({ type: 'text', text: text.slice(at, scheme) });
+    return scheme;
+  }
+  let end = match[0].length;
+  while (".,:;!?'*_~".includes(match[0][end - 1])) end--;
+  let url = match[0].slice(0, end);
+  if (url.endsWith(')') && !url.includes('(')) url = url.slice(0, -1);
+  if (url.endsWith(']') && !url.includes('[')) url = url.slice(0, -1);
+  push({ type: safeLink(url) ? 'url' : 'text', text: url });
+  return at + url.length;
+}
+
+/** Match opening and closing delimiters from token `from` on; what matched is noted on the tokens. */
+function pairDelimiters(tokens, from) {
+  const openers = { '*': [], _: [], '~': [] };
+  for (let i = from; i < tokens.length; i++) {
+    const token = tokens[i];
+    if (token.type !== 'delimiter' || token.done) continue;
+    token.done = true;
+    const stack = openers[token.c];
+    while (token.canClose && token.width > 0) {
+      const opener = findOpener(stack, token);
+      if (!opener) break;
+      const width = token.c === '~' ? token.width : Math.min(opener.width, token.width, 2);
+      const tag = token.c === '~' ? 'del' : width === 2 ? 'strong' : 'em';
+      opener.width -= width;
+      token.width -= width;
+      opener.opens.push(tag);
+      token.closes.push(tag);
+      // Whatever was opened in between and not closed stays text.
+      for (const other of Object.values(openers)) while (other.length && other[other.length - 1].place > opener.place) other.pop();
+      if (opener.width === 0) stack.pop();
+    }
+    if (token.canOpen && token.width > 0) {
+      token.place = i;
+      stack.push(token);
+    }
+  }
+}
+
+/** Look for the nearest opener that fits; only a few are tried, so that hostile text stays cheap. */
+function findOpener(stack, closer) {
+  for (let k = stack.length - 1; k >= 0 && k >= stack.length - 8; k--) if (fits(stack[k], closer)) return stack[k];
+  return null;
+}
+
+function fits(opener, closer) {
+  if (opener.c === '~') return opener.width === closer.width;
+  // The rule of three: `*a**b*` is not two emphases in each other.
+  const both = opener.canClose || closer.canOpen;
+  return !both || (opener.whole + closer.whole) % 3 !== 0 || (opener.whole % 3 === 0 && closer.whole % 3 === 0);
+}
+
+function build(tokens, parent) {
+  const open = [parent];
+  let linked = 0; // how many links we are in: there are no links inside links
+  const add = node => open[open.length - 1].append(node);
+  const enter = node => {
+    // Deeper than anyone writes: go on, but without another element.
+    const inner = open.length < MAX_OPEN ? node : open[open.length - 1];
+    if (inner === node) add(node);
+    open.push(inner);
+  };
+  for (const token of tokens) {
+    switch (token.type) {
+      case 'text': case 'bracket': add(token.text); break;
+      case 'code': add(el('code', null, token.text)); break;
+      case 'break': add(el('br')); break;
+      case 'url': add(linked ? token.text : anchor(token.text, token.text)); break;
+      case 'link':
+        enter(token.href && !linked ? anchor(token.href, token.image ? 'Image: ' : '') : el('span'));
+        linked++;
+        break;
+      case 'endlink':
+        if (token.refused) add(el('span', { class: 'muted' }, ` (${token.refused.slice(0, 200)})`));
+        open.pop();
+        linked--;
+        break;
+      case 'delimiter':
+        for (let k = 0; k < token.closes.length; k++) open.pop();
+        if (token.width) add(token.c.repeat(token.width));
+        for (let k = token.opens.length - 1; k >= 0; k--) enter(el(token.opens[k]));
+    }
+  }
+}
+
+function anchor(href, text) {
+  return el('a', { href, target: '_blank', rel: 'noopener noreferrer' }, text);
+}

@@ -1,0 +1,207 @@
+// The sidebar: every entry of the session as a tree of lines. Chains stay flat, only branches indent; the active
+// branch comes first. The order is computed without recursion, and only the lines in sight are in the document.
+
+const ROW = 26; // pixels; the style sheet agrees
+const MAX_INDENT = 9; // deeper branches do not move further to the right
+const FILTERS = {
+  default: kind => ![KIND.LABEL, KIND.STATE, KIND.MODEL, KIND.LEVEL, KIND.INFO, KIND.HIDDEN].includes(kind),
+  'no-tools': kind => FILTERS.default(kind) && kind !== KIND.TOOL,
+  user: kind => kind === KIND.USER,
+  labeled: () => true,
+  all: () => true,
+};
+
+class TreeView {
+  constructor(store, root, status) {
+    this.store = store;
+    this.root = root;
+    this.status = status;
+    this.sheet = el('div', { class: 'rows', role: 'presentation' });
+    root.replaceChildren(this.sheet);
+    this.filter = 'default';
+    this.matches = null; // a flag per entry while a search is on
+    this.rows = new Int32Array(0);
+    this.cursor = 0;
+    root.addEventListener('scroll', () => this.paint(), { passive: true });
+    root.addEventListener('keydown', event => this.key(event));
+    root.addEventListener('focus', () => this.paint());
+    root.addEventListener('blur', () => this.paint());
+    root.addEventListener('click', event => {
+      const row = event.target.closest('[data-row]');
+      if (row) this.choose(Number(row.dataset.row));
+    });
+    new ResizeObserver(() => this.paint()).observe(root);
+  }
+
+  isVisible(i) {
+    const { store } = this;
+    if (this.matches && !this.matches[i]) return false;
+    if (this.filter === 'labeled') return store.label(i) !== undefined || (i === this.leaf && !this.matches);
+    if (this.filter === 'all') return true;
+    if (i === this.leaf && !this.matches) return true;
+    if (!FILTERS[this.filter](store.kind[i])) return false;
+    const silent = store.kind[i] === KIND.ASSISTANT && store.flags[i] & TOOL_ONLY && !(store.flags[i] & FAULT);
+    return !silent || this.matches !== null;
+  }
+
+  /** Order the visible entries, the branch of `leaf` first, and find out how they hang together. */
+  layout(leaf, onPath) {
+    const { store } = this;
+    this.leaf = leaf;
+    this.onPath = onPath;
+    const total = store.childList.length;
+    const rows = new Int32Array(total);
+    const above = new Int32Array(total); // the row of the nearest visible ancestor, or -1
+    const members = new Int32Array(total + 1); // visible children of a row; the last one: of nothing
+    let filled = 0;
+    const nodes = new Int32Array(total); // a stack of entries to visit, and under which row each hangs
+    const under = new Int32Array(total);
+    let height = 0;
+    const pushChildren = (i, row) => {
+      const children = store.children(i);
+      let active = -1;
+      for (let k = children.length - 1; k >= 0; k--) {
+        if (onPath[children[k]]) active = children[k];
+        else { nodes[height] = children[k]; under[height++] = row; }
+      }
+      if (active >= 0) { nodes[height] = active; under[height++] = row; }
+    };
+    pushChildren(store.count, -1);
+    while (height > 0) {
+      const i = nodes[--height];
+      let row = under[height];
+      if (this.isVisible(i)) {
+        above[filled] = row;
+        members[row < 0 ? total : row]++;
+        rows[filled] = i;
+        row = filled++;
+      }
+      pushChildren(i, row);
+    }
+    this.rows = rows.subarray(0, filled);
+    this.above = above;
+    this.indent(members, total);
+    this.sheet.style.height = `${filled * ROW}px`;
+    this.cursor = Math.max(0, Math.min(this.cursor, filled - 1));
+    this.status.textContent = `${filled.toLocaleString('en')} / ${store.count.toLocaleString('en')} entries`;
+    this.paint(true);
+  }
+
+  indent(members, total) {
+    const n = this.rows.length;
+    this.depth = new Int32Array(n);
+    this.branch = new Int32Array(n).fill(-1); // the row that began the branch this row is on
+    this.place = new Int32Array(n); // among its siblings, from 1
+    this.siblings = new Int32Array(n);
+    const seen = new Int32Array(total + 1);
+    for (let row = 0; row < n; row++) {
+      const up = this.above[row];
+      const slot = up < 0 ? total : up;
+      this.place[row] = ++seen[slot];
+      this.siblings[row] = members[slot];
+      const forks = members[slot] > 1;
+      this.depth[row] = (up < 0 ? 0 : this.depth[up]) + (forks ? 1 : 0);
+      this.branch[row] = forks ? row : up < 0 ? -1 : this.branch[up];
+    }
+  }
+
+  /** Draw the lines in sight. */
+  paint(fresh = false) {
+    const first = Math.max(0, Math.floor(this.root.scrollTop / ROW) - 8);
+    const last = Math.min(this.rows.length, Math.ceil((this.root.scrollTop + this.root.clientHeight) / ROW) + 8);
+    const state = `${first}-${last}-${this.cursor}-${this.selected}-${document.activeElement === this.root}`;
+    if (!fresh && state === this.painted) return;
+    this.painted = state;
+    const fragment = document.createDocumentFragment();
+    for (let row = first; row < last; row++) fragment.append(this.row(row));
+    this.sheet.replaceChildren(fragment);
+    if (this.cursor >= first && this.cursor < last) this.root.setAttribute('aria-activedescendant', `row-${this.cursor}`);
+    else this.root.removeAttribute('aria-activedescendant');
+  }
+
+  row(row) {
+    const { store } = this;
+    const i = this.rows[row];
+    const [who, text] = rowText(store, i);
+    const label = store.label(i);
+    const kind = store.kind[i];
+    const classes = ['row', CLASSES[kind] ?? 'quiet'];
+    if (this.onPath[i]) classes.push('on-path');
+    if (store.flags[i] & FAULT) classes.push('fault');
+    if (row === this.cursor && document.activeElement === this.root) classes.push('cursor');
+    const node = el('div', {
+      class: classes.join(' '), role: 'treeitem', id: `row-${row}`, 'data-row': row, 'aria-level': this.depth[row] + 1,
+      'aria-setsize': this.siblings[row], 'aria-posinset': this.place[row], 'aria-selected': String(i === this.selected),
+      'aria-current': i === this.leaf ? 'true' : null, title: `${who ? who + ': ' : ''}${text}`,
+    });
+    for (const line of this.gutters(row)) node.append(el('span', { class: 'gutter ' + line, 'aria-hidden': 'true' }));
+    node.append(el('span', { class: 'dot', 'aria-hidden': 'true' }));
+    if (label !== undefined) node.append(el('span', { class: 'label' }, label));
+    node.append(el('span', { class: 'row-text' }, who ? el('b', null, who + ': ') : null, text));
+    node.style.top = `${row * ROW}px`;
+    return node;
+  }
+
+  /** The lines to the left of a row, outermost first. */
+  gutters(row) {
+    const lines = [];
+    for (let at = this.branch[row]; at >= 0 && lines.length < MAX_INDENT;) {
+      const isLast = this.place[at] === this.siblings[at];
+      lines.push(at === row ? (isLast ? 'end' : 'tee') : isLast ? 'none' : 'bar');
+      at = this.above[at] < 0 ? -1 : this.branch[this.above[at]];
+    }
+    return lines.reverse();
+  }
+
+  rowOf(i) {
+    return this.rows.indexOf(i);
+  }
+
+  /** Mark the entry that was chosen and bring it into sight. */
+  select(i) {
+    this.selected = i;
+    const row = this.rowOf(i);
+    if (row >= 0) this.moveTo(row);
+    else this.paint(true);
+  }
+
+  moveTo(row) {
+    if (!this.rows.length) return;
+    this.cursor = Math.max(0, Math.min(row, this.rows.length - 1));
+    const top = this.cursor * ROW;
+    const { scrollTop, clientHeight } = this.root;
+    if (top < scrollTop || top + ROW > scrollTop + clientHeight) this.root.scrollTop = top - clientHeight / 2;
+    this.paint(true);
+  }
+
+  choose(row) {
+    this.cursor = row;
+    if (row < this.rows.length) app.select(this.rows[row], { fromTree: true });
+  }
+
+  key(event) {
+    const page = Math.max(1, Math.floor(this.root.clientHeight / ROW) - 1);
+    const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length };
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (Object.hasOwn(moves, event.key)) this.moveTo(this.cursor + moves[event.key]);
+    else if (event.key === 'ArrowLeft') this.moveTo(this.branchStart());
+    else if (event.key === 'ArrowRight') this.moveTo(this.nextBranch());
+    else if (event.key === 'Enter' || event.key === ' ') this.choose(this.cursor);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Left: the beginning of this branch, and from there the entry it hangs on. */
+  branchStart() {
+    const start = this.branch[this.cursor];
+    if (start < 0) return 0;
+    return start < this.cursor ? start : Math.max(0, this.above[start]);
+  }
+
+  /** Right: the next row where a branch begins. */
+  nextBranch() {
+    for (let row = this.cursor + 1; row < this.rows.length; row++) if (this.branch[row] === row) return row;
+    return this.cursor;
+  }
+}

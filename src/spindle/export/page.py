@@ -1,0 +1,238 @@
+"""One HTML file out of a session: template, style, script and data in one, nothing loaded from anywhere.
+
+A session is untrusted. Its text reaches the page in two ways only: escaped in the static part, and as JSON in an
+element that is no script. The policy in the page names the hashes of its own style and scripts, so nothing else runs.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from html import escape
+from typing import Any
+
+from spindle.types.codec import encode
+
+from .overview import Overview, as_dict, as_text, content_text, look_over
+from .redact import redact_entry, redact_text, redact_value
+from .transcript import transcript_html
+
+__all__ = ["build_page"]
+
+_SCRIPTS = (
+    "dom.js",
+    "store.js",
+    "highlight.js",
+    "inline.js",
+    "markdown.js",
+    "tools.js",
+    "entries.js",
+    "feed.js",
+    "tree.js",
+    "search.js",
+    "app.js",
+)
+_NOTES_SHOWN = 20
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+
+
+def build_page(
+    header: Mapping[str, Any],
+    entries: Sequence[Mapping[str, Any]],
+    leaf_id: str | None,
+    *,
+    name: str | None,
+    system_prompt: str | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    damage_notes: Iterable[str] = (),
+    redact: bool = False,
+) -> bytes:
+    """Return the page of a session.
+
+    `tools` are `{name, description, parameters}`. With `redact` everything that looks like a secret is taken out
+    first, from the data too. Nothing of what is passed in is changed.
+    """
+    notes = list(damage_notes)
+    if redact:
+        header = redact_entry(header)
+        entries = [redact_entry(entry) for entry in entries]
+        name = redact_text(name) if name else name
+        system_prompt = redact_text(system_prompt) if system_prompt else system_prompt
+        tools = redact_value(list(tools)) if tools else tools
+        notes = [redact_text(note) for note in notes]
+    overview = look_over(entries, leaf_id)
+    title = name or _first_words(overview) or f"Session {as_text(header.get('id'))}"
+    style, boot = _asset("page.css"), _asset("boot.js")
+    script = '(() => {\n"use strict";\n' + "".join(map(_asset, _SCRIPTS)) + "})();\n"
+    parts = {
+        "policy": escape(_policy(style, boot, script)),
+        "version": _version(),
+        "title": escape(title),
+        "style": style,
+        "boot": boot,
+        "card": _card(header, overview, title, system_prompt, tools, notes, redact),
+        "transcript": transcript_html(overview),
+        "script": script,
+    }
+    # Filled in one pass over the template, so that nothing of the session is taken for a placeholder.
+    before, after = (
+        _PLACEHOLDER.sub(lambda match: parts[match[1]], half).encode("utf-8", "replace")
+        for half in _read("page.html").split("{{data}}")
+    )
+    return before + _data(header, entries, leaf_id) + after
+
+
+def _data(header: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], leaf_id: str | None) -> bytes:
+    """Return the session as lines of JSON in which no `<` occurs, the first of them for the page itself."""
+    file_name = re.sub(r"[^A-Za-z0-9._-]", "_", as_text(header.get("id")))[:80] or "session"
+    meta = {"leafId": leaf_id, "entries": len(entries), "fileName": f"{file_name}.jsonl"}
+    lines = [encode(meta), _line(header)]
+    lines += map(_line, entries)
+    lines.append(b"")
+    # Inside a JSON string is the only place for it, and there an escape means the same.
+    return b"\n".join(lines).replace(b"<", b"\\u003c")
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    try:
+        return encode(value)
+    except (ValueError, TypeError, RecursionError):
+        # Numbers that JSON has no word for, or nesting without end: keep the entry's place in the tree.
+        return encode({key: as_text(value.get(key)) for key in ("type", "id", "parentId", "timestamp")})
+
+
+def _policy(style: str, *scripts: str) -> str:
+    allowed = " ".join(map(_hash, scripts))
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _read(file_name: str) -> str:
+    from importlib.resources import files
+
+    return files("spindle.export").joinpath("assets", file_name).read_text("utf-8")
+
+
+def _asset(file_name: str) -> str:
+    """Return a style sheet or script without indentation and without the comments that fill whole lines."""
+    lines = (line.strip() for line in _read(file_name).split("\n"))
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("//", "/*")))
+
+
+def _version() -> str:
+    from spindle import __version__
+
+    return escape(__version__)
+
+
+def _first_words(overview: Overview) -> str:
+    """Return the beginning of the first prompt, for a session without a name."""
+    for entry in overview.path:
+        message = as_dict(entry.get("message"))
+        if message.get("role") == "user":
+            words = " ".join(content_text(message.get("content"))[:500].split())
+            if words:
+                return words if len(words) <= 80 else words[:79].rstrip() + "…"
+    return ""
+
+
+def _card(
+    header: Mapping[str, Any],
+    overview: Overview,
+    title: str,
+    system_prompt: str | None,
+    tools: Sequence[Mapping[str, Any]] | None,
+    notes: Sequence[str],
+    redact: bool,
+) -> str:
+    """Return the head of the page: what session this is, its figures, the system prompt and the tools."""
+    facts = [
+        ("Started", _when(as_text(header.get("timestamp")) or overview.started)),
+        ("Last entry", _when(overview.ended)),
+        ("Folder", escape(as_text(header.get("cwd")))),
+        ("Continues", escape(as_text(header.get("parentSession")))),
+        ("Models", escape(", ".join(overview.models))),
+        ("Messages", escape(_counts(overview))),
+        ("Branches", f"{overview.branches:,}" if overview.branches > 1 else ""),
+        ("Tool calls", f"{overview.tool_calls:,}" if overview.tool_calls else ""),
+        ("Tokens", _tokens(overview)),
+        ("Cost", _dollars(overview.cost) if overview.models else ""),
+    ]
+    rows = "".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in facts if value)
+    parts = [
+        '<section class="card" aria-label="About this session">',
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="id">Session: {escape(as_text(header.get("id")))}</p>',
+        f'<dl class="facts">{rows}</dl>',
+    ]
+    if redact:
+        parts.append('<p class="note">What looked like keys, tokens or passwords was taken out of this page.</p>')
+    if notes:
+        parts.append(_damage(notes))
+    if system_prompt:
+        parts.append(f"<details><summary>System prompt</summary><pre>{escape(system_prompt)}</pre></details>")
+    if tools:
+        parts.append(_tool_list(tools))
+    parts.append("</section>")
+    return "\n".join(parts)
+
+
+def _damage(notes: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes[:_NOTES_SHOWN])
+    more = len(notes) - _NOTES_SHOWN
+    rest = f"<li>and {more:,} more</li>" if more > 0 else ""
+    return f'<div class="note damage">The session file is damaged; this page shows what could be read.<ul>{items}{rest}</ul></div>'
+
+
+def _tool_list(tools: Sequence[Mapping[str, Any]]) -> str:
+    items = []
+    for tool in tools:
+        schema = escape(_pretty(tool.get("parameters")))
+        items.append(
+            f"<div><b>{escape(as_text(tool.get('name')))}</b><p>{escape(as_text(tool.get('description')))}</p>"
+            f"<details><summary>Parameters</summary><pre>{schema}</pre></details></div>"
+        )
+    return f'<details><summary>Tools ({len(tools)})</summary><div class="tool-list">{"".join(items)}</div></details>'
+
+
+def _pretty(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.format(encode(value), indent=2).decode()
+
+
+def _counts(overview: Overview) -> str:
+    return " · ".join(f"{number:,} {kind}" for kind, number in overview.counts.items())
+
+
+def _tokens(overview: Overview) -> str:
+    figures = [
+        ("↑", "input", overview.input),
+        ("↓", "output", overview.output),
+        ("R", "cache read", overview.cache_read),
+        ("W", "cache write", overview.cache_write),
+    ]
+    shown = (f'<span title="{hint}">{sign}{value:,.0f}</span>' for sign, hint, value in figures if value)
+    return " ".join(shown)
+
+
+def _dollars(cost: float) -> str:
+    if cost >= 1 or cost == 0:
+        return f"${cost:,.2f}"
+    return f"${cost:.3f}" if cost >= 0.01 else f"${cost:.5f}"
+
+
+def _when(timestamp: str) -> str:
+    """Return a time for people, in UTC; what is no time is left out."""
+    try:
+        moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00")).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return ""
+    return f'<time datetime="{escape(timestamp)}">{moment:%Y-%m-%d %H:%M} UTC</time>'
