@@ -126,6 +126,13 @@ def test_clean_text_can_be_encoded_and_leaves_good_text_alone(text):
     assert clean_text(cleaned) is cleaned
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+json_values = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values)
 def test_clean_values_are_passed_on(value):
     assert clean_value(value) is value

@@ -241,10 +241,11 @@ def _reason(error: Exception, url: str) -> str:
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return f"{where} did not accept the connection within {CONNECT_TIMEOUT_S:g} s"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"The certificate of {where} was not accepted: {error.certificate_error}"
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+        cause = error.certificate_error
+        return f"The certificate of {where} was not accepted: {getattr(cause, 'verify_message', None) or cause}"
+    system = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     through = "the proxy for " if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
-    return f"Cannot reach {through}{where}: {_system_text(cause)}"
+    return f"Cannot reach {through}{where}: {_system_text(system)}"
 
 
 def _system_text(error: Exception) -> str:

@@ -159,7 +159,7 @@ class PartialJson:
             elif self._state == _END:
                 return
             else:
-                position = _SPACE.match(text, position).end()  # type: ignore[union-attr]
+                position = _run_end(_SPACE, text, position)
                 if position < end:
                     position += self._scan_mark(text[position])
 
@@ -202,7 +202,7 @@ class PartialJson:
         return 1
 
     def _scan_atom(self, text: str, position: int) -> int:
-        stop = _ATOM_RUN.match(text, position).end()  # type: ignore[union-attr]
+        stop = _run_end(_ATOM_RUN, text, position)
         self._atom += text[position:stop]
         if stop < len(text):
             atom = _LITERALS.get(self._atom) or _complete_number(self._atom)
@@ -215,7 +215,7 @@ class PartialJson:
     def _scan_string(self, text: str, position: int) -> int:
         if self._escape:
             return self._scan_escape(text, position)
-        stop = _GOOD_RUN.match(text, position).end()  # type: ignore[union-attr]
+        stop = _run_end(_GOOD_RUN, text, position)
         if stop > position:
             self._string.append(text[position:stop])
         if stop == len(text):
@@ -253,6 +253,11 @@ class PartialJson:
             self._state = _COLON
         else:
             self._emit(string)
+
+
+def _run_end(pattern: re.Pattern[str], text: str, position: int) -> int:
+    run = pattern.match(text, position)
+    return run.end() if run else position
 
 
 def _complete_number(atom: str) -> str | None:
