@@ -116,6 +116,10 @@ def _doctor(argv: list[str]) -> int:
     return examine(Path.cwd(), parse(argv).approve)
 
 
+def _models(argv: list[str]) -> int:
+    return _list_models(parse(["--list-models", *argv]))
+
+
 def _sessions(argv: list[str]) -> int:
     from .sessions_command import run as sessions
 
@@ -139,6 +143,7 @@ def _schema(argv: list[str]) -> int:
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "doctor": _doctor,
+    "models": _models,
     "schema": _schema,
     "sessions": _sessions,
     "trust": _trust,

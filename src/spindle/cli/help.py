@@ -6,7 +6,7 @@ __all__ = ["help_text"]
 
 _HEAD = """\
 Usage: spindle [options] [--] [@files...] [messages...]
-       spindle doctor | sessions ... | trust [--no] [DIR] | schema
+       spindle doctor | models [SEARCH] | sessions ... | trust [--no] [DIR] | schema
 
 Spindle is a coding agent without a face: programs drive it (--mode rpc, --remote), scripts run it (-p, --mode json).
 Text piped in and the contents of @files go before the first message; further messages follow one by one.

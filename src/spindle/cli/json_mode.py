@@ -18,7 +18,7 @@ __all__ = ["run_json"]
 _DRAIN_S = 5.0
 
 
-class SessionLine(Event, frozen=True, tag="session"):
+class SessionLine(Event, tag="session"):
     """The header of the session file."""
 
     version: int

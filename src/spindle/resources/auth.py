@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from .diagnostics import Diagnostic
-from .files import BadFile, edit_json, read_object
+from .files import BadFile, read_object
 from .values import is_resolvable, resolve_value
 
 __all__ = ["AuthStore", "MissingCredentials", "ModelAuth"]
@@ -61,10 +61,6 @@ class AuthStore:
         self._stored = None
         self._resolved.clear()
 
-    def stored_providers(self) -> list[str]:
-        self.stored("")
-        return list(self._stored or {})
-
     def source(self, provider: str, variables: Sequence[str]) -> str | None:
         """Tell where a key for the provider would come from; None if there is none. Runs no command."""
         if provider in self.api_keys:
@@ -97,11 +93,6 @@ class AuthStore:
             if value := os.environ.get(name):
                 return _bearer(value) if name.endswith(("_OAUTH_TOKEN", "_AUTH_TOKEN")) else ModelAuth(value)
         return None
-
-    def save_key(self, provider: str, key: str) -> None:
-        """Store an API key, readable by the user alone. Raises `BadFile`, `OSError`."""
-        edit_json(self.path, lambda content: content.update({provider: {"type": "api_key", "key": key}}), 0o600)
-        self.forget()
 
 
 def _env(entry: dict[str, Any]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The slash commands a client may offer: those of extensions, then templates, then skills."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from spindle.types.content import Wire
 
@@ -33,7 +33,7 @@ def command_item(
 
 def command_items(
     extension_commands: Sequence[CommandItem], templates: Sequence[Template], skills: Sequence[Skill]
-) -> list[Any]:
+) -> list[CommandItem]:
     """Return all commands in the order clients show them."""
     return [
         *extension_commands,

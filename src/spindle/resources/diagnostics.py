@@ -1,6 +1,7 @@
 """What was wrong with a resource, in a form that a person and a program can both use."""
 
 import sys
+from collections.abc import Sequence
 from typing import Literal
 
 from spindle.types.content import Wire
@@ -27,7 +28,12 @@ class Diagnostic(Wire):
         return f"{self.message} ({self.path})" if self.path and self.path not in self.message else self.message
 
 
-def report(diagnostics: list[Diagnostic]) -> None:
-    """Write each one on a line of stderr."""
+def report(diagnostics: Sequence[Diagnostic], *, verbose: bool) -> None:
+    """Write them on stderr. Flaws of single files are only counted unless `verbose`: some people have many."""
+    quiet = [d for d in diagnostics if d.path and d.type != "error" and not verbose]
     for diagnostic in diagnostics:
-        print(f"{'Error' if diagnostic.type == 'error' else 'Warning'}: {diagnostic}", file=sys.stderr)
+        if diagnostic not in quiet:
+            print(f"Warning: {diagnostic}", file=sys.stderr)
+    if quiet:
+        what = "flaw" if len(quiet) == 1 else "flaws"
+        print(f"Warning: {len(quiet)} {what} in skills, prompts or rules (see `spindle doctor`)", file=sys.stderr)
