@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from spindle.extensions.runtime import Front
+from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions.manager import SessionManager
 from spindle.tools.base import Tool
 from spindle.types.content import Image
@@ -22,6 +24,7 @@ from spindle.types.models import Model
 
 from .create import AgentOptions, create_session
 from .errors import AgentError
+from .extension_loading import ExtensionOptions
 from .session import AgentSession
 
 __all__ = ["Agent"]
@@ -90,18 +93,30 @@ class Agent:
         api_key: str | None = None,
         persist: bool = True,
         session: SessionManager | None = None,
+        extensions: Sequence[str | Callable[[Any], Any]] = (),
+        ui: Front | None = None,
     ) -> "Agent":
         """Start an agent on a new session (or on `session`). `persist=False` keeps it in memory.
 
-        Raises `AgentError` for an unknown model.
+        `extensions` are paths, or functions that take `agent`; `ui` is where their dialogs are shown.
+        Raises `AgentError` for an unknown model, and for an extension that cannot be loaded.
         """
         directory = str(Path(cwd).resolve())
         if session is None:
             session = SessionManager.create(directory) if persist else SessionManager.in_memory(directory)
+        paths = [item for item in extensions if isinstance(item, str)]
         options = AgentOptions(
-            model=model, thinking=thinking, tools=tools, system_prompt=system_prompt, api_key=api_key, mode="sdk"
+            model=model,
+            thinking=thinking,
+            tools=tools,
+            api_key=api_key,
+            mode="sdk",
+            extensions=ExtensionOptions([item for item in extensions if not isinstance(item, str)], front=ui),
         )
-        return cls(create_session(session, options))
+        found = load_resources(directory, ResourceOptions(system_prompt=system_prompt, extensions=paths))
+        agent = cls(await create_session(session, options, found))
+        await agent.session.extensions.begin()
+        return agent
 
     @classmethod
     async def open(cls, path: str | Path, **options: Any) -> "Agent":

@@ -10,7 +10,7 @@ from spindle.types.messages import AgentMessage, AssistantMessage, BashExecution
 
 from .estimate import estimate_context, estimate_tokens
 
-__all__ = ["FileLists", "Preparation", "append_file_lists", "join_summaries", "prepare_compaction"]
+__all__ = ["FileLists", "Preparation", "append_file_lists", "file_lists", "join_summaries", "prepare_compaction"]
 
 NO_HISTORY = "No prior history."
 _TURN_ENTRIES = ("custom_message", "branch_summary")
@@ -64,7 +64,7 @@ def prepare_compaction(branch: Sequence[Entry], keep_recent_tokens: int) -> Prep
         is_split_turn=turn is not None,
         tokens_before=tokens_before,
         previous_summary=before.get("summary"),
-        files=_files([*history, *prefix], before),
+        files=file_lists([*history, *prefix], before),
     )
 
 
@@ -115,7 +115,8 @@ def _messages(entries: Iterable[Entry]) -> list[AgentMessage]:
     return [message for message in found if message is not None]
 
 
-def _files(messages: Iterable[AgentMessage], previous: dict[str, object]) -> FileLists:
+def file_lists(messages: Iterable[AgentMessage], previous: dict[str, object]) -> FileLists:
+    """Return the files that tool calls in `messages` touched, and those an earlier summary (its entry) told of."""
     read: set[str] = set()
     modified: set[str] = set()
     details = previous.get("details")

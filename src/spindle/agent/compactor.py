@@ -177,14 +177,14 @@ class Compactor:
         summaries: list[Summary] = []
         if plan.is_split_turn:
             prefix = summary_request(plan.prefix, PREFIX)
-            jobs = [self._ask(prefix, int(0.5 * reserve), "Turn prefix summarization failed", reason)]
+            jobs = [self.ask(prefix, int(0.5 * reserve), "Turn prefix summarization failed", "compaction", reason)]
             if plan.history:
-                jobs.insert(0, self._ask(history, int(0.8 * reserve), "Summarization failed", reason))
+                jobs.insert(0, self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason))
             summaries = await _both(jobs)
             first = summaries[0].text if plan.history else NO_HISTORY
             text = join_summaries(first, summaries[-1].text)
         else:
-            summaries = [await self._ask(history, int(0.8 * reserve), "Summarization failed", reason)]
+            summaries = [await self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason)]
             text = summaries[0].text
         usage = Usage()
         for summary in summaries:
@@ -197,7 +197,8 @@ class Compactor:
             usage=usage,
         )
 
-    async def _ask(self, request: Request, max_tokens: int, failure: str, reason: str) -> Summary:
+    async def ask(self, request: Request, max_tokens: int, failure: str, source: str, reason: str | None) -> Summary:
+        """Ask the model for one summary, again if that may help. Raises `AgentError` that begins with `failure`."""
         model = self._port.model
         limit = min(max_tokens, model.max_tokens) if model else max_tokens
         announced = False
@@ -212,7 +213,7 @@ class Compactor:
                 SummarizationRetryScheduled(attempt, self._port.retry.max_retries, delay, answer.error_message or "")
             )
             await asyncio.sleep(delay / 1000)
-            await self._port.emit(SummarizationRetryAttemptStart("compaction", reason))
+            await self._port.emit(SummarizationRetryAttemptStart(source, reason))
             return True
 
         try:

@@ -1,7 +1,7 @@
 """Puts an agent together: resources, model, tools, session."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.resources.select import (
@@ -18,6 +18,7 @@ from spindle.tools.builtin import DEFAULT_TOOLS, builtin_tools
 from spindle.types.models import Model
 
 from .errors import AgentError
+from .extension_loading import ExtensionOptions, Generation, has_extensions, load_generation
 from .model_state import ModelState
 from .session import AgentSession
 from .toolbox import Toolbox
@@ -40,16 +41,46 @@ class AgentOptions:
     no_builtin_tools: bool = False
     system_prompt: str | None = None
     mode: str = "sdk"
+    extensions: ExtensionOptions = field(default_factory=ExtensionOptions)
     warn: Callable[[str], None] = lambda text: None
     """Hears of things that are not as asked for but no reason to stop."""
 
 
-def create_session(store: SessionManager, options: AgentOptions, resources: Resources | None = None) -> AgentSession:
-    """Make the agent for a session. Raises `AgentError` for an unknown model."""
+async def create_session(
+    store: SessionManager, options: AgentOptions, resources: Resources | None = None
+) -> AgentSession:
+    """Make the agent for a session. Raises `AgentError` for an unknown model or an extension that cannot be loaded.
+
+    Extensions come first, because models may come from them. They hear of the session with `extensions.begin()`.
+    """
     if resources is None:
         resources = load_resources(store.get_cwd(), ResourceOptions(system_prompt=options.system_prompt))
+    toolbox = _toolbox(options, resources)
+    generation = await _load_extensions(options, resources, toolbox)
     state = _choose_model(store, options, resources)
-    return AgentSession(store, resources, state, _toolbox(options, resources), mode=options.mode)
+    session = AgentSession(store, resources, state, toolbox, mode=options.mode, extensions=options.extensions)
+    if generation is not None:
+        session.extensions.install(generation)
+    return session
+
+
+async def _load_extensions(options: AgentOptions, resources: Resources, toolbox: Toolbox) -> Generation | None:
+    if not has_extensions(resources, options.extensions):
+        return None
+    generation = await load_generation(resources, options.extensions, toolbox.builtin, mode=options.mode)
+    for failure in generation.failures:
+        if failure.strict:
+            raise AgentError(str(failure))
+        options.warn(str(failure))
+    for note in generation.notes:
+        options.warn(note)
+    for extension in generation.hooks.registry.extensions:
+        for name, provider in extension.providers.items():
+            try:
+                resources.registry.register_provider(name, provider.config)
+            except ValueError as error:
+                options.warn(f"{extension.path}: {error}")
+    return generation
 
 
 def _choose_model(store: SessionManager, options: AgentOptions, resources: Resources) -> ModelState:

@@ -6,7 +6,8 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
 from spindle.llm.convert import to_model_messages
@@ -328,15 +329,22 @@ class Engine:
 
     # -- a summary that somebody asked for -------------------------------------------------------
 
-    async def compact(self, instructions: str | None) -> CompactionResult:
+    @asynccontextmanager
+    async def summarizing(self) -> AsyncIterator[AbortSignal]:
+        """Keep the agent to oneself, outside any run; what was running is aborted first."""
         await self.abort()
         self._begin(Phase.SUMMARIZING)
         try:
-            return await self.compactor.run("manual", self.signal, instructions=instructions)
-        except Aborted:
-            raise AgentError("Compaction cancelled") from None
+            yield self.signal
         finally:
             self.release()
+
+    async def compact(self, instructions: str | None) -> CompactionResult:
+        async with self.summarizing() as signal:
+            try:
+                return await self.compactor.run("manual", signal, instructions=instructions)
+            except Aborted:
+                raise AgentError("Compaction cancelled") from None
 
     # -- the loop's port -------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ bash runner; this class holds them together and keeps the rules that span them.
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,8 @@ from spindle.resources.auth import MissingCredentials
 from spindle.resources.loader import Resources
 from spindle.sessions.manager import SessionManager
 from spindle.types.content import Image, Text, text_of
-from spindle.types.events import CompactionResult, Event, SessionInfoChanged, ThinkingLevelChanged
-from spindle.types.messages import UserMessage
+from spindle.types.events import CompactionResult, Event, ExtensionError, SessionInfoChanged, ThinkingLevelChanged
+from spindle.types.messages import CustomMessage, UserMessage
 from spindle.types.models import Model, ThinkingLevel
 
 from .abort import Aborted
@@ -27,6 +27,8 @@ from .conversation import Conversation
 from .engine import Engine
 from .errors import AgentError
 from .estimate import estimate_context
+from .extension_host import ExtensionHost
+from .extension_loading import ExtensionOptions
 from .host_tools import HostTools
 from .hub import Listener
 from .images import read_images
@@ -40,11 +42,19 @@ from .toolbox import Toolbox
 __all__ = ["AgentSession", "Disposition"]
 
 Disposition = Literal["started", "queued", "handled"]
+ABORTED_EARLY = "The prompt was aborted before the run began"
 
 
 class AgentSession:
     def __init__(
-        self, store: SessionManager, resources: Resources, choice: ModelState, toolbox: Toolbox, *, mode: str = "rpc"
+        self,
+        store: SessionManager,
+        resources: Resources,
+        choice: ModelState,
+        toolbox: Toolbox,
+        *,
+        mode: str = "rpc",
+        extensions: ExtensionOptions | None = None,
     ) -> None:
         self.resources = resources
         self.mode = mode
@@ -64,6 +74,7 @@ class AgentSession:
         self.host_tools = HostTools(
             toolbox, self.answers, self.engine.publish, resources.settings.host_tools.timeout_ms
         )
+        self.extensions = ExtensionHost(self, extensions or ExtensionOptions())
         self.shutdown_requested = asyncio.Event()
         self._record_choice()
 
@@ -101,20 +112,29 @@ class AgentSession:
     # -- prompting -------------------------------------------------------------------------------
 
     async def submit(
-        self, text: str, images: Sequence[Any] = (), behavior: str | None = None, *, source: str = "rpc"
+        self,
+        text: str,
+        images: Sequence[Any] = (),
+        behavior: str | None = None,
+        *,
+        source: str = "rpc",
+        expand: bool = True,
     ) -> Disposition:
         """Take a prompt. Returns when it is accepted, queued or dealt with; its events follow.
 
+        `expand` says whether commands, skills and templates in it count.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
         pictures = read_images(images)
-        if text.startswith("/") and await self.hooks.run_command(text):
+        if source != "extension":  # those may be what the beginning waits for
+            await self.extensions.begin()
+        if expand and text.startswith("/") and await self.hooks.run_command(text):
             return "handled"
         if self.engine.lifecycle.running:
-            return await self._queue_prompt(text, pictures, behavior, source)
+            return await self._queue_prompt(text, pictures, behavior, source, expand)
         self.engine.claim()
         try:
-            ready = await self._ready_input(text, pictures, source, None)
+            ready = await self._ready_input(text, pictures, source, None, expand)
             if ready is None:
                 self.engine.release()
                 return "handled"
@@ -132,7 +152,7 @@ class AgentSession:
             self.engine.signal.check()
         except Aborted:
             self.engine.release()
-            raise AgentError("The prompt was aborted before the run began") from None
+            raise AgentError(ABORTED_EARLY) from None
         except BaseException:
             self.engine.release()
             raise
@@ -141,14 +161,31 @@ class AgentSession:
         self.engine.start(prompt, system_prompt)
         return "started"
 
-    async def _queue_prompt(self, text: str, images: list[Image], behavior: str | None, source: str) -> Disposition:
+    async def submit_message(self, message: CustomMessage) -> None:
+        """Let the model answer a message of an extension. Raises `AgentError` like `submit`."""
+        self.engine.claim()
+        try:
+            self._require_model()
+            await self.engine.make_room()
+            self.engine.signal.check()
+        except Aborted:
+            self.engine.release()
+            raise AgentError(ABORTED_EARLY) from None
+        except BaseException:
+            self.engine.release()
+            raise
+        self.engine.start([message])
+
+    async def _queue_prompt(
+        self, text: str, images: list[Image], behavior: str | None, source: str, expand: bool
+    ) -> Disposition:
         if not behavior:
             self.engine.claim()  # raises, saying what to do
-        ready = await self._ready_input(text, images, source, behavior)
+        ready = await self._ready_input(text, images, source, behavior, expand)
         if ready is None:
             return "handled"
         if not self.engine.lifecycle.running:
-            return await self.submit(*ready, source=source)
+            return await self.submit(*ready, source=source, expand=False)
         message = _user_message(*ready)
         if behavior == "followUp":
             self.engine.queues.follow(message)
@@ -183,7 +220,7 @@ class AgentSession:
         return None if ready is None else _user_message(*ready)
 
     async def _ready_input(
-        self, text: str, images: list[Image], source: str, behavior: str | None
+        self, text: str, images: list[Image], source: str, behavior: str | None, expand: bool = True
     ) -> tuple[str, list[Image]] | None:
         """Let hooks look at the input, then expand skills and templates. None: somebody dealt with it."""
         if "input" in self.hooks.listening:
@@ -191,7 +228,10 @@ class AgentSession:
             if changed is None:
                 return None
             text, images = changed
-        return self.resources.expand(text), images
+        return self.resources.expand(text, self._tell_bad_skill) if expand else text, images
+
+    def _tell_bad_skill(self, error: str) -> None:
+        self.publish(ExtensionError("", "skill_expansion", error))
 
     def _prompt_options(self) -> dict[str, Any]:
         """Return what the system prompt was made of, for extensions that make their own."""
@@ -224,8 +264,7 @@ class AgentSession:
         self.todos.close()
         await self.engine.kill()
         await self.bash.abort_all()
-        if "session_shutdown" in self.hooks.listening:
-            await self.hooks.notify("session_shutdown", reason="quit")
+        await self.extensions.close()
         self.conversation.release_held()
         self.store.close()
 
@@ -235,7 +274,7 @@ class AgentSession:
         """Switch to an available model; it answers from the next turn on."""
         for model in self.choice.registry.available():
             if (model.provider, model.id) == (provider, model_id):
-                await self._use_model(model, None, "set")
+                await self.use_model(model, None, "set")
                 return model
         raise AgentError(f"Model not found: {provider}/{model_id}")
 
@@ -244,22 +283,23 @@ class AgentSession:
         if following is None:
             return None
         model, level, scoped = following
-        await self._use_model(model, level, "cycle")
+        await self.use_model(model, level, "cycle")
         return CycledModel(model, self.choice.level, scoped)
 
-    async def _use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
+    async def use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
+        """Switch models, keep it in the session and tell of it."""
         previous, old_level = self.choice.model, self.choice.level
         level_changed = self.choice.use(model, level)
         self.store.append_model_change(model.provider, model.id)
         if level_changed:
-            await self._tell_level(old_level)
+            await self.tell_level(old_level)
         if "model_select" in self.hooks.listening:
             await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
 
     async def set_thinking_level(self, level: ThinkingLevel) -> None:
         previous = self.choice.level
         if self.choice.set_level(level):
-            await self._tell_level(previous)
+            await self.tell_level(previous)
 
     async def cycle_thinking_level(self) -> ThinkingLevel | None:
         level = self.choice.next_level()
@@ -267,7 +307,8 @@ class AgentSession:
             await self.set_thinking_level(level)
         return level
 
-    async def _tell_level(self, previous: str) -> None:
+    async def tell_level(self, previous: str) -> None:
+        """Keep a change of the thinking level in the session and tell of it."""
         self.store.append_thinking_level_change(self.choice.level)
         self.publish(ThinkingLevelChanged(self.choice.level))
         if "thinking_level_select" in self.hooks.listening:
@@ -275,13 +316,22 @@ class AgentSession:
 
     # -- sessions --------------------------------------------------------------------------------
 
-    async def new_session(self, parent: str | None = None) -> bool:
-        """Begin an empty session with the same model. Returns whether an extension cancelled it."""
+    async def new_session(
+        self, parent: str | None = None, setup: Callable[[SessionManager], Awaitable[None] | None] | None = None
+    ) -> bool:
+        """Begin an empty session with the same model. Returns whether an extension cancelled it.
+
+        `setup` may write to the new session before anybody sees it.
+        """
         if await self._vetoed("session_before_switch", reason="new"):
             return True
         await self._leave("new", None)
+        previous = self.store.get_session_file()
         self.store.new_session(parent_session=parent)
-        await self._arrive("new")
+        written = None if setup is None else setup(self.store)
+        if written is not None:
+            await written
+        await self._arrive("new", previous)
         return False
 
     async def switch_session(self, path: str) -> bool:
@@ -290,12 +340,13 @@ class AgentSession:
             return True
         # Opened first: if that fails, the current session goes on untouched. Its own file it must not lock twice.
         opened = None if self.conversation.is_at(path) else self._open(path)
+        previous = self.store.get_session_file()
         await self._leave("resume", path)
         if opened is None:
             self.store.set_session_file(path)
         else:
             self.conversation.use(opened)
-        await self._arrive("resume")
+        await self._arrive("resume", previous)
         return False
 
     def _open(self, path: str) -> SessionManager:
@@ -322,19 +373,20 @@ class AgentSession:
             self.store.new_session(parent_session=source)
         else:
             self.store.create_branched_session(entry.parent_id)
-        await self._arrive("fork")
+        await self._arrive("fork", source)
         return text, False
 
-    async def clone(self) -> bool:
-        """Copy the current branch into a session of its own and go on there."""
-        leaf = self.store.get_leaf_id()
+    async def clone(self, entry_id: str | None = None) -> bool:
+        """Copy the current branch (or the one that ends at an entry) into a session of its own and go on there."""
+        leaf = entry_id or self.store.get_leaf_id()
         if leaf is None:
             raise AgentError("Cannot clone session: no current entry selected")
         if await self._vetoed("session_before_fork", entry_id=leaf, position="at"):
             return True
         await self._leave("fork", None)
+        source = self.store.get_session_file()
         self.store.create_branched_session(leaf)
-        await self._arrive("fork")
+        await self._arrive("fork", source)
         return False
 
     async def _vetoed(self, event: str, **fields: Any) -> bool:
@@ -343,12 +395,11 @@ class AgentSession:
     async def _leave(self, reason: str, target: str | None) -> None:
         """End what runs in the current session; its last events go out before anything changes."""
         await self.engine.abort()
-        if "session_shutdown" in self.hooks.listening:
-            await self.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
+        await self.extensions.leave(reason, target)
         self.engine.queues.forget()
         self.engine.next_turn.clear()
 
-    async def _arrive(self, reason: str) -> None:
+    async def _arrive(self, reason: str, previous: str | None) -> None:
         """Take up the session that is open now: its context, its model, its thinking level."""
         context = self.conversation.arrive()
         if reason == "resume" and context.messages:
@@ -359,8 +410,13 @@ class AgentSession:
         self.rules.rebuild()
         self.resources.move_to(self.cwd)
         self.engine.tools_changed()
-        if "session_start" in self.hooks.listening:
-            await self.hooks.notify("session_start", reason=reason)
+        await self.extensions.arrive(reason, previous)
+
+    def rebuild(self) -> None:
+        """Read the context anew after a jump in the session tree."""
+        self.conversation.reload()
+        self.todos.rebuild()
+        self.rules.rebuild()
 
     def _restore_choice(self, wanted: tuple[str, str] | None, level: str | None) -> None:
         """Use the session's own model and level, as far as they are still to be had."""

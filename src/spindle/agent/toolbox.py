@@ -16,7 +16,11 @@ class Toolbox:
 
         `only_named` keeps tools of extensions inactive unless they were named; `never` keeps any so for good.
         """
+        self._own = dict(tools)
+        self._extensions: dict[str, Tool] = {}
+        """Tools of extensions; one named like another hides it as long as it is there."""
         self._tools = dict(tools)
+        """All of them."""
         self._named = dict.fromkeys(active)
         self._only_named = only_named
         self._never = frozenset(never)
@@ -28,18 +32,38 @@ class Toolbox:
 
     def add(self, tool: Tool, *, active: bool = True) -> None:
         """Register a tool, replacing one of the same name."""
-        self._tools[tool.name] = tool
-        wanted = active or tool.name in self._named
-        if wanted and tool.name not in self._never and tool.name not in self.active:
-            self.active.append(tool.name)
+        self._own[tool.name] = tool
+        self._merge()
+        self._activate(tool.name, active)
+
+    def _activate(self, name: str, wanted: bool) -> None:
+        if (wanted or name in self._named) and name not in self._never and name not in self.active:
+            self.active.append(name)
 
     def add_extension_tool(self, tool: Tool) -> None:
         """Register a tool that nobody asked for by name: active unless the user made a choice without it."""
-        self.add(tool, active=not self._only_named)
+        self.use_extension_tools([*self._extensions.values(), tool])
+
+    def use_extension_tools(self, tools: Iterable[Tool]) -> None:
+        """Replace the tools of extensions. Known ones stay as active as they were."""
+        before = self._extensions
+        self._extensions = {tool.name: tool for tool in tools}
+        self._merge()
+        for name in self._extensions:
+            if name not in before:
+                self._activate(name, not self._only_named)
+
+    def builtin(self, name: str) -> Tool | None:
+        """Return a tool as it is without extensions."""
+        return self._own.get(name)
 
     def remove(self, name: str) -> None:
-        self._tools.pop(name, None)
-        self.active = [other for other in self.active if other != name]
+        self._own.pop(name, None)
+        self._merge()
+
+    def _merge(self) -> None:
+        self._tools = {**self._own, **self._extensions}
+        self.active = [name for name in self.active if name in self._tools]
 
     def activate(self, names: Iterable[str]) -> None:
         """Set the active tools; unknown names are ignored."""

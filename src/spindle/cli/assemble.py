@@ -4,7 +4,10 @@ import os
 import sys
 
 from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.extension_loading import ExtensionOptions
 from spindle.agent.session import AgentSession
+from spindle.extensions.runtime import Front
+from spindle.resources.diagnostics import report
 from spindle.resources.loader import ResourceOptions, load_resources
 
 from .args import Options, UsageError, unknown_options
@@ -31,14 +34,11 @@ def resource_options(options: Options) -> ResourceOptions:
 
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
-    if problem := unknown_options(options, ()):
-        raise UsageError(problem)
     resources = load_resources(os.getcwd(), resource_options(options))
     store = choose_session(options, resources.settings)
     resources.move_to(store.get_cwd())
-    for diagnostic in resources.diagnostics:
-        warn(str(diagnostic))
-    agent = create_session(
+    report(resources.diagnostics, verbose=options.verbose)
+    agent = await create_session(
         store,
         AgentOptions(
             model=options.model,
@@ -50,13 +50,30 @@ async def assemble(options: Options, mode: str) -> AgentSession:
             exclude_tools=options.exclude_tools,
             no_builtin_tools=options.no_builtin_tools,
             mode=mode,
+            extensions=ExtensionOptions(flags=options.unknown, front=_terminal() if mode == "print" else None),
             warn=warn,
         ),
         resources,
     )
+    # Only now is it known which options extensions have added.
+    if problem := unknown_options(options, agent.extensions.flags()):
+        await agent.close()
+        raise UsageError(problem)
+    for found in (resources.registry.error, resources.registry.auth.problem):
+        if found:
+            warn(str(found))
     if options.name:
         agent.set_name(options.name)
     return agent
+
+
+def _terminal() -> Front | None:
+    """Return where extensions may ask the user: here, if somebody sits here."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    from spindle.extensions.terminal import TerminalFront
+
+    return TerminalFront()
 
 
 def warn(text: str) -> None:

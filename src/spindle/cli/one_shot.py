@@ -59,6 +59,7 @@ async def play(
     agent = await assemble(options, mode=mode)
     try:
         ready(agent)
+        await agent.extensions.begin()
         images = inputs.images
         for message in inputs.messages:
             await agent.submit(message, images, source=mode)

@@ -1,7 +1,7 @@
 """One generation of extensions: all that was loaded together, merged in load order, and retired together."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from spindle.tools.base import Tool
 
@@ -32,20 +32,37 @@ class Registry:
         self.listening: frozenset[str] = frozenset()
         self.commands: dict[str, Command] = {}
         """By the name the user types."""
-        self.conflicts: list[str] = []
-        """What two extensions both wanted to be, one line each."""
         self.on_change: Callable[[], None] = lambda: None
 
     def add(self, extension: Extension) -> None:
         """Take in an extension that loaded."""
         self.extensions.append(extension)
-        for name, first in self.tools().items():
-            if name in extension.tools and first is not extension.tools[name]:
-                self.conflicts.append(f'Tool "{name}" conflicts with {self._owner_of(first)} ({extension.path})')
-        for name, flag in self.flags().items():
-            if name in extension.flags and flag is not extension.flags[name]:
-                self.conflicts.append(f'Flag "--{name}" is already taken by another extension ({extension.path})')
         self.refresh()
+
+    def sort(self, paths: Sequence[str]) -> None:
+        """Bring extensions into this order, whichever was loaded first."""
+        self.extensions.sort(key=lambda extension: paths.index(extension.path))
+        self.refresh()
+
+    def conflicts(self) -> list[str]:
+        """Return a line for everything that two extensions both wanted to be."""
+        found = []
+        tools: dict[str, str] = {}
+        flags: dict[str, str] = {}
+        for extension in self.extensions:
+            found += [
+                f'Tool "{name}" of {extension.path} conflicts with {tools[name]}'
+                for name in extension.tools
+                if name in tools
+            ]
+            found += [
+                f'Flag "--{name}" of {extension.path} conflicts with {flags[name]}'
+                for name in extension.flags
+                if name in flags
+            ]
+            tools = {**dict.fromkeys(extension.tools, extension.path), **tools}
+            flags = {**dict.fromkeys(extension.flags, extension.path), **flags}
+        return found
 
     def refresh(self) -> None:
         """Merge again after somebody registered something."""
@@ -79,15 +96,15 @@ class Registry:
                 found.setdefault(name, tool)
         return found
 
-    def _owner_of(self, tool: Tool) -> str:
-        return next(e.path for e in self.extensions if tool in e.tools.values())
-
     def flags(self) -> dict[str, Flag]:
         found: dict[str, Flag] = {}
         for extension in self.extensions:
             for name, flag in extension.flags.items():
                 found.setdefault(name, flag)
         return found
+
+    def providers(self) -> list[str]:
+        return [name for extension in self.extensions for name in extension.providers]
 
     async def retire(self) -> None:
         """End this generation: whatever its extensions still hold is stale from here on."""

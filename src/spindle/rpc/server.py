@@ -53,8 +53,9 @@ class Server:
         reading = asyncio.create_task(self._read())
         reading.add_done_callback(self._read_ended)
         watching = asyncio.create_task(self._watch_shutdown())
+        beginning = asyncio.create_task(self._agent.extensions.begin())
         code = await self._exit
-        for task in (reading, watching):
+        for task in (reading, watching, beginning):
             task.cancel()
         if code == 0:
             await self._dispatcher.finish(LAST_ANSWERS_S)

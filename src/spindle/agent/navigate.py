@@ -1,0 +1,200 @@
+"""Jumps in the session tree: where the conversation goes on, and notes on the branch that is left behind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spindle.extensions.runtime import Navigated
+from spindle.sessions.context import entry_message
+from spindle.sessions.entries import Entry
+from spindle.types.content import text_of
+from spindle.types.messages import AgentMessage, CustomMessage, ToolResultMessage, Usage, UserMessage
+
+from .abort import Aborted
+from .compaction import FileLists, append_file_lists, file_lists
+from .errors import AgentError
+from .estimate import estimate_tokens
+from .summarize import BRANCH, summary_request
+
+if TYPE_CHECKING:
+    from .session import AgentSession
+
+__all__ = ["Jump", "navigate"]
+
+SUMMARY_TOKENS = 2048
+PREAMBLE = (
+    "Another branch of this conversation was explored before it continued from here.\n"
+    "These are the notes on that branch:\n\n"
+)
+_SUMMARIES = ("compaction", "branch_summary")
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """What was asked for."""
+
+    target_id: str
+    summarize: bool = False
+    instructions: str | None = None
+    replace_instructions: bool = False
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """A summary to be left at the new place."""
+
+    text: str
+    details: Any
+    from_hook: bool
+    usage: Usage | None = None
+
+
+async def navigate(session: "AgentSession", jump: Jump) -> Navigated:
+    """Go on from another entry of the session. Raises `AgentError`; then, or if cancelled, nothing has changed.
+
+    A user message is not itself the new end: its text is given back to be edited, and the conversation goes on
+    before it.
+    """
+    store, engine = session.store, session.engine
+    target = store.get_entry(jump.target_id)
+    if target is None:
+        raise AgentError(f"Entry {jump.target_id} not found")
+    old_leaf = store.get_leaf_id()
+    if jump.target_id == old_leaf:
+        return Navigated(False)
+    async with engine.summarizing() as signal:
+        left, ancestor = _left_behind(store.get_branch(), store.get_branch(jump.target_id))
+        try:
+            with signal:
+                if "session_before_tree" in session.hooks.listening:
+                    answer = await session.hooks.ask(
+                        "session_before_tree", preparation=_preparation(jump, old_leaf, ancestor, left)
+                    )
+                    if answer.get("cancel"):
+                        return Navigated(True)
+                    jump, notes = _changed(jump, answer)
+                else:
+                    notes = None
+                if notes is None and jump.summarize and left:
+                    notes = await _summarize(session, left, jump)
+        except Aborted:
+            return Navigated(True, aborted=True)
+        place, editor_text = _landing(target)
+        summary_id = None
+        if notes is not None:
+            summary_id = store.branch_with_summary(place, notes.text, notes.details, notes.from_hook, notes.usage)
+        elif place is None:
+            store.reset_leaf()
+        else:
+            store.branch(place)
+        if jump.label:
+            store.append_label_change(summary_id or jump.target_id, jump.label)
+        session.rebuild()
+    entry = store.get_entry(summary_id) if summary_id else None
+    made = Navigated(False, editor_text=editor_text, summary_entry=entry.value if entry else None)
+    if "session_tree" in session.hooks.listening:
+        await session.hooks.notify(
+            "session_tree",
+            new_leaf_id=store.get_leaf_id(),
+            old_leaf_id=old_leaf,
+            summary_entry=made.summary_entry,
+            from_extension=notes.from_hook if notes else None,
+        )
+    return made
+
+
+def _left_behind(old: Sequence[Entry], new: Sequence[Entry]) -> tuple[list[Entry], str | None]:
+    """Return the entries only the old branch has, oldest first, and the last entry both have."""
+    kept = {entry.id for entry in new}
+    common = [entry.id for entry in old if entry.id in kept]
+    return [entry for entry in old if entry.id not in kept], common[-1] if common else None
+
+
+def _landing(target: Entry) -> tuple[str | None, str | None]:
+    """Return the entry to go on from, and the text to edit if the target is something that was sent."""
+    message = entry_message(target)
+    if isinstance(message, UserMessage | CustomMessage):
+        return target.parent_id, text_of(message.content)
+    return target.id, None
+
+
+# -- extensions ----------------------------------------------------------------------------------
+
+
+def _preparation(jump: Jump, old_leaf: str | None, ancestor: str | None, left: Sequence[Entry]) -> Any:
+    from spindle.extensions.events import TreePreparation
+
+    return TreePreparation(
+        jump.target_id,
+        old_leaf,
+        ancestor,
+        [entry.value for entry in left],
+        jump.summarize,
+        jump.instructions,
+        jump.replace_instructions,
+        jump.label,
+    )
+
+
+def _changed(jump: Jump, answer: dict[str, Any]) -> tuple[Jump, _Notes | None]:
+    """Apply what extensions answered: other instructions, a label, or the summary itself."""
+    changed = Jump(
+        jump.target_id,
+        jump.summarize,
+        answer.get("customInstructions", jump.instructions),
+        bool(answer.get("replaceInstructions", jump.replace_instructions)),
+        answer.get("label", jump.label),
+    )
+    given = answer.get("summary")
+    if given is None:
+        return changed, None
+    if not isinstance(given, dict) or not isinstance(given.get("summary"), str):
+        raise AgentError("An extension supplied a branch summary without a text")
+    return changed, _Notes(given["summary"], given.get("details"), True)
+
+
+# -- the summary ---------------------------------------------------------------------------------
+
+
+async def _summarize(session: "AgentSession", left: Sequence[Entry], jump: Jump) -> _Notes | None:
+    """Ask the model for notes on what is left behind. None if there is nothing in it to note."""
+    model = session.choice.model
+    if model is None:
+        raise AgentError("No model available for summarization")
+    budget = model.context_window - session.resources.settings.branch_summary.reserve_tokens
+    messages = _newest_within(left, budget)
+    if not messages:
+        return None
+    if jump.replace_instructions and jump.instructions:
+        request = summary_request(messages, jump.instructions)
+    else:
+        request = summary_request(messages, BRANCH, instructions=jump.instructions)
+    made = await session.engine.compactor.ask(
+        request, SUMMARY_TOKENS, "Branch summarization failed", "branchSummary", None
+    )
+    files = _files(left)
+    return _Notes(PREAMBLE + append_file_lists(made.text, files), files.as_details(), False, made.answer.usage)
+
+
+def _newest_within(left: Sequence[Entry], budget: int) -> list[AgentMessage]:
+    """Return the messages to summarise, oldest first: as many of the newest as there is room for."""
+    chosen: list[AgentMessage] = []
+    used = 0
+    for entry in reversed(left):
+        message = entry_message(entry)
+        if message is None or isinstance(message, ToolResultMessage):
+            continue
+        size = estimate_tokens(message)
+        # Summaries hold much in little space, so one may go over the edge.
+        if used + size > budget and not (entry.type in _SUMMARIES and used < 0.9 * budget):
+            break
+        chosen.append(message)
+        used += size
+    return chosen[::-1]
+
+
+def _files(left: Sequence[Entry]) -> FileLists:
+    messages = [message for entry in left if (message := entry_message(entry)) is not None]
+    known = next((entry.value for entry in left if entry.type in _SUMMARIES), {})
+    return file_lists(messages, known)
