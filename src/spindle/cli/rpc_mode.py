@@ -5,7 +5,7 @@ import os
 import sys
 
 from spindle.agent.session import AgentSession
-from spindle.protocol.dialect import DIALECTS
+from spindle.protocol.dialect import find_dialect
 from spindle.protocol.render import Renderer
 from spindle.rpc.server import serve
 from spindle.rpc.stdio import StdioWire
@@ -29,7 +29,7 @@ def run_rpc(options: Options) -> int:
 
 async def _serve(options: Options) -> int:
     wire = StdioWire.claim()
-    dialect = DIALECTS[options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"]
+    dialect = find_dialect(options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle", os.environ)
     renderer = Renderer(dialect, options.updates)
 
     async def make_agent() -> AgentSession:

@@ -5,10 +5,10 @@ never depends on it. Host tool calls and dialogs are never left out: they come o
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "leave_out"]
+__all__ = ["DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "find_dialect", "leave_out"]
 
 UpdateMode: TypeAlias = Literal["full", "delta"]
 Path: TypeAlias = tuple[str, ...]
@@ -21,7 +21,7 @@ class Dialect:
     updates: UpdateMode = "full"
     """Form of `message_update` unless somebody asks for another."""
     events: frozenset[str] = frozenset()
-    """Event types that do not go out."""
+    """Event types that do not go out; of dialogs and notices, `extension_ui_request <method>`."""
     keys: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     """Event type, or `response <command>` → keys that do not go out."""
 
@@ -90,6 +90,8 @@ _EVENTS_OF_XCSH = {
 }
 # get_state: what is ours, and what only xcsh has besides.
 _STATE_OF_SPINDLE = "data.autoRetryEnabled data.contextUsage"
+_WITHDRAWN = "extension_ui_request cancel"
+_TITLE = "extension_ui_request setTitle"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
 _COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
 
@@ -101,7 +103,7 @@ DIALECTS: Mapping[str, Dialect] = {
         SPINDLE,
         Dialect(
             "pi-0.74",
-            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH),
+            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | {_WITHDRAWN}),
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
                 compaction_end="result.estimatedTokensAfter result.usage",
@@ -112,7 +114,7 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.87",
             updates="delta",
-            events=frozenset(_EVENTS_OF_XCSH),
+            events=frozenset(_EVENTS_OF_XCSH | {_WITHDRAWN}),
             keys=_keys(
                 agent_settled="aborted",
                 tool_execution_end="durationMs",
@@ -129,6 +131,7 @@ DIALECTS: Mapping[str, Dialect] = {
             events=frozenset(
                 _EVENTS_AFTER_0_74
                 | {
+                    _TITLE,
                     "compaction_end",
                     "compaction_start",
                     "queue_update",
@@ -144,3 +147,11 @@ DIALECTS: Mapping[str, Dialect] = {
         ),
     )
 }
+
+
+def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
+    """Return a dialect by its name; `PI_RPC_EMIT_TITLE` lets the titles through that xcsh leaves out."""
+    dialect = DIALECTS[name]
+    if env.get("PI_RPC_EMIT_TITLE", "").strip().lower() in ("1", "true", "yes", "on"):
+        dialect = replace(dialect, events=dialect.events - {_TITLE})
+    return dialect

@@ -15,6 +15,7 @@ from spindle.types import codec
 from spindle.types.events import (
     Event,
     ExtensionError,
+    ExtensionUIRequest,
     MessageUpdate,
     StreamEvent,
     TextDelta,
@@ -131,7 +132,11 @@ def _keep_big_blocks() -> None:
 
 def _name(item: Item) -> str:
     """Return the name under which a dialect speaks of `item`."""
-    return f"response {item.command}" if isinstance(item, Response) else str(type(item).__struct_config__.tag)
+    if isinstance(item, Response):
+        return f"response {item.command}"
+    if isinstance(item, ExtensionUIRequest):
+        return f"extension_ui_request {item.method}"
+    return str(type(item).__struct_config__.tag)
 
 
 def _instead_of(item: Item, error: Exception) -> Item:
