@@ -62,7 +62,6 @@ def _directories(resources: Resources) -> Iterator[str]:
 def _files(resources: Resources) -> Iterator[str]:
     yield "Configuration"
     home = agent_dir()
-    resources.registry.auth.stored("")
     found = [*resources.diagnostics, resources.registry.auth.problem]
     broken = {d.path: d.message for d in found if d and d.type == "error"}
     if error := resources.registry.error:

@@ -38,12 +38,18 @@ class AuthStore:
     def __init__(self, agent_dir: Path) -> None:
         self.path = agent_dir / "auth.json"
         self.api_keys: dict[str, str] = {}
-        self.problem: Diagnostic | None = None
+        self._problem: Diagnostic | None = None
         self._stored: dict[str, Any] | None = None
         self._resolved: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"AuthStore({str(self.path)!r})"
+
+    @property
+    def problem(self) -> Diagnostic | None:
+        """What is wrong with `auth.json`."""
+        self.stored("")
+        return self._problem
 
     def stored(self, provider: str) -> dict[str, Any] | None:
         """Return the entry of `auth.json`, which is read on first use."""
@@ -51,14 +57,14 @@ class AuthStore:
             try:
                 self._stored = read_object(self.path) or {}
             except BadFile as error:
-                self.problem = Diagnostic("error", f"Cannot use {self.path}: {error}", str(self.path))
+                self._problem = Diagnostic("error", f"Cannot use {self.path}: {error}", str(self.path))
                 self._stored = {}
         entry = self._stored.get(provider)
         return entry if isinstance(entry, dict) else None
 
     def forget(self) -> None:
         """Read `auth.json` again when next needed."""
-        self._stored = None
+        self._stored = self._problem = None
         self._resolved.clear()
 
     def source(self, provider: str, variables: Sequence[str]) -> str | None:
