@@ -5,11 +5,14 @@ from the byte where the disk refused, so that the next attempt goes on as if not
 """
 
 import os
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 __all__ = ["AppendFile", "open_for_reading", "replace_file", "sync_directory"]
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 def open_for_reading(path: Path) -> BinaryIO:
@@ -29,15 +32,21 @@ class AppendFile:
         """Bytes that must follow the end of the file."""
         self._identity = status.st_dev, status.st_ino
         self._descriptor: int | None = None
+        self._close: Callable[[], object] | None = None
         self._unsynced = False
 
     @classmethod
     def create(cls, path: Path) -> "AppendFile":
         """Make a new private file. Raises `FileExistsError`."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, _APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         file = cls(path, os.fstat(descriptor))
-        file._descriptor = descriptor
+        file._own(descriptor)
         return file
+
+    def _own(self, descriptor: int) -> int:
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)  # also if somebody forgets to close us
+        return descriptor
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         return status.st_size == self.size and (status.st_dev, status.st_ino) == self._identity
@@ -65,10 +74,11 @@ class AppendFile:
 
     def flush(self) -> None:
         """Write what is queued. Raises `OSError`; whatever got through then counts as written."""
-        if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        if not self.queue:
+            return
+        descriptor = self._descriptor if self._descriptor is not None else self._own(os.open(self.path, _APPEND))
         while self.queue:
-            written = os.write(self._descriptor, self.queue)
+            written = os.write(descriptor, self.queue)
             self.size += written
             self._unsynced = True
             del self.queue[:written]
@@ -80,9 +90,9 @@ class AppendFile:
             self._unsynced = False
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._close is not None:
+            self._close()
+        self._descriptor = self._close = None
 
 
 def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:

@@ -1,0 +1,207 @@
+"""Several processes and one session: who may write, and what happens to what others write."""
+
+import gc
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spindle.sessions import SessionLocked, SessionManager
+
+from .helpers import HEADER, assistant, begun, entry, lines_of, user, write_session
+
+
+@contextmanager
+def another_process(work: Callable[[], object]) -> Iterator[int]:
+    """Do `work` in a child that then stays alive until the end, or until it is killed."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            kept = work()
+            os.write(writer, b"ready" if kept else b"done")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    try:
+        assert os.read(reader, 5) == b"ready"
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_session(tmp_path / "s.jsonl", [entry("a", None)])
+
+
+def test_a_second_process_is_told_who_writes(path: Path) -> None:
+    with another_process(lambda: SessionManager.open(path)) as child:
+        with pytest.raises(SessionLocked) as caught:
+            SessionManager.open(path)
+        host = os.uname().nodename
+        assert (caught.value.pid, caught.value.host) == (child, host)
+        assert str(caught.value) == (
+            f"Session is in use by process {child} on {host}: {path}. Open it read-only or fork it."
+        )
+        with pytest.raises(SessionLocked):
+            SessionManager.continue_recent("/srv/demo", path.parent)
+
+
+def test_others_may_read_and_fork_meanwhile(path: Path) -> None:
+    with another_process(lambda: SessionManager.open(path)):
+        with SessionManager.open(path, read_only=True) as reader:
+            assert reader.get_leaf_id() == "a"
+        with SessionManager.fork_from(path, "/srv/demo", path.parent) as fork:
+            fork.append_message(user())
+            assert fork.write_error is None
+    assert len(lines_of(path)) == 2
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(path: Path) -> None:
+    with another_process(lambda: SessionManager.open(path)):
+        pass
+    assert path.with_name("s.jsonl.lock").exists(), "the killed one could not clean up"
+    with SessionManager.open(path) as manager:
+        manager.append_message(user())
+        assert manager.write_error is None
+    assert [p.name for p in path.parent.iterdir()] == ["s.jsonl"]
+
+
+def test_two_managers_in_one_process_exclude_each_other_too(path: Path) -> None:
+    with SessionManager.open(path), pytest.raises(SessionLocked, match=f"process {os.getpid()} on "):
+        SessionManager.open(path)
+    SessionManager.open(path).close()
+
+
+def test_a_forgotten_manager_gives_its_lock_back(path: Path) -> None:
+    SessionManager.open(path)
+    gc.collect()
+    SessionManager.open(path).close()
+
+
+def test_a_session_that_could_not_be_opened_is_not_left_locked(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("something else\n")
+    with pytest.raises(Exception, match="not a valid pi session"):
+        SessionManager.open(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.jsonl"]
+
+
+def test_a_forked_child_that_exits_leaves_its_parents_lock(path: Path) -> None:
+    with SessionManager.open(path) as manager:
+        child = os.fork()
+        if child == 0:
+            manager.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert path.with_name("s.jsonl.lock").exists()
+        with pytest.raises(SessionLocked):
+            SessionManager.open(path)
+
+
+def test_two_that_begin_the_same_file_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    first, second = SessionManager.open(path), SessionManager.open(path)
+    first.append_message(user("mine"))
+    second.append_message(user("mine too"))
+    assert first.write_error is None
+    assert second.write_error is not None and f"in use by process {os.getpid()}" in second.write_error
+    first.close()
+    second.append_message(user("again"))
+    assert second.write_error is not None and "another session is in its file now" in second.write_error
+    assert len(second.build_session_context().messages) == 2
+    assert len(lines_of(path)) == 2
+
+
+# -- programs that know no lock, such as pi ------------------------------------------------------
+
+
+def write_behind_our_back(path: str | Path | None, *lines: str) -> None:
+    assert path is not None
+    with open(path, "a") as file:
+        file.writelines(lines)
+
+
+def line(entry_id: str, parent_id: str | None) -> str:
+    return json.dumps(entry(entry_id, parent_id)) + "\n"
+
+
+def test_what_others_append_is_taken_in_and_our_place_is_kept(tmp_path: Path) -> None:
+    with begun(tmp_path) as manager:
+        leaf = manager.get_leaf_id() or ""
+        label = json.dumps(entry("label", "theirs", "label", targetId=leaf, label="L")) + "\n"
+        write_behind_our_back(manager.get_session_file(), line("theirs", leaf), label)
+        mine = manager.append_message(user("mine"))
+        assert manager.get_entry(mine).parent_id == leaf
+        assert {e.id for e in manager.get_children(leaf)} == {"theirs", mine}
+        assert manager.get_label(leaf) == "L"
+        before = [e.id for e in manager.get_entries()]
+    with SessionManager.open(manager.get_session_file() or "") as again:
+        assert [e.id for e in again.get_entries()] == before
+
+
+def test_a_line_somebody_left_torn_does_not_swallow_ours(tmp_path: Path) -> None:
+    with begun(tmp_path) as manager:
+        write_behind_our_back(manager.get_session_file(), '{"type":"mess')
+        mine = manager.append_message(user("mine"))
+    with SessionManager.open(manager.get_session_file() or "") as again:
+        assert again.get_leaf_id() == mine
+        assert [item.kind for item in again.damage] == ["bad line"]
+
+
+def test_a_line_glued_to_a_torn_one_is_written_again(tmp_path: Path) -> None:
+    """Pi 0.74 appends without looking at how the file ends."""
+    path = write_session(tmp_path / "s.jsonl", [entry("a", None)])
+    write_behind_our_back(path, '{"type":"mess')
+    with SessionManager.open(path) as manager:
+        write_behind_our_back(path, line("lost", "a"))
+        mine = manager.append_message(user("mine"))
+        assert manager.write_error is None
+    with SessionManager.open(path) as again:
+        assert [e.id for e in again.get_branch()] == ["a", mine]
+
+
+def test_a_file_replaced_by_a_longer_one_is_joined(tmp_path: Path) -> None:
+    with begun(tmp_path) as manager:
+        path = Path(manager.get_session_file() or "")
+        leaf = manager.get_leaf_id()
+        fresh = tmp_path / "fresh"
+        fresh.write_bytes(path.read_bytes() + line("theirs", leaf).encode())
+        os.replace(fresh, path)
+        manager.append_message(user("mine"))
+        assert manager.write_error is None
+        assert [line["id"] for line in lines_of(path)[1:]][2] == "theirs"
+        assert len(lines_of(path)) == 5
+        assert "theirs" in {e.id for e in manager.get_entries()}
+
+
+def test_what_a_shorter_file_lost_is_put_back(tmp_path: Path) -> None:
+    with begun(tmp_path) as manager:
+        path = Path(manager.get_session_file() or "")
+        ids = [e.id for e in manager.get_entries()]
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) - 30])
+        mine = manager.append_message(user("mine"))
+    with SessionManager.open(path) as again:
+        assert [e.id for e in again.get_branch()] == [*ids, mine]
+
+
+def test_another_session_in_our_place_is_left_alone(tmp_path: Path) -> None:
+    told: list[str] = []
+    with begun(tmp_path, on_write_error=told.append) as manager:
+        path = Path(manager.get_session_file() or "")
+        write_session(path, [entry("x", None)], HEADER | {"id": "stranger"})
+        theirs = path.read_bytes()
+        manager.append_message(user())
+        manager.append_message(assistant())
+        assert len(told) == 1 and "another session is in its file now" in told[0]
+        assert len(manager.build_session_context().messages) == 4
+    assert path.read_bytes() == theirs
