@@ -3,9 +3,9 @@
 import asyncio
 import fcntl
 import os
-import resource
 import subprocess
 import sys
+from pathlib import Path
 
 from spindle.llm.live import LiveMessage
 from spindle.protocol.outbox import Outbox
@@ -73,7 +73,9 @@ async def main(wire: StdioWire) -> int:
                 elif verb == "flags":
                     say(f"nonblocking {bool(fcntl.fcntl(2, fcntl.F_GETFL) & os.O_NONBLOCK)}")
                 elif verb == "peak":
-                    say(f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}")
+                    # Not getrusage, which remembers what the parent was before it became us.
+                    status = Path("/proc/self/status").read_text()
+                    say(f"peak {status.partition('VmHWM:')[2].split()[0]}")
                 elif verb == "input":
                     say(f"stdin has {len(sys.stdin.read())}")
         if last := reader.close():

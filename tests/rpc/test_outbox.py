@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle.llm.live import LiveMessage
@@ -79,6 +79,7 @@ def joined(items: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return result
 
 
+@settings(deadline=None)
 @given(steps)
 def test_order_and_text_survive_any_mix(steps: list[tuple[str, int, str]]) -> None:
     box = outbox()

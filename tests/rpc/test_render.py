@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle.llm.live import LiveMessage
@@ -114,6 +114,7 @@ def play(verbs: list[tuple[str, Any]]) -> Any:
 
 @pytest.mark.parametrize("mode", ["full", "delta"])
 @pytest.mark.parametrize("dialect", DIALECTS)
+@settings(deadline=None)
 @given(verbs=answers())
 def test_updates_are_what_encoding_a_snapshot_gives(dialect: str, mode: Any, verbs: list[tuple[str, Any]]) -> None:
     renderer = Renderer(DIALECTS[dialect], mode)
@@ -121,6 +122,7 @@ def test_updates_are_what_encoding_a_snapshot_gives(dialect: str, mode: Any, ver
         assert renderer.render(MessageUpdate(piece, live)) == reference(dialect, mode, piece, live)
 
 
+@settings(deadline=None)
 @given(st.lists(answers(), min_size=2, max_size=2), st.lists(st.booleans(), min_size=30))
 def test_the_form_may_change_at_any_time(answers: list[list[tuple[str, Any]]], switches: list[bool]) -> None:
     renderer = Renderer()

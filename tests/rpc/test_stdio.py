@@ -234,9 +234,10 @@ def test_a_reader_that_stops_costs_neither_memory_nor_answers(way: str) -> None:
                 break
         assert text == "".join(f"{number % 10000:04d} " for number in range(20000))
         assert seen < 20000, "a reader that is behind gets joined deltas"
-        child.tell("peak")
         assert child.says() == "streamed"
-        assert int(child.says().removeprefix("peak ")) < 120_000
+        if sys.platform == "linux":
+            child.tell("peak")
+            assert int(child.says().removeprefix("peak ")) < 100_000
 
 
 def test_a_reader_that_keeps_up_gets_every_delta() -> None:
