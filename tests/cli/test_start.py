@@ -137,3 +137,32 @@ def test_module_and_script_are_the_same(place: Place) -> None:
     script = Path(sys.executable).parent / "spindle"
     done = subprocess.run([script, "--version"], env=place.environment(), capture_output=True, text=True, timeout=30)
     assert done.stdout == place.run("--version").stdout
+
+
+@pytest.mark.parametrize("command", ["install", "list", "auth"])
+def test_commands_of_pi_are_not_sent_to_a_model(place: Place, command: str) -> None:
+    done = place.run(command, "npm:thing")
+    assert done.returncode == 1
+    assert "-p" in done.stderr
+    assert place.run("--no-session", "--model", place.script("ok"), "-p", command).stdout == "ok\n"
+
+
+def test_a_directory_that_is_gone(place: Place) -> None:
+    gone = place.root / "gone"
+    gone.mkdir()
+    leave = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r})"
+    program = f"{leave}; from spindle.cli import main; raise SystemExit(main(['-p', 'x']))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=place.environment(), capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (1, "Error: The current directory does not exist any more\n")
+
+
+def test_export(place: Place) -> None:
+    place.run("--session", "s.jsonl", "--model", place.script("ok"), "-p", "hello")
+    done = place.run("--export", "s.jsonl", "page.html")
+    assert (done.returncode, done.stdout) == (0, "Exported to: page.html\n"), done.stderr
+    assert "<html" in (place.project / "page.html").read_text().lower()
+    missing = place.run("--export", "none.jsonl")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr.count("\n") == 1

@@ -39,6 +39,10 @@ def _run(options: Options) -> int:
 
         print(help_text())
         return 0
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("The current directory does not exist any more") from None
     for note in options.notes:
         print(f"Note: {note}", file=sys.stderr)
     if options.offline:
@@ -96,13 +100,15 @@ def _list_models(options: Options) -> int:
 
 
 def _export(options: Options) -> int:
-    from spindle.export.command import export_file
-    from spindle.export.errors import ExportError
+    from spindle.export import ExportError, export_session
+    from spindle.sessions.errors import SessionError
+    from spindle.sessions.manager import SessionManager
 
     out = Path(options.messages[0]) if options.messages else None
     try:
-        print(f"Exported to: {export_file(Path(options.export or ''), out)}")
-    except ExportError as error:
+        with SessionManager.open(options.export or "", read_only=True) as session:
+            print(f"Exported to: {export_session(session, out)}")
+    except (ExportError, SessionError) as error:
         return _fail(str(error))
     return 0
 
@@ -141,12 +147,17 @@ def _schema(argv: list[str]) -> int:
     return 0
 
 
+def _foreign(argv: list[str]) -> int:
+    raise UsageError("That is a command of pi which Spindle does not have; to send it as a message use -p")
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "doctor": _doctor,
     "models": _models,
     "schema": _schema,
     "sessions": _sessions,
     "trust": _trust,
+    **dict.fromkeys(("auth", "config", "install", "list", "remove", "uninstall", "update"), _foreign),
 }
 
 
