@@ -18,7 +18,7 @@ PIXEL = bytes.fromhex(
 )
 
 
-def sent(place: Place, *arguments: str, stdin: str | None = None) -> list[dict[str, Any]]:
+def sent(place: Place, *arguments: str, stdin: str | None = None) -> list[Any]:
     """Return the user messages of a JSON run."""
     done = place.run("--no-session", "--model", place.script("ok"), "--mode", "json", *arguments, stdin=stdin)
     assert done.returncode == 0, done.stderr

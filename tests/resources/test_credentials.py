@@ -125,6 +125,15 @@ def test_unset_reference(agent: Path, write: Any) -> None:
     assert str(caught.value) == 'Failed to resolve API key for provider "p" from environment variable: NOT_SET'
 
 
+def test_an_unset_reference_leaves_the_way_to_the_environment(
+    agent: Path, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("agent/models.json", {"providers": {"openai": {"apiKey": "$NOT_SET"}}})
+    monkeypatch.setenv("OPENAI_API_KEY", "from-env")
+    registry, key = openai(agent)
+    assert (key(), registry.credential_source("openai")) == ("from-env", "OPENAI_API_KEY")
+
+
 def test_a_loopback_server_needs_no_key(agent: Path, write: Any) -> None:
     provider = {"baseUrl": "http://localhost:1/v1", "api": "openai-completions", "models": [{"id": "m"}]}
     far = {**provider, "baseUrl": "http://example.org/v1"}

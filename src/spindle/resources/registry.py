@@ -194,10 +194,14 @@ class ModelRegistry:
     async def _key(self, provider: str, specs: list[ProviderSpec]) -> ModelAuth | None:
         if found := await self.auth.from_user(provider):
             return found
-        for spec in reversed(specs):
-            if spec.api_key:
-                return ModelAuth(await resolve_value(spec.api_key))
-        return self.auth.from_environment(self._variables(provider))
+        written = [spec.api_key for spec in reversed(specs) if spec.api_key]
+        for value in written:
+            if is_resolvable(value):
+                return ModelAuth(await resolve_value(value))
+        if found := self.auth.from_environment(self._variables(provider)):
+            return found
+        # Nothing left but to say which reference leads nowhere.
+        return ModelAuth(await resolve_value(written[0])) if written else None
 
     async def _headers(self, spec: ProviderSpec, model: Model) -> dict[str, str]:
         given = dict(spec.headers or {})
