@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.llm.live import LiveMessage
+from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.protocol.dialect import DIALECTS, leave_out
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.types import codec
@@ -69,6 +69,7 @@ def answers(draw: st.DrawFn) -> list[tuple[str, Any]]:
         st.tuples(st.just("append"), st.tuples(st.integers(0, 9), texts, argument_pieces)),
         st.tuples(st.just("silent append"), st.tuples(st.integers(0, 9), texts, argument_pieces)),
         st.tuples(st.just("sign"), st.tuples(st.integers(0, 9), texts)),
+        st.tuples(st.just("correct"), st.tuples(st.integers(0, 9), texts)),
         st.tuples(st.just("end"), st.integers(0, 9)),
         st.tuples(st.just("usage"), st.tuples(st.integers(0, 10**12), st.sampled_from([0, 1, 0.25, 12.5]))),
         st.tuples(st.just("count"), st.integers(0, 99)),
@@ -103,9 +104,13 @@ def play(verbs: list[tuple[str, Any]]) -> Any:
             piece = live.end(value % len(blocks))
         elif blocks and verb == "sign":
             blocks[value[0] % len(blocks)].signature = value[1]
+        elif blocks and verb == "correct":
+            block = blocks[value[0] % len(blocks)]
+            if not isinstance(block, LiveToolCall):
+                block.parts = [value[1]]
         elif blocks:
             index = value[0] % len(blocks)
-            piece = live.append(index, value[1] if hasattr(blocks[index], "parts") else value[2])
+            piece = live.append(index, value[2] if isinstance(blocks[index], LiveToolCall) else value[1])
             if verb == "silent append":
                 piece = None
         if piece is not None:

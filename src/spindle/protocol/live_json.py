@@ -88,7 +88,7 @@ class LiveJson:
 class _TextJson:
     """A block of text or thinking."""
 
-    __slots__ = ("_before", "_behind", "_comma", "_seen", "_signature", "_text")
+    __slots__ = ("_before", "_behind", "_comma", "_parts", "_seen", "_signature", "_text")
 
     def __init__(self, comma: bytes) -> None:
         self._comma = comma
@@ -97,6 +97,8 @@ class _TextJson:
         self._before = self._behind = b""
         self._text = bytearray()
         """The escaped text so far."""
+        self._parts: list[str] | None = None
+        """What `_text` was made of; an API may put a corrected text in its place."""
         self._seen = 0
         """How many parts are in `_text`."""
 
@@ -111,9 +113,12 @@ class _TextJson:
             data = codec.encode(empty)
             cut = data.index(b'""') + 1
             self._before, self._behind = self._comma + data[:cut], data[cut:]
-        if self._seen < len(block.parts):
-            self._text += codec.encode_str("".join(block.parts[self._seen :]))[1:-1]
-            self._seen = len(block.parts)
+        parts = block.parts
+        if parts is not self._parts:
+            self._parts, self._seen, self._text = parts, 0, bytearray()
+        if self._seen < len(parts):
+            self._text += codec.encode_str("".join(parts[self._seen :]))[1:-1]
+            self._seen = len(parts)
         return self._before, self._text, self._behind
 
 
