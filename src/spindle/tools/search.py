@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .base import ToolError
+from .files import require_regular
 from .gitignore import parse_rule
 from .globs import GlobError, expand_braces
 from .rust_regex import compile_pattern
@@ -51,7 +53,8 @@ def _files(path: str, override: Override | None) -> Iterator[str]:
 
 def _matches(path: str, pattern: re.Pattern[str], skip_binary: bool) -> Iterator[tuple[int, str]]:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        require_regular(path)
+        with open(path, "rb") as file:
             head = file.read(_HEAD)
         utf16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))
         if skip_binary and not utf16 and b"\0" in head:
@@ -62,8 +65,8 @@ def _matches(path: str, pattern: re.Pattern[str], skip_binary: bool) -> Iterator
                     return
                 if pattern.search(line.removesuffix("\n")):
                     yield number, line
-    except OSError as error:
-        print(f"{path}: {error.strerror}", file=sys.stderr)
+    except (OSError, ToolError) as error:
+        print(f"{path}: {error}", file=sys.stderr)
 
 
 def _override(glob: str, cwd: str) -> Override:

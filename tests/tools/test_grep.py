@@ -1,0 +1,218 @@
+"""The grep tool, with ripgrep and without: the same words."""
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle.tools import grep as grep_module
+from spindle.tools.process import _live
+from spindle.tools.rust_regex import compile_pattern
+
+from .helpers import Run, call, details_of, refusal, run, text_of, until
+from .trees import make_tree, rg
+
+
+@pytest.fixture(params=["ripgrep", "own"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Search with both; what they find must look the same."""
+    if request.param == "ripgrep":
+        rg()
+    else:
+        monkeypatch.setattr(grep_module, "find_program", lambda names, settings: None)
+    return request.param
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grep_module, "find_program", lambda names, settings: None)
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ({"pattern": "two"}, "a.txt:2: two\nb/c.txt:1: two too"),
+        ({"pattern": "TWO", "ignoreCase": True}, "a.txt:2: two\nb/c.txt:1: two too"),
+        ({"pattern": "TWO"}, "No matches found"),
+        ({"pattern": "t.o$"}, "a.txt:2: two\nb/c.txt:1: two too"),
+        ({"pattern": "t.o", "literal": True}, "No matches found"),
+        ({"pattern": "(x)", "literal": True}, "a.txt:4: (x)"),
+        ({"pattern": "two", "path": "b"}, "c.txt:1: two too"),
+        ({"pattern": "two", "path": "b/c.txt"}, "c.txt:1: two too"),
+        ({"pattern": "two", "glob": "*.txt", "path": "b"}, "c.txt:1: two too"),
+        ({"pattern": "two", "glob": "b/**"}, "b/c.txt:1: two too"),
+        ({"pattern": "two", "glob": "!b/**"}, "a.txt:2: two"),
+        ({"pattern": "hidden"}, ".h:1: hidden"),
+        ({"pattern": "cr"}, "w.txt:1: crlf"),
+        ({"pattern": "two", "context": 1, "path": "a.txt"}, "a.txt-1- one\na.txt:2: two\na.txt-3- three"),
+        (
+            {"pattern": "x", "context": 5, "path": "a.txt"},
+            "a.txt-1- one\na.txt-2- two\na.txt-3- three\na.txt:4: (x)\na.txt-5- ",
+        ),
+        (
+            {"pattern": "^o|^th", "context": 1, "path": "a.txt"},
+            "a.txt:1: one\na.txt-2- two\na.txt-2- two\na.txt:3: three\na.txt-4- (x)",
+        ),
+    ],
+)
+def test_lines_found(args: dict[str, Any], text: str, backend: str, tmp_path: Path) -> None:
+    make_tree(
+        tmp_path, {"a.txt": "one\ntwo\nthree\n(x)\n", "b/c.txt": "two too", ".h": "hidden\n", "bin": "two\0two\n"}
+    )
+    (tmp_path / "w.txt").write_bytes(b"cr\rlf\r\n")
+    result = call("grep", tmp_path, **args)
+    # ripgrep searches in parallel, so files come in any order.
+    assert sorted(text_of(result).split("\n")) == sorted(text.split("\n"))
+    assert result.details is None
+
+
+@pytest.mark.usefixtures("backend")
+def test_ignore_files(tmp_path: Path) -> None:
+    make_tree(tmp_path, {".git/": "", ".gitignore": "no", "no": "x", "yes": "x", "sub/.ignore": "f", "sub/f": "x"})
+    assert text_of(call("grep", tmp_path, pattern="x")) == "yes:1: x"
+
+
+def test_limit(backend: str, tmp_path: Path) -> None:
+    make_tree(tmp_path, {"f": "x\n" * 1000})
+    result = call("grep", tmp_path, pattern="x", limit=2)
+    notice = "[2 matches limit reached. Use limit=4 for more, or refine pattern]"
+    assert text_of(result) == f"f:1: x\nf:2: x\n\n{notice}"
+    assert details_of(result) == {"matchLimitReached": 2}
+    assert details_of(call("grep", tmp_path, pattern="x", limit=0)) == {"matchLimitReached": 1}
+    assert details_of(call("grep", tmp_path, pattern="x")) == {"matchLimitReached": 100}
+
+
+@pytest.mark.usefixtures("backend")
+def test_long_lines_and_long_output(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"f": ("x" * 700 + "\n") * 200})
+    result = call("grep", tmp_path, pattern="x", limit=150)
+    text, _, notice = text_of(result).rpartition("\n\n")
+    assert notice == (
+        "[150 matches limit reached. Use limit=300 for more, or refine pattern. 50.0KB limit reached. "
+        "Some lines truncated to 500 chars. Use read tool to see full lines]"
+    )
+    assert text.startswith("f:1: " + "x" * 500 + "... [truncated]\nf:2: ")
+    details = details_of(result)
+    assert (details["matchLimitReached"], details["linesTruncated"]) == (150, True)
+    assert details["truncation"]["truncatedBy"] == "bytes"
+    assert details["truncation"]["maxLines"] == 2**53 - 1
+
+
+@pytest.mark.usefixtures("backend")
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"caf\xe9 x\n")
+    with open(os.fsencode(tmp_path) + b"/n\xffm", "wb") as file:
+        file.write(b"x y\n")
+    assert sorted(text_of(call("grep", tmp_path, pattern="x")).split("\n")) == [
+        "latin:1: caf\ufffd x",
+        "n\ufffdm:1: x y",
+    ]
+
+
+def test_what_cannot_be_searched(backend: str, tmp_path: Path) -> None:
+    assert refusal("grep", tmp_path, pattern="x", path="nope") == f"Path not found: {tmp_path}/nope"
+    text = refusal("grep", tmp_path, pattern="(")
+    assert text.startswith("regex parse error:\n    (\n")
+    glob = refusal("grep", tmp_path, pattern="x", glob="[")
+    assert glob.endswith("error parsing glob '[': unclosed character class; missing ']'")
+    assert refusal("grep", tmp_path, pattern="a\0b") == "Pattern must not contain null bytes"
+
+
+@pytest.mark.usefixtures("own")
+def test_a_file_that_vanishes_before_its_context_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_tree(tmp_path, {"f": "x\n"})
+    monkeypatch.setattr(grep_module, "_read_lines", lambda path, wanted, cancel: {})
+    assert text_of(call("grep", tmp_path, pattern="x", context=1)) == "f:1: (unable to read file)"
+
+
+@pytest.mark.usefixtures("own")
+def test_a_pattern_that_backtracks_for_ever_stops_nobody_else(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"f": "a" * 60 + "\n"})
+
+    async def body() -> None:
+        searching = Run("grep", tmp_path, {"pattern": "(a|a)*b"}).task
+        await until(lambda: bool(_live))
+        began = time.monotonic()
+        for _ in range(50):
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - began < 5, "the loop goes on"
+        assert not searching.done()
+        searching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await searching
+        assert not _live
+
+    run(body)
+
+
+@pytest.mark.usefixtures("own")
+def test_modules_of_the_project_at_hand_are_not_run(tmp_path: Path) -> None:
+    make_tree(tmp_path, dict.fromkeys(("json.py", "re.py", "spindle/__init__.py"), "open('trapped', 'w')\n"))
+    call("grep", tmp_path, pattern="zzz")
+    assert not (tmp_path / "trapped").exists()
+
+
+@pytest.mark.usefixtures("own")
+def test_a_pipe_in_the_tree_is_no_trap(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"f": "x\n"})
+    os.mkfifo(tmp_path / "pipe")
+    assert text_of(call("grep", tmp_path, pattern="x")) == "f:1: x"
+
+
+# -- patterns ------------------------------------------------------------------------------------
+
+LINES = [
+    "foo bar",
+    "Foo_1",
+    "  x",
+    "a.b",
+    "über",
+    "(paren)",
+    "tab\there",
+    "foo",
+    "FOO bar",
+    "12 34",
+    "a|b",
+    "[x]",
+    "}{",
+    "-",
+]
+
+
+PATTERNS = [
+    *("foo", "(?i)foo", "^foo$", r"\bfoo\b", r"\d+", r"[[:alpha:]]+\.", r"[[:space:]]x", "(?P<n>o)o", r"o\z"),
+    *("a(?i)B|X", "(?i:FOO) bar", "(?i)f(?-i)oo", r"\x{66}oo", r"\u{fc}ber", "[^a-z ]", r"\(", "[]]", "[^]]x"),
+    *("o{2}", "f.*r", "(foo|a) ?b", r"\w+\s\w+", "(?s).", "(?m)^12", "[a|]b", "[-]", r"\t", "ü", r"[\]x]", r"[\d]"),
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_mean_what_they_mean_to_ripgrep(pattern: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("".join(f"{line}\n" for line in LINES))
+    done = subprocess.run(
+        [rg(), "--json", "--", pattern, "f"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    events = map(json.loads, done.stdout.splitlines())
+    theirs = [event["data"]["line_number"] for event in events if event["type"] == "match"]
+    compiled = compile_pattern(pattern, ignore_case=False, literal=False)
+    assert [number for number, line in enumerate(LINES, 1) if compiled.search(line)] == theirs
+
+
+@pytest.mark.parametrize(("pattern", "found"), [("(?<n>o)o", "oo"), (r"\<foo\>", "foo"), ("(?x) f o o", "foo")])
+def test_newer_patterns(pattern: str, found: str) -> None:
+    match = compile_pattern(pattern, ignore_case=False, literal=False).search("xfoo foo")
+    assert match
+    assert match[0] == found
+
+
+@pytest.mark.parametrize("pattern", ["(", "[", "a)", "*", r"\p{Greek}", "(?U)a", "(?P<1>a)", "a{2,1}", "(?z)"])
+def test_patterns_that_are_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="regex parse error") as caught:
+        compile_pattern(pattern, ignore_case=False, literal=False)
+    assert f"\n    {pattern}\nerror: " in str(caught.value)
