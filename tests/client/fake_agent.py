@@ -20,6 +20,7 @@ ANSWERS: dict[str, Any] = {
     "get_last_assistant_text": {"text": "Hello"},
     "cycle_thinking_level": {"level": "high"},
     "cycle_model": None,
+    "list_sessions": {"sessions": [{"id": "s1"}]},
     "export_html": {"path": "/tmp/x.html"},
     "set_todos": {"todoPhases": [{"name": "p"}]},
 }

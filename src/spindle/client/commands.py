@@ -203,6 +203,29 @@ class Commands(ABC):
         """The same as `get_fork_messages`, under the name that xcsh knows."""
         return await self._list("get_branch_messages", "messages")
 
+    async def list_sessions(self) -> list[Json]:
+        """Return the stored sessions of the working directory, the latest first."""
+        return await self._list("list_sessions", "sessions")
+
+    async def navigate_tree(
+        self,
+        entry_id: str,
+        *,
+        summarize: bool = False,
+        custom_instructions: str | None = None,
+        label: str | None = None,
+        timeout: Timeout = None,
+    ) -> Json:
+        """Go on from another entry of the session, with or without a summary of the branch that is left."""
+        return await self._object(
+            "navigate_tree",
+            entryId=entry_id,
+            summarize=summarize,
+            customInstructions=custom_instructions,
+            label=label,
+            timeout=timeout,
+        )
+
     async def set_session_name(self, name: str) -> None:
         await self.request("set_session_name", name=name)
 
@@ -216,6 +239,10 @@ class Commands(ABC):
         await self.request("shutdown")
 
     # -- what the host gives ---------------------------------------------------------------------
+
+    async def set_approval(self, *, tools: bool, max_turns: int | None = None) -> None:
+        """Have the agent ask (`on_ui_request`) before every tool call, and after so many model calls."""
+        await self.request("set_approval", tools=tools, maxTurns=max_turns)
 
     async def set_todos(self, phases: Sequence[Mapping[str, Any]]) -> list[Json]:
         """Replace the plan; return it as the agent keeps it."""
