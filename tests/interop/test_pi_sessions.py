@@ -1,0 +1,208 @@
+"""Sessions go back and forth between us and the real pi.
+
+Set `SPINDLE_TEST_PI` to the directory `node_modules/@earendil-works/pi-coding-agent` of an installed pi (0.74 or
+newer), and `SPINDLE_TEST_NODE` if the `node` on the path is too old for it.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle.sessions import SessionManager
+from spindle.sessions.repair import repair_copy
+from spindle.types.codec import decode, encode
+from tests.sessions.helpers import assistant, lines_of, user
+from tests.sessions.test_fixtures import ALL, FIXTURES
+
+PI = os.environ.get("SPINDLE_TEST_PI", "")
+pytestmark = pytest.mark.skipif(not PI, reason="SPINDLE_TEST_PI does not name an installed pi")
+
+ANSWER = decode(encode(assistant("pi's answer")))
+QUESTION = {"role": "user", "content": [{"type": "text", "text": "asked through pi"}], "timestamp": 1735689600002}
+
+
+def pi(*steps: list[Any]) -> list[Any]:
+    """Let pi carry out steps and return what each one gave."""
+    node = os.environ.get("SPINDLE_TEST_NODE", "node")
+    driver = Path(__file__).with_name("pi_sessions.mjs")
+    finished = subprocess.run([node, driver], input=json.dumps(steps), capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
+def is_old_pi() -> bool:
+    version = json.loads((Path(PI) / "package.json").read_text())["version"]
+    return [int(part) for part in version.split(".")[:2]] < [0, 87]
+
+
+def everything(directory: Path) -> str:
+    """Write a session with every kind of entry, two branches and a compaction. Returns its path."""
+    with SessionManager.create("/srv/demo", directory) as manager:
+        manager.append_model_change("p", "m")
+        manager.append_thinking_level_change("high")
+        first = manager.append_message(user("first \u2028 \ud83d 日本"))
+        answer = manager.append_message(assistant())
+        manager.append_label_change(first, "start")
+        manager.append_custom_entry("state", {"n": 1.5, "nothing": None})
+        manager.append_custom_message_entry("note", "look at this", True, {"d": 1})
+        manager.append_session_info("Our session")
+        manager.append_message({"role": "bashExecution", "command": "ls", "output": "x", "exitCode": 0,
+                                "cancelled": False, "truncated": False, "timestamp": 5})  # fmt: skip
+        manager.append_compaction("what came before", answer, 100, {"readFiles": [], "modifiedFiles": []}, False)
+        manager.append_message(user("after it"))
+        manager.branch_with_summary(first, "tried something")
+        manager.append_message(assistant("on the other branch", model="m2"))
+        assert manager.write_error is None
+        return manager.get_session_file() or ""
+
+
+def agree(path: str) -> None:
+    """Check that pi and we read the same from a file, and that neither changes it."""
+    before = Path(path).read_bytes()
+    _, header, entries, leaf, name, branch, tree, context = pi(
+        ["open", path], ["getHeader"], ["getEntries"], ["getLeafId"], ["getSessionName"], ["getBranch"], ["getTree"],
+        ["buildSessionContext"],
+    )  # fmt: skip
+    with SessionManager.open(path) as manager:
+        assert decode(manager.get_header().raw) == header
+        assert decode(manager.entries_json()) == entries
+        assert (manager.get_leaf_id(), manager.get_session_name()) == (leaf, name)
+        assert [e.id for e in manager.get_branch()] == [e["id"] for e in branch]
+        assert decode(manager.tree_json()) == tree
+        ours = manager.build_session_context()
+        assert [decode(encode(message)) for message in ours.messages] == context["messages"]
+        assert ours.thinking_level == context["thinkingLevel"]
+        model = context["model"]
+        assert ours.model == (model and (model["provider"], model["modelId"]))
+    assert Path(path).read_bytes() == before
+
+
+def test_pi_reads_all_that_we_write(tmp_path: Path) -> None:
+    agree(everything(tmp_path))
+
+
+def test_pi_continues_and_branches_our_session(tmp_path: Path) -> None:
+    path = everything(tmp_path)
+    before = lines_of(path)
+    _, question, _, _, label, branched = pi(
+        ["open", path],
+        ["appendMessage", QUESTION],
+        ["appendMessage", ANSWER],
+        ["branch", "@1"],
+        ["appendLabelChange", "@1", "from pi"],
+        ["createBranchedSession", before[4]["id"]],
+    )
+    assert lines_of(path)[: len(before)] == before
+    with SessionManager.open(path) as manager:
+        assert manager.get_leaf_id() == label
+        assert manager.get_label(question) == "from pi"
+        assert manager.damage == []
+        ours = manager.append_message(user("ours again"))
+        assert manager.get_entry(ours).parent_id == label
+    agree(path)
+    agree(branched)
+    assert lines_of(branched)[0]["parentSession"] == path
+
+
+def test_we_continue_and_branch_pis_session(tmp_path: Path) -> None:
+    path, first, *_ = pi(
+        ["create", "/srv/demo", str(tmp_path)],
+        ["appendMessage", QUESTION],
+        ["appendMessage", ANSWER],
+        ["appendLabelChange", "@1", "begin"],
+        ["appendThinkingLevelChange", "low"],
+    )
+    with SessionManager.continue_recent("/srv/demo", tmp_path) as manager:
+        assert manager.get_session_file() == path
+        assert manager.get_label(first) == "begin"
+        manager.append_message(user())
+        manager.branch_with_summary(first, "another way")
+        manager.append_message(assistant())
+    agree(path)
+    with SessionManager.open(path) as manager:
+        copy = manager.create_branched_session(manager.get_leaf_id() or "")
+        manager.append_message(user("in the copy"))
+    assert copy is not None
+    agree(copy)
+
+
+def test_both_at_once_make_branches_not_damage(tmp_path: Path) -> None:
+    path = everything(tmp_path)
+    with SessionManager.open(path) as manager:
+        leaf = manager.get_leaf_id()
+        _, theirs = pi(["open", path], ["appendMessage", ANSWER])
+        ours = manager.append_message(user("ours"))
+        assert {e.id for e in manager.get_children(leaf)} == {theirs, ours}
+    agree(path)
+
+
+def test_a_session_cut_off_in_its_first_turn_can_go_on_in_pi(tmp_path: Path) -> None:
+    with SessionManager.create("/srv/demo", tmp_path) as manager:
+        manager.append_model_change("p", "m")
+        question = manager.append_message(user("never answered"))
+    path = manager.get_session_file() or ""
+    agree(path)
+    _, again, answer = pi(["open", path], ["appendMessage", QUESTION], ["appendMessage", ANSWER])
+    with SessionManager.open(path) as reopened:
+        # Pi 0.74 writes everything a second time, header included; the tree is the same.
+        assert bool(reopened.damage) == is_old_pi()
+        assert reopened.build_session_context().entry_ids == [question, again, answer]
+        reopened.append_message(user("and on with us"))
+    *_, context = pi(["open", path], ["buildSessionContext"])
+    assert len(context["messages"]) == 4
+
+
+def test_lists_agree(tmp_path: Path) -> None:
+    everything(tmp_path)
+    everything(tmp_path)
+    (theirs,) = pi(["list", "/srv/demo", str(tmp_path)])
+    ours = SessionManager.list("/srv/demo", tmp_path)
+    assert {(s.path, s.id, s.name, s.message_count, s.first_message, s.all_messages_text) for s in ours} == {
+        (s["path"], s["id"], s["name"], s["messageCount"], s["firstMessage"], s["allMessagesText"]) for s in theirs
+    }
+
+
+def test_pi_continues_the_session_we_wrote_last(tmp_path: Path) -> None:
+    everything(tmp_path)
+    latest = everything(tmp_path)
+    os.utime(latest)
+    assert pi(["continueRecent", "/srv/demo", str(tmp_path)]) == [latest]
+
+
+def test_forks_go_both_ways(tmp_path: Path) -> None:
+    source = everything(tmp_path)
+    (theirs,) = pi(["forkFrom", source, "/srv/other", str(tmp_path / "theirs")])
+    agree(theirs)
+    with SessionManager.fork_from(theirs, "/srv/third", tmp_path / "ours") as fork:
+        ours = fork.get_session_file() or ""
+    agree(ours)
+    assert lines_of(ours)[1:] == lines_of(source)[1:]
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("legacy")])
+def test_pi_finds_nothing_to_do_in_what_we_migrated(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes((FIXTURES / f"{name}.jsonl").read_bytes())
+    SessionManager.open(path).close()
+    agree(str(path))
+
+
+def test_pi_reads_every_repaired_copy(tmp_path: Path) -> None:
+    names = [name for name in ALL if name.startswith("damaged")]
+    steps: list[list[Any]] = []
+    for name in names:
+        target = tmp_path / f"{name}.jsonl"
+        repair_copy(FIXTURES / f"{name}.jsonl", target, "/srv/demo")
+        steps += [["open", str(target)], ["buildSessionContext"]]
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    contexts = pi(*steps)[1::2]
+    for name, context in zip(names, contexts, strict=True):
+        with SessionManager.open(tmp_path / f"{name}.jsonl", read_only=True) as manager:
+            assert len(manager.build_session_context().messages) == len(context["messages"]), name
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed <= {"damaged-version-string.jsonl"}, 'pi reads the version "2" as a number and migrates'

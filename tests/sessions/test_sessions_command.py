@@ -1,0 +1,111 @@
+"""`spindle sessions`, as a person sees it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spindle.cli.sessions_command import run
+
+from .helpers import HEADER, entry, lines_of, write_session
+from .test_fixtures import FIXTURES
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "agent"))
+    store = tmp_path / "agent" / "sessions" / ("-" + str(project).replace("/", "-") + "--")
+    store.mkdir(parents=True)
+    for name in ("real-everything", "damaged-torn-last-line"):
+        shutil.copy(FIXTURES / f"{name}.jsonl", store)
+    return store
+
+
+def test_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "2026-11-15 06:44  01a1dde7-ea74-7e0b-bdae-96919b5ee003     25  Export demo"
+    assert "question 1" in second
+    assert run(["list", "--all", "--json"]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [item["messageCount"] for item in shown] == [25, 4]
+    assert shown[0]["path"] == str(here / "real-everything.jsonl")
+    assert run(["list", "--session-dir", str(here / "none")]) == 0
+    assert capsys.readouterr() == ("", "No sessions here.\n")
+
+
+def test_show_by_the_beginning_of_an_id(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "01a1dde7"]) == 0
+    out = capsys.readouterr().out
+    assert "Name      Export demo\nModel     mock/mock-1, thinking high\n" in out
+    assert "--- assistant\nFinal reply." in out
+    assert "--- bash failed\nhi" in out
+    assert "Alternative done." not in out, "that is on another branch"
+
+
+def test_tree_shows_all_branches(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tree", str(here / "real-everything.jsonl")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 36
+    assert lines[2].startswith("● a28da9ab [start here] user: Please TOOLS")
+    assert "  ○ 4b672924 assistant: Alternative done." in lines
+    assert lines[-1].startswith("  ○") and lines[-6].startswith("  ● 21e2bfea")
+
+
+def test_text_cannot_command_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = {"role": "user", "content": "red \x1b[31m \ud83d \x9b2J", "timestamp": 1}
+    path = write_session(tmp_path / "s.jsonl", [entry("a", None, message=message)])
+    assert run(["show", str(path)]) == 0
+    assert run(["tree", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "red \ufffd[31m \ufffd \ufffd2J" in out and "\x1b" not in out
+
+
+def test_export_writes_the_current_path(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", "01a1dde7"]) == 0
+    name = capsys.readouterr().out.removeprefix("Exported to: ").strip()
+    assert Path(name).parent == Path.cwd()
+    assert len(lines_of(name)) == 32
+    assert run(["export", "01a1dde7", name]) == 1
+    assert capsys.readouterr().err.startswith("Error: Cannot export session (File exists): ")
+
+
+def test_check_tells_what_is_wrong_and_where(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sound, torn = here / "real-everything.jsonl", here / "damaged-torn-last-line.jsonl"
+    assert run(["check", str(sound)]) == 0
+    assert capsys.readouterr().out == f"{sound}: sound\n"
+    assert run(["check", str(sound), str(torn)]) == 1
+    assert "  line 6: torn line: the file ends in the middle of it" in capsys.readouterr().out
+    other = here / "other.jsonl"
+    other.write_text("hello\n")
+    assert run(["check", str(other)]) == 1
+    assert capsys.readouterr().out.startswith(f"Session file is not a valid pi session: {other}\n")
+    newer = write_session(here / "newer.jsonl", [], HEADER | {"version": 99})
+    assert run(["check", str(newer)]) == 0
+    assert run(["check", str(here / "missing.jsonl")]) == 1
+
+
+def test_repair_writes_a_copy_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torn = here / "damaged-torn-last-line.jsonl"
+    before = torn.read_bytes()
+    assert run(["repair", str(torn)]) == 0
+    copy = here / "damaged-torn-last-line.repaired.jsonl"
+    assert capsys.readouterr().out == f"  left out line 6, which cannot be read\nRepaired copy: {copy}\n"
+    assert torn.read_bytes() == before
+    assert run(["check", str(copy)]) == 0
+    assert run(["repair", str(torn)]) == 1
+
+
+def test_what_does_not_name_one_session_is_an_error(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "zzz"]) == 1
+    assert capsys.readouterr().err == "Error: No session found matching 'zzz'\n"
+    shutil.copy(FIXTURES / "real-linear.jsonl", here)
+    assert run(["show", "01a1dde"]) == 1
+    error = capsys.readouterr().err.splitlines()
+    assert error[0] == "Error: Several sessions match '01a1dde':" and len(error) == 3
+    with pytest.raises(SystemExit):
+        run([])
