@@ -127,7 +127,7 @@ class ExtensionHost:
     def _make_front(self) -> "Front":
         from spindle.extensions.ui import NoFront, WireFront
 
-        if self._session.mode != "rpc":
+        if self._session.mode not in ("rpc", "remote"):
             return NoFront()
         front = WireFront(self._session.publish)
         self._session.answers.register("extension_ui_response", front.receive)
