@@ -61,10 +61,10 @@ async def exchange(
         error_text = call.error_text
         headers = _merged(call.headers, model.headers or {}, options.headers)
         body = call.body
-        if options.on_payload is not None:
-            body = await options.on_payload(body) or body
         if options.on_headers is not None:
             await options.on_headers(headers)
+        if options.on_payload is not None:
+            body = await options.on_payload(body) or body
         secrets = secrets_of(options.api_key, headers)
         intake = _Intake(call.reader)
         async with http.Post(
