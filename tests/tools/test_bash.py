@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import tempfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from .helpers import Run, call, details_of, refusal, run, text_of, until, wire
 
 @pytest.fixture(autouse=True)
 def own_temp_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("spool")))
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("spool")))
 
 
 def bash(cwd: Path, args: Any, **options: Any) -> tuple[ToolResult | str, list[Any]]:

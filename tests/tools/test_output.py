@@ -2,7 +2,6 @@
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from spindle.tools.truncate import MAX_BYTES, truncate_tail
 
 @pytest.fixture(autouse=True)
 def own_temp_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("spool")))
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("spool")))
 
 
 def filled(*chunks: bytes) -> OutputBuffer:
@@ -66,7 +65,7 @@ def test_the_file_is_private_and_named_after_us() -> None:
     path = filled(b"x" * (MAX_BYTES + 1)).path
     assert path is not None
     folder, name = os.path.split(path)
-    assert folder == tempfile.gettempdir()
+    assert folder == os.environ["TMPDIR"]
     stem = name.removeprefix("spindle-bash-").removesuffix(".log")
     assert len(stem) == 16
     assert int(stem, 16) >= 0
@@ -96,7 +95,7 @@ def test_length_of_the_last_line(data: bytes, length: int) -> None:
 
 
 def test_a_temp_folder_that_cannot_be_written_costs_only_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
+    monkeypatch.setenv("TMPDIR", "/proc/nowhere")
     buffer = filled(b"x" * 60000, b"y" * 60000)
     assert buffer.path is None
     assert buffer.location.startswith("not kept (")

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from .helpers import run, until, wire
 
 @pytest.fixture(autouse=True)
 def own_temp_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("spool")))
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("spool")))
 
 
 def user_bash(command: str, cwd: Path) -> tuple[BashResult, list[str]]:

@@ -51,7 +51,7 @@ def _collation_key(name: str) -> tuple[list[int], str, str]:
     """Sort as dictionaries do: case does not count, accents only between names that are otherwise equal."""
     from unicodedata import combining, normalize
 
-    decomposed = normalize("NFD", name.lower())
+    decomposed = normalize("NFD", name.casefold())
     letters = [
         _RANKS.get(character, len(_RANKS) + ord(character)) for character in decomposed if not combining(character)
     ]

@@ -84,11 +84,9 @@ class OutputBuffer:
                 self._open_spool()
 
     def _open_spool(self) -> None:
-        from tempfile import gettempdir
-
         data, self._unspooled = bytes(self._unspooled or b""), None
         try:
-            path = os.path.join(gettempdir(), f"spindle-bash-{os.urandom(8).hex()}.log")
+            path = os.path.join(_temp_folder(), f"spindle-bash-{os.urandom(8).hex()}.log")
             self._spool = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self._spool_error = error.strerror
@@ -106,3 +104,7 @@ class OutputBuffer:
             os.close(self._spool)
             self._spool = self.path = None
             self._spool_error = error.strerror
+
+
+def _temp_folder() -> str:
+    return next((folder for name in ("TMPDIR", "TMP", "TEMP") if (folder := os.environ.get(name))), "/tmp")

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 __all__ = ["Process", "kill_all"]
 
@@ -127,7 +128,7 @@ class Process:
 
     def _wait_in_thread(self) -> None:
         self._child.wait()
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # The loop is closed, nobody asks any more.
             self._loop.call_soon_threadsafe(self._on_exit)
 
     def _on_exit(self) -> None:

@@ -9,9 +9,8 @@ _ESCAPE = re.compile(
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
     r"|\x1b[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
     r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"  # the short ones
-)
-_CUT_ESCAPE = re.compile(
-    r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|\x1b\][^\x07\x1b]*\x1b?|\x1b[PX^_][^\x1b]*\x1b?|\x1b[ -/]*)\Z"
+    # The same, cut off by the end of the text.
+    r"|(?P<cut>(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|\x1b\][^\x07\x1b]*\x1b?|\x1b[PX^_][^\x1b]*\x1b?|\x1b[ -/]*)\Z)"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\ufff9-\ufffb]")
 _LONGEST_ESCAPE = 4096
@@ -25,13 +24,17 @@ class Sanitizer:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        text = _ESCAPE.sub("", self._held + text)
-        cut = _CUT_ESCAPE.search(text)
-        end = cut.start() if cut and len(text) - cut.start() <= _LONGEST_ESCAPE else len(text)
-        self._held = text[end:]
-        return _CONTROL.sub("", text[:end])
+        text, self._held = self._held + text, ""
+        return _CONTROL.sub("", _ESCAPE.sub(self._drop, text))
 
     def flush(self) -> str:
         """Return what was held back for a rest that did not come."""
         text, self._held = self._held, ""
         return _CONTROL.sub("", text)
+
+    def _drop(self, escape: re.Match[str]) -> str:
+        if escape["cut"] is not None:
+            if len(escape[0]) > _LONGEST_ESCAPE:
+                return escape[0]
+            self._held = escape[0]
+        return ""

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from .base import ToolError, ToolSettings
+from .binaries import on_path
 from .oserrors import os_error_text
 from .process import Process
 from .text import well_formed
@@ -50,8 +51,4 @@ def _find_shell(custom: str | None) -> str:
         if not os.path.exists(custom):
             raise ToolError(f"Custom shell path not found: {custom}")
         return custom
-    if os.path.exists("/bin/bash"):
-        return "/bin/bash"
-    from shutil import which
-
-    return which("bash") or "sh"
+    return "/bin/bash" if os.path.exists("/bin/bash") else on_path("bash") or "sh"
