@@ -93,7 +93,7 @@ def test_reading_nothing_takes_few_milliseconds(place: Place) -> None:
     assert reading < importing / 2
 
 
-@pytest.mark.parametrize("option", [["-x"], ["--mode", "tui"], ["--model"], ["--remote"]])
+@pytest.mark.parametrize("option", [["-x"], ["--mode", "tui"], ["--model"]])
 def test_bad_usage_is_one_line(place: Place, option: list[str]) -> None:
     done = place.run(*option)
     assert done.returncode == 1
