@@ -10,13 +10,14 @@ from .trees import make_tree
 
 
 def test_order_and_marks(tmp_path: Path) -> None:
-    entries = "b.txt A.txt .git/ _x Éa ez st ß dir/ a-b a_b 10 9 Z #h ~t".split()
-    make_tree(tmp_path, dict.fromkeys(entries, ""))
+    for name in ("b.txt", "A.txt", "_x", "Éa", "ez", "st", "ß", "a-b", "a_b", "10", "9", "Z", "#h", "~t"):
+        (tmp_path / name).touch()
+    make_tree(tmp_path, {".git/": "", "dir/": ""})
     (tmp_path / "to-dir").symlink_to("dir")
     (tmp_path / "dangling").symlink_to("nowhere")
-    expected = "_x .git/ #h ~t 10 9 a_b a-b A.txt b.txt dir/ Éa ez ß st to-dir/ Z".split()
+    expected = "_x .git/ #h ~t 10 9 a_b a-b A.txt b.txt dir/ Éa ez ß st to-dir/ Z"
     result = call("ls", tmp_path)
-    assert text_of(result).split("\n") == expected
+    assert text_of(result).replace("\n", " ") == expected
     assert result.details is None
 
 

@@ -25,7 +25,7 @@ def filled(*chunks: bytes) -> OutputBuffer:
     return buffer
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.sampled_from(

@@ -183,7 +183,7 @@ def plant(root: Path, tree: dict[str, object]) -> None:
             (root / folder / name).write_text("\n".join(lines) + "\n")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES)
 def test_random_trees_as_ripgrep_and_fd_see_them(
     tree: dict[str, object], tmp_path_factory: pytest.TempPathFactory
@@ -200,7 +200,7 @@ def test_random_trees_as_ripgrep_and_fd_see_them(
     assert sorted(name for name in everything if name != ".git") == [name for name in by_fd if name != ".git"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES)
 def test_random_trees_as_git_sees_them(tree: dict[str, object], tmp_path_factory: pytest.TempPathFactory) -> None:
     git = which("git") or pytest.skip("no git here")
