@@ -62,9 +62,12 @@ def test_names_types_documentation_and_defaults():
         (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
         (Literal["a", "b"], {"enum": ["a", "b"]}),
         (Colour, {"title": "Colour", "enum": ["blue", "red"]}),
-        (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
+        (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),  # noqa: UP045
         (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
-        (Union[Annotated[int, "n"], str], {"anyOf": [{"type": "integer", "description": "n"}, {"type": "string"}]}),
+        (
+            Union[Annotated[int, "n"], str],  # noqa: UP007
+            {"anyOf": [{"type": "integer", "description": "n"}, {"type": "string"}]},
+        ),
         (Any, {}),
         (
             Point,

@@ -1,0 +1,47 @@
+"""Names for those who write extensions: types for editors, and the values stream functions and tools are made of.
+
+Nothing of this is needed for a simple extension, which is just `def extension(agent): ...`.
+"""
+
+from spindle.extensions import events
+from spindle.extensions.api import Agent
+from spindle.extensions.binding import StaleExtensionError
+from spindle.extensions.context import CommandContext, Context
+from spindle.extensions.exec import ExecResult
+from spindle.extensions.runtime import Front, Navigated, Replaced, SessionView
+from spindle.llm.live import LiveMessage
+from spindle.llm.stream import Finished, Request, Started, StreamOptions
+from spindle.tools.base import Tool, ToolError
+from spindle.types.content import Image, Text, Thinking, ToolCall
+from spindle.types.events import ExtensionUIRequest, ToolResult
+from spindle.types.messages import Cost, Usage
+from spindle.types.models import Model
+
+__all__ = [
+    "Agent",
+    "CommandContext",
+    "Context",
+    "Cost",
+    "ExecResult",
+    "ExtensionUIRequest",
+    "Finished",
+    "Front",
+    "Image",
+    "LiveMessage",
+    "Model",
+    "Navigated",
+    "Replaced",
+    "Request",
+    "SessionView",
+    "StaleExtensionError",
+    "Started",
+    "StreamOptions",
+    "Text",
+    "Thinking",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "ToolResult",
+    "Usage",
+    "events",
+]
