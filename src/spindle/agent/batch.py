@@ -20,6 +20,7 @@ from spindle.types.events import (
 from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
 from .abort import Aborted, AbortSignal
+from .guard import Guard
 
 __all__ = ["ToolBatch", "ToolPort"]
 
@@ -31,6 +32,7 @@ class ToolPort(Protocol):
     """What running tools needs of the session."""
 
     hooks: Hooks
+    guard: Guard | None
 
     async def emit(self, event: Event) -> None: ...
 
@@ -155,6 +157,8 @@ class ToolBatch:
         item.args = validate_arguments(item.tool.name, item.tool.parameters, args)
         if "tool_call" in self._port.hooks.listening:
             item.args = await self._port.hooks.tool_call(item.call.id, item.call.name, item.args)
+        if self._port.guard is not None:
+            await self._port.guard.before_tool(item.tool, item.args)
 
     async def _execute(self, item: _Call) -> None:
         """Run the tool. Leaves the outcome in `item`; lets only cancellation out."""

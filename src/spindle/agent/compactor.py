@@ -225,7 +225,7 @@ class Compactor:
                 await self._port.emit(SummarizationRetryFinished())
 
 
-async def _both(jobs: list[Awaitable[Summary]]) -> list[Summary]:
+async def _both(jobs: Sequence[Awaitable[Summary]]) -> list[Summary]:
     """Run the summary calls side by side; the first failure stops the other."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:

@@ -15,7 +15,6 @@ from spindle.llm.errors import is_overflow
 from spindle.llm.live import LiveMessage
 from spindle.llm.registry import get_stream
 from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.llm.transform import transform_messages
 from spindle.resources.settings import Settings
 from spindle.tools.base import Tool, ToolContext, ToolSettings
 from spindle.types.events import (
@@ -46,6 +45,7 @@ from .compactor import Compactor
 from .conversation import Conversation
 from .errors import AgentError
 from .estimate import context_tokens, estimate_context
+from .guard import Guard
 from .hub import Hub
 from .lifecycle import Lifecycle, Phase
 from .model_state import ModelState
@@ -82,6 +82,9 @@ class Engine:
         self.auto_compaction: bool = settings.compaction.enabled
         self.retry = Retry(settings.retry, self.emit)
         self.compactor = Compactor(self)
+        self.guard: Guard | None = None
+        self.max_tokens: int | None = None
+        """Limit of an answer; None: the model's own."""
         self.next_turn: list[CustomMessage] = []
         """Messages that go out with the next prompt."""
         self.on_piece: Callable[[MessageUpdate], None] | None = None
@@ -357,12 +360,14 @@ class Engine:
         return LiveMessage(self.model).finish(stop_reason, error)
 
     async def stream(self) -> AsyncGenerator[Chunk, None]:
+        if self.guard is not None:
+            await self.guard.before_turn()
         messages = self.conversation.messages
         prompt = self._run_prompt if self._run_prompt is not None else self.system_prompt
         if self.hooks.listening & CONTEXT_EVENTS:
             messages, prompt = await self.hooks.context(messages, prompt)
         request = Request(prompt, to_model_messages(messages), self.toolbox.specs())
-        return await self.open_stream(request)
+        return await self.open_stream(request, self.max_tokens)
 
     async def open_stream(self, request: Request, max_tokens: int | None = None) -> AsyncGenerator[Chunk, None]:
         """Send a request to the current model."""
@@ -385,8 +390,7 @@ class Engine:
             on_headers=hooks.before_provider_headers if "before_provider_headers" in hooks.listening else None,
             on_response=hooks.after_provider_response if "after_provider_response" in hooks.listening else None,
         )
-        clean = Request(request.system_prompt, transform_messages(request.messages, model), request.tools)
-        return get_stream(model.api)(model, clean, options)
+        return get_stream(model.api)(model, request, options)
 
     async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
         batch = ToolBatch(self, message, signal)

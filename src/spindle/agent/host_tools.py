@@ -100,7 +100,7 @@ class HostTools:
     # -- frames of the client --------------------------------------------------------------------
 
     def _take_result(self, frame: dict[str, Any]) -> bool:
-        result = frame.get("result")
+        result: Any = frame.get("result")
         if not _is_reply(frame.get("id"), result):
             return False
         pending = self._pending.get(frame["id"])
@@ -119,7 +119,7 @@ class HostTools:
         return True
 
     def _take_update(self, frame: dict[str, Any]) -> bool:
-        partial = frame.get("partialResult")
+        partial: Any = frame.get("partialResult")
         if not _is_reply(frame.get("id"), partial):
             return False
         pending = self._pending.get(frame["id"])

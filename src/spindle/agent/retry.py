@@ -27,7 +27,7 @@ class Retry:
         """Set to end the wait in hand."""
 
     def delay_ms(self, attempt: int) -> int:
-        return min(self._settings.base_delay_ms * 2 ** (attempt - 1), self._settings.max_agent_delay_ms)
+        return min(self._settings.base_delay_ms << (attempt - 1), self._settings.max_agent_delay_ms)
 
     def worthwhile(self, answer: AssistantMessage, model: Model | None, attempt: int) -> bool:
         """Say whether a failed answer may be tried again, `attempt` retries having been made."""

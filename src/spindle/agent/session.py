@@ -9,11 +9,14 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from spindle.extensions.hooks import Hooks
 from spindle.resources.auth import MissingCredentials
 from spindle.resources.loader import Resources
+from spindle.sessions.index import SessionInfo
 from spindle.sessions.manager import SessionManager
 from spindle.types.content import Image, Text, text_of
 from spindle.types.events import CompactionResult, Event, ExtensionError, SessionInfoChanged, ThinkingLevelChanged
@@ -38,6 +41,9 @@ from .stats import ContextUsage, SessionStats
 from .stream_rules import StreamRules
 from .todos import Todos
 from .toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from spindle.extensions.runtime import Navigated
 
 __all__ = ["AgentSession", "Disposition"]
 
@@ -251,6 +257,38 @@ class AgentSession:
         """Stop the run, a wait for a retry, or a compaction; return when the agent is idle."""
         await self.engine.abort()
 
+    async def regenerate(self) -> None:
+        """Drop everything after the last user message and answer it again. Raises `AgentError`."""
+        self.engine.claim()
+        try:
+            entry = next((e for e in reversed(self.store.get_branch()) if self.conversation.user_entry(e.id)), None)
+            if entry is None:
+                raise AgentError("Nothing to regenerate")
+            self._require_model()
+            self.store.branch(entry.id)
+            self.rebuild()
+        except BaseException:
+            self.engine.release()
+            raise
+        self.engine.start([])
+
+    def clear_context(self) -> None:
+        """Begin anew within the session: what came before stays in the file, on a branch of its own."""
+        self.engine.claim()
+        try:
+            self.store.reset_leaf()
+            self._record_choice()
+            self.rebuild()
+        finally:
+            self.engine.release()
+
+    def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
+        """Ask the user before tools run, or after so many model calls; neither: no more questions."""
+        from .approval import Approval
+
+        asks = tools or max_turns is not None
+        self.engine.guard = Approval(self, tools=tools, max_turns=max_turns) if asks else None
+
     async def abort_retry(self) -> None:
         await self.engine.abort_retry()
 
@@ -438,6 +476,24 @@ class AgentSession:
         names = self.host_tools.declare(tools)
         self.engine.tools_changed()
         return names
+
+    async def navigate(
+        self, entry_id: str, summarize: bool = False, instructions: str | None = None, label: str | None = None
+    ) -> "Navigated":
+        """Go on from another entry of the session. Raises `AgentError`."""
+        from .navigate import Jump, navigate
+
+        return await navigate(self, Jump(entry_id, summarize, instructions, label=label))
+
+    def stored_sessions(self) -> list[SessionInfo]:
+        """Return the sessions on disk that belong here. Blocks; call it in a thread."""
+        directory = self.store.get_session_dir() or None
+        return SessionManager.list(self.cwd, directory)
+
+    def use_system_prompt(self, text: str) -> None:
+        """Replace the built-in part of the system prompt."""
+        self.resources.prompt = msgspec.structs.replace(self.resources.prompt, custom=text)
+        self.engine.tools_changed()
 
     def set_name(self, name: str) -> None:
         if not name.strip():

@@ -64,6 +64,11 @@ class Options:
     dialect: str | None = None
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
+    remote_token_file: str | None = None
+    remote_origins: list[str] = field(default_factory=list)
+    remote_cert: str | None = None
+    remote_key: str | None = None
+    remote_insecure: bool = False
     verbose: bool = False
     offline: bool = False
     help: bool = False
@@ -139,6 +144,13 @@ OPTIONS: tuple[Option, ...] = (
         "maybe",
         missing=DEFAULT_REMOTE,
     ),
+    Option(
+        ("--remote-token-file",), "remote_token_file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)"
+    ),
+    Option(("--remote-origin",), "remote_origins", "URL", "Let pages of this site connect too; repeatable", "list"),
+    Option(("--remote-cert",), "remote_cert", "FILE", "TLS certificate"),
+    Option(("--remote-key",), "remote_key", "FILE", "TLS key"),
+    _switch("--remote-insecure", "remote_insecure", "Serve other machines without a token"),
     Option(("--provider-session-id",), "provider_session_id", "ID", "Id for the provider's cache"),
     _switch("--no-title", "no_title", "Invent no session titles (never done)"),
     _switch("--offline", "offline", "No network but the model's"),

@@ -72,7 +72,9 @@ def _run_agent(options: Options) -> int:
 
 def _mode(options: Options) -> Callable[[Options], int]:
     if options.remote is not None:
-        raise UsageError("--remote is not available yet")
+        from .remote_mode import run_remote
+
+        return run_remote
     if options.mode == "rpc":
         from .rpc_mode import run_rpc
 

@@ -13,6 +13,7 @@ import msgspec
 from spindle.agent.model_state import CycledModel
 from spindle.agent.session import AgentSession
 from spindle.agent.stats import SessionStats
+from spindle.sessions.ids import iso_time
 from spindle.tools.todo import TodoPhase
 from spindle.types.content import Wire
 from spindle.types.events import CompactionResult
@@ -508,6 +509,68 @@ async def clone(call: Call, f: NoFields) -> Cancelled:
 async def get_fork_messages(call: Call, f: NoFields) -> ForkMessages:
     """Return every user message of the session, to choose where to fork."""
     return ForkMessages([ForkMessage(*pair) for pair in call.agent.conversation.user_messages()])
+
+
+class SessionItem(Wire, kw_only=True):
+    id: str
+    path: str
+    name: str | None = None
+    first_message: str
+    modified: str
+    message_count: int
+
+
+class SessionList(Wire):
+    sessions: list[SessionItem]
+
+
+@command("list_sessions", data=SessionList)
+async def list_sessions(call: Call, f: NoFields) -> SessionList:
+    """Return the stored sessions of this working directory, the latest first."""
+    found = await asyncio.to_thread(call.agent.stored_sessions)
+    return SessionList(
+        [
+            SessionItem(
+                id=info.id,
+                path=info.path,
+                name=info.name,
+                first_message=info.first_message,
+                modified=iso_time(info.modified),
+                message_count=info.message_count,
+            )
+            for info in found
+        ]
+    )
+
+
+class NavigateFields(Fields):
+    entry_id: str
+    summarize: bool = False
+    custom_instructions: str | None = None
+    label: str | None = None
+
+
+class NavigatedTo(Wire, kw_only=True):
+    editor_text: str | None = None
+    cancelled: bool
+
+
+@command("navigate_tree", fields=NavigateFields, data=NavigatedTo)
+async def navigate_tree(call: Call, f: NavigateFields) -> NavigatedTo:
+    """Go on from another entry of the session; the branch that is left may be summarised."""
+    done = await call.agent.navigate(f.entry_id, f.summarize, f.custom_instructions, f.label)
+    return NavigatedTo(editor_text=done.editor_text, cancelled=done.cancelled)
+
+
+class ApprovalFields(Fields):
+    tools: bool = False
+    max_turns: int | None = None
+
+
+@command("set_approval", fields=ApprovalFields)
+async def set_approval(call: Call, f: ApprovalFields) -> None:
+    """Ask with a confirm dialog before every tool call, and again after so many model calls."""
+    call.agent.set_approval(tools=f.tools, max_turns=f.max_turns)
 
 
 @command("set_session_name", fields=NameFields)

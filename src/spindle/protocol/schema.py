@@ -22,9 +22,7 @@ def json_schema() -> dict[str, Any]:
     specs = sorted(COMMANDS.values(), key=lambda spec: spec.name)
     events = sorted(_event_types(), key=_tag)
     shapes = [spec.fields for spec in specs] + [spec.data for spec in specs if spec.data is not None] + events
-    found, components = msgspec.json.schema_components(
-        [*shapes, KnownMessage], schema_hook=_foreign, ref_template=DEFS
-    )
+    found, components = msgspec.json.schema_components([*shapes, KnownMessage], schema_hook=_foreign, ref_template=DEFS)
     schemas = iter(found)
     fields = {spec.name: next(schemas) for spec in specs}
     data = {spec.name: next(schemas) for spec in specs if spec.data is not None}

@@ -1,0 +1,1 @@
+"""Clients over a network: a WebSocket server with the remote protocol, the RPC protocol, and a web page."""

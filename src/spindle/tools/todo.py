@@ -1,4 +1,4 @@
-"""The todo list: its shape, the operations of the `todo_write` tool, and the text the model reads back. Pure functions."""
+"""The todo list as pure functions: its shape, the operations of `todo_write`, the text the model reads back."""
 
 import re
 from collections.abc import Iterator, Sequence

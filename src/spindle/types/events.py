@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 
-class Event(Wire, tag_field="type", frozen=True):
+class Event(Wire, tag_field="type"):
     """Base of all events."""
 
 

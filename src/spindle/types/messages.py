@@ -152,7 +152,7 @@ KnownMessage: TypeAlias = (
 )
 AgentMessage: TypeAlias = KnownMessage | OpaqueMessage
 
-_known = msgspec.json.Decoder(KnownMessage)
+_known: msgspec.json.Decoder[KnownMessage] = msgspec.json.Decoder(KnownMessage)
 # What to assume for keys that hand-made and very old files leave out.
 _MISSING: dict[str, dict[str, Any]] = {
     "user": {"content": [], "timestamp": 0},
@@ -183,12 +183,14 @@ def decode_message(data: bytes) -> AgentMessage:
 
 def message_from_value(value: Any) -> AgentMessage:
     """Turn a parsed JSON value into a message, filling in keys that are missing."""
-    defaults = _MISSING.get(value.get("role")) if isinstance(value, dict) else None
+    role = value.get("role") if isinstance(value, dict) else None
+    defaults = _MISSING.get(role) if isinstance(role, str) else None
     if defaults is None:
         return OpaqueMessage(value)
     filled = {**defaults, **{key: item for key, item in value.items() if item is not None or key not in defaults}}
     try:
-        return msgspec.convert(filled, KnownMessage)
+        known: KnownMessage = msgspec.convert(filled, KnownMessage)
+        return known
     except msgspec.ValidationError:
         return OpaqueMessage(value)
 

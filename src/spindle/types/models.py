@@ -57,6 +57,6 @@ class Model(Wire):
     def clamp_thinking(self, level: str) -> ThinkingLevel:
         """Return the nearest supported level: upward first, then downward. `level` must be a known one."""
         supported = self.thinking_levels()
-        wanted = THINKING_LEVELS.index(level)  # type: ignore[arg-type]
+        wanted = THINKING_LEVELS.index(level)
         above = [x for x in supported if THINKING_LEVELS.index(x) >= wanted]
         return above[0] if above else supported[-1]

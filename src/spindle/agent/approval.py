@@ -1,0 +1,52 @@
+"""Asks the user, through whatever front the client has, before tools run and when a run gets long."""
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from spindle.extensions.hooks import Blocked
+from spindle.tools.base import Tool
+from spindle.types.codec import encode
+from spindle.types.events import ExtensionUIRequest
+
+from .abort import Aborted
+
+if TYPE_CHECKING:
+    from .session import AgentSession
+
+__all__ = ["Approval"]
+
+
+class Approval:
+    """A guard whose questions are ordinary confirm dialogs."""
+
+    def __init__(self, session: "AgentSession", *, tools: bool, max_turns: int | None) -> None:
+        self._session = session
+        self._tools = tools
+        self._max_turns = max_turns
+        self._turns = 0
+        """Model calls since the user last agreed."""
+
+    async def before_turn(self) -> None:
+        if self._max_turns is not None and self._turns >= self._max_turns:
+            if not await self._confirm("Go on?", f"The model has been called {self._turns} times in a row."):
+                raise Aborted
+            self._turns = 0
+        self._turns += 1
+
+    async def before_tool(self, tool: Tool, arguments: Any) -> None:
+        if self._tools and not await self._confirm(f"Allow {tool.name}?", _shown(arguments)):
+            raise Blocked(f"The user did not allow this call of {tool.name}.")
+
+    async def _confirm(self, title: str, message: str) -> bool:
+        request = ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=title, message=message)
+        answer = await self._session.extensions.front.ask(request)
+        return answer is not None and answer.get("confirmed") is True
+
+
+def _shown(arguments: Any) -> str:
+    """Show a lone text argument as it is, anything else as JSON."""
+    if isinstance(arguments, dict) and len(arguments) == 1:
+        (value,) = arguments.values()
+        if isinstance(value, str):
+            return value
+    return encode(arguments).decode()

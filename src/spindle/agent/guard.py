@@ -1,0 +1,17 @@
+"""A wire that wants to be asked first."""
+
+from typing import Any, Protocol
+
+from spindle.tools.base import Tool
+
+__all__ = ["Guard"]
+
+
+class Guard(Protocol):
+    """Asked before model calls and tools. It may wait as long as it likes; an abort ends the wait."""
+
+    async def before_turn(self) -> None:
+        """Let the next model call happen, or raise `Aborted`."""
+
+    async def before_tool(self, tool: Tool, arguments: Any) -> None:
+        """Let the call happen, or raise `Blocked` with what the model is told."""

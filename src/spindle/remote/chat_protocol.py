@@ -1,0 +1,322 @@
+"""The remote protocol as values: requests read from a frame, responses written to one. No sockets, no agent.
+
+A request has exactly one input, a tagged union written as `{"Text": "hi"}` or, for inputs without data, as the bare
+word `"Interrupt"`. A response always has its four keys, nulls included.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from spindle.types.codec import DecodeError, decode, encode
+from spindle.types.content import Image
+
+__all__ = [
+    "ChatRequest",
+    "Command",
+    "Config",
+    "Control",
+    "Input",
+    "Parts",
+    "ProtocolError",
+    "ToolAnswer",
+    "TurnAnswer",
+    "parse_config",
+    "parse_request",
+    "response",
+    "usage_value",
+]
+
+MAX_NESTING = 8
+MAX_REQUEST_ID = 256
+MAX_FILE_BYTES = 8 << 20
+PARSE_ERROR_ID = "parse_error"
+CONTROLS = ("GetCommands", "Interrupt", "Regenerate", "ClearContext")
+_TEXT_TYPES = (
+    "application/json",
+    "application/xml",
+    "application/javascript",
+    "application/x-yaml",
+    "application/toml",
+)
+
+
+class ProtocolError(Exception):
+    """A frame that is no valid request; `request_id` is the one it came with, if it could be read."""
+
+    def __init__(self, reason: str, request_id: str = PARSE_ERROR_ID) -> None:
+        super().__init__(reason)
+        self.request_id = request_id
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Something to say to the model."""
+
+    text: str
+    images: list[Image] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One of `CONTROLS`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """An `Instruction`."""
+
+    name: str
+    parameters: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    name: str
+    approved: bool
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAnswer:
+    confirmed: bool
+    reason: str | None
+
+
+Input: TypeAlias = Parts | Control | Command | ToolAnswer | TurnAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a request may change; None leaves it as it is."""
+
+    max_turns: int | None = None
+    """`max_context_num`: model calls before the user is asked whether to go on."""
+    max_tokens: int | None = None
+    ask_before_tools: bool | None = None
+    prompt: str | None = None
+    max_tool_try: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    id: str
+    input: Input
+    config: Config
+    stream: bool
+    use_tools: bool
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def parse_request(data: bytes) -> ChatRequest:
+    """Read one frame. Raises `ProtocolError`."""
+    try:
+        value = decode(data)
+    except DecodeError as error:
+        raise ProtocolError(str(error)) from None
+    if not isinstance(value, dict):
+        raise ProtocolError("expected an object")
+    id = value.get("request_id")
+    if not isinstance(id, str):
+        raise ProtocolError("request_id must be a string" if "request_id" in value else "missing request_id")
+    if len(id) > MAX_REQUEST_ID:
+        raise ProtocolError(f"request_id is longer than {MAX_REQUEST_ID} characters")
+    try:
+        if "input" not in value:
+            raise ProtocolError("missing input")
+        stream = value.get("stream") if value.get("stream") is not None else value.get("")
+        return ChatRequest(
+            id,
+            _input(value["input"]),
+            parse_config(value.get("config")),
+            _flag(stream, "stream", False),
+            _flag(value.get("use_tools"), "use_tools", True),
+        )
+    except ProtocolError as error:
+        raise ProtocolError(str(error), id) from None
+
+
+def _flag(value: Any, name: str, default: bool) -> bool:
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise ProtocolError(f"{name} must be true or false")
+    return value
+
+
+def parse_config(value: Any) -> Config:
+    """Read what a request may change. Raises `ProtocolError`."""
+    if value is None:
+        return Config()
+    if not isinstance(value, dict):
+        raise ProtocolError("config must be an object")
+    prompt = value.get("prompt")
+    if prompt is not None and not isinstance(prompt, str):
+        raise ProtocolError("config.prompt must be a string")
+    ask = value.get("ask_before_tool_execution")
+    return Config(
+        max_turns=_count(value, "max_context_num", least=1),
+        max_tokens=_count(value, "max_tokens", least=1),
+        ask_before_tools=None if ask is None else _flag(ask, "config.ask_before_tool_execution", False),
+        prompt=prompt,
+        max_tool_try=_count(value, "max_tool_try", least=0),
+    )
+
+
+def _count(config: dict[str, Any], key: str, least: int) -> int | None:
+    value = config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ProtocolError(f"config.{key} must be a whole number, at least {least}")
+    return value
+
+
+def _input(value: Any, depth: int = 0) -> Input:
+    if isinstance(value, str):
+        if value in CONTROLS:
+            return Control(value)
+        raise ProtocolError(f"unknown input type {value}")
+    if not isinstance(value, dict) or len(value) != 1:
+        raise ProtocolError("input must be an object with exactly one key")
+    ((kind, payload),) = value.items()
+    if kind in CONTROLS:
+        if payload is not None:
+            raise ProtocolError(f"{kind} takes no data")
+        return Control(kind)
+    if kind == "Multi":
+        return _multi(payload, depth)
+    reader = _READERS.get(kind)
+    if reader is None:
+        raise ProtocolError(f"unknown input type {kind}")
+    return reader(payload)
+
+
+def _text(payload: Any) -> Input:
+    if not isinstance(payload, str):
+        raise ProtocolError("Text must be a string")
+    return Parts(payload)
+
+
+def _image(payload: Any) -> Input:
+    data = _bytes(_fields(payload, "Image"), "Image")
+    mime = payload.get("mime_type")
+    if mime is not None and not isinstance(mime, str):
+        raise ProtocolError("Image.mime_type must be a string")
+    return Parts("", [Image(payload["data"], mime or _sniff(data))])
+
+
+def _file(payload: Any) -> Input:
+    fields = _fields(payload, "File")
+    name, mime = fields.get("filename"), fields.get("content_type")
+    if not isinstance(name, str) or not isinstance(mime, str):
+        raise ProtocolError("File needs filename, content_type and data")
+    data = _bytes(fields, "File")
+    kind = mime.partition(";")[0].strip().lower()
+    if kind.startswith("image/"):
+        return Parts(f'<file name="{name}"></file>\n', [Image(fields["data"], kind)])
+    if not kind.startswith("text/") and kind not in _TEXT_TYPES:
+        raise ProtocolError(f"File {name}: {mime} is neither text nor an image")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError(f"File {name} is not UTF-8 text") from None
+    return Parts(f'<file name="{name}">\n{text}\n</file>\n')
+
+
+def _multi(payload: Any, depth: int) -> Input:
+    if not isinstance(payload, list) or not payload:
+        raise ProtocolError("Multi must be a non-empty list")
+    if depth + 1 >= MAX_NESTING:
+        raise ProtocolError(f"Multi is nested more than {MAX_NESTING} deep")
+    texts: list[str] = []
+    images: list[Image] = []
+    for item in payload:
+        part = _input(item, depth + 1)
+        if not isinstance(part, Parts):
+            raise ProtocolError("Multi may only hold Text, Image, File and Multi")
+        if part.text:
+            texts.append(part.text)
+        images += part.images
+    return Parts("\n".join(texts), images)
+
+
+def _instruction(payload: Any) -> Input:
+    fields = _fields(payload, "Instruction")
+    name = fields.get("command")
+    if not isinstance(name, str) or not name.strip():
+        raise ProtocolError("Instruction.command must be a string")
+    return Command(name.strip().removeprefix("/"), fields.get("parameters"))
+
+
+def _tool_answer(payload: Any) -> Input:
+    fields = _fields(payload, "ToolConfirmationResponse")
+    name = fields.get("name")
+    if not isinstance(name, str) or not isinstance(fields.get("approved"), bool):
+        raise ProtocolError("ToolConfirmationResponse needs name and approved")
+    return ToolAnswer(name, fields["approved"], _reason(fields))
+
+
+def _turn_answer(payload: Any) -> Input:
+    fields = _fields(payload, "TurnConfirmationResponse")
+    if not isinstance(fields.get("confirmed"), bool):
+        raise ProtocolError("TurnConfirmationResponse needs confirmed")
+    return TurnAnswer(fields["confirmed"], _reason(fields))
+
+
+def _fields(payload: Any, kind: str) -> dict[str, Any]:
+    if not isinstance(payload, dict):
+        raise ProtocolError(f"{kind} must be an object")
+    return payload
+
+
+def _reason(fields: dict[str, Any]) -> str | None:
+    reason = fields.get("reason")
+    return reason if isinstance(reason, str) else None
+
+
+def _bytes(fields: dict[str, Any], kind: str) -> bytes:
+    data = fields.get("data")
+    if not isinstance(data, str):
+        raise ProtocolError(f"{kind}.data must be a base64 string")
+    if len(data) > MAX_FILE_BYTES * 4 // 3 + 4:
+        raise ProtocolError(f"{kind}.data is larger than {MAX_FILE_BYTES >> 20} MiB")
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error:
+        raise ProtocolError(f"{kind}.data is not valid base64") from None
+
+
+def _sniff(data: bytes) -> str:
+    for magic, mime in ((b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"RIFF", "image/webp")):
+        if data.startswith(magic):
+            return mime
+    return "image/png"
+
+
+_READERS: dict[str, Callable[[Any], Input]] = {
+    "Text": _text,
+    "Image": _image,
+    "File": _file,
+    "Instruction": _instruction,
+    "ToolConfirmationResponse": _tool_answer,
+    "TurnConfirmationResponse": _turn_answer,
+}
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def response(id: str, content: dict[str, Any], *, error: str | None = None, usage: Any = None) -> str:
+    """Return one response frame."""
+    return encode({"request_id": id, "response": content, "error": error, "token_usage": usage}).decode()
+
+
+def usage_value(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -1,0 +1,158 @@
+"""The RPC protocol over WebSocket: shared sessions, reconnecting, readers that stop, the page's files."""
+
+import json
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.support.mock_model import call, gate, reply
+
+from .server import ServerProcess
+
+
+def get(server, path):
+    with urllib.request.urlopen(f"http://{server.address}{path}") as answer:
+        return answer.status, dict(answer.headers), answer.read()
+
+
+def text_of(frames):
+    pieces = [f["assistantMessageEvent"] for f in frames if f["type"] == "message_update"]
+    return "".join(piece["delta"] for piece in pieces if piece["type"] == "text_delta")
+
+
+def test_the_same_commands_and_events_as_on_stdio():
+    with ServerProcess([reply("Hel", "lo")]) as server, server.rpc() as client:
+        assert client.ready["type"] == "ready" and client.ready["eventCount"] == 0
+        assert client.call("get_state")["data"]["sessionId"] == client.ready["sessionId"]
+        assert client.call("prompt", message="hi")["data"] == {"disposition": "started"}
+        client.wait("agent_settled")
+        assert client.call("get_last_assistant_text")["data"] == {"text": "Hello"}
+        client.write("rubbish")
+        assert client.wait("response")["command"] == "parse"
+
+
+def test_several_clients_see_one_session():
+    with ServerProcess([reply("a", gate("go"), "b")]) as server, server.rpc() as one:
+        with server.rpc(f"?session={one.ready['sessionId']}") as two:
+            assert two.ready["sessionId"] == one.ready["sessionId"]
+            one.call("prompt", message="hi")
+            assert two.wait("message_start")["message"]["role"] == "user"
+            assert two.call("steer", message="me too")["success"]
+            assert one.wait("queue_update")["steering"] == ["me too"]
+            server.mock.release("go")
+            one.wait("agent_settled")
+            two.wait("agent_settled")
+
+
+def test_a_broken_connection_misses_nothing():
+    with ServerProcess([reply("one ", "two ", gate("go"), "three ", "four")]) as server:
+        with server.rpc() as client:
+            id = client.ready["sessionId"]
+            client.call("set_update_mode", mode="delta")
+            client.call("prompt", message="hi")
+            seen = [client.wait("message_update") for _ in range(3)]
+            last = client.events
+            client.socket.socket.shutdown(socket.SHUT_RDWR)  # no goodbye
+        server.mock.release("go")
+        with server.rpc(f"?session={id}&since={last}") as again:
+            assert again.ready["replay"] is True and again.ready["eventCount"] == last
+            frames = []
+            while not frames or frames[-1]["type"] != "agent_settled":
+                frames.append(again.read())
+            assert text_of(seen) + text_of(frames) == "one two three four"
+
+
+def test_a_client_that_missed_too_much_is_told():
+    with ServerProcess([reply("x")]) as server, server.rpc() as client:
+        with server.rpc(f"?session={client.ready['sessionId']}&since=999") as other:
+            assert other.ready["replay"] is False
+
+
+def test_shutdown_ends_the_connection_not_the_server():
+    with ServerProcess([reply("x")]) as server:
+        with server.rpc() as client:
+            assert client.call("shutdown")["success"]
+            with pytest.raises(ConnectionClosed):
+                client.read()
+        with server.rpc() as other:
+            assert other.call("get_state")["success"]
+
+
+def test_sessions_are_listed_and_found_again_after_a_restart(tmp_path):
+    with ServerProcess([reply("answer")], base=tmp_path) as server, server.rpc() as client:
+        client.call("prompt", message="a question")
+        client.wait("agent_settled")
+        (item,) = client.call("list_sessions")["data"]["sessions"]
+        assert item["id"] == client.ready["sessionId"] and item["firstMessage"] == "a question"
+        assert server.stop() == 0
+    with ServerProcess([reply("more")], base=tmp_path) as server, server.rpc(f"?session={item['id']}") as client:
+        assert [m["role"] for m in client.call("get_messages")["data"]["messages"]] == ["user", "assistant"]
+
+
+def test_tools_are_asked_for_when_wanted():
+    steps = [
+        reply(call("bash", {"command": "echo hi"})),
+        reply("ok"),
+        reply(call("bash", {"command": "touch no"})),
+        reply("ok"),
+    ]
+    with ServerProcess(steps) as server, server.rpc() as client:
+        client.call("set_approval", tools=True)
+        for allowed in (True, False):
+            client.call("prompt", message="go")
+            dialog = client.wait("extension_ui_request")
+            assert dialog["title"] == "Allow bash?" and dialog["method"] == "confirm"
+            client.write(json.dumps({"type": "extension_ui_response", "id": dialog["id"], "confirmed": allowed}))
+            assert client.wait("tool_execution_end")["isError"] is not allowed
+            client.wait("agent_settled")
+        assert not (server.cwd / "no").exists()
+
+
+def test_the_tree_can_be_walked():
+    with ServerProcess([reply("one"), reply("two")]) as server, server.rpc() as client:
+        for message in ("first", "second"):
+            client.call("prompt", message=message)
+            client.wait("agent_settled")
+        entries = client.call("get_entries")["data"]["entries"]
+        users = [e["id"] for e in entries if e["type"] == "message" and e["message"]["role"] == "user"]
+        assert client.call("navigate_tree", entryId=users[1])["data"] == {"editorText": "second", "cancelled": False}
+        assert len(client.call("get_messages")["data"]["messages"]) == 2
+
+
+def test_the_page_and_its_headers():
+    with ServerProcess() as server:
+        status, headers, body = get(server, "/")
+        assert status == 200 and b"<html" in body.lower()
+        assert (
+            "default-src 'none'" in headers["Content-Security-Policy"]
+            and headers["X-Content-Type-Options"] == "nosniff"
+        )
+        assert json.loads(get(server, "/healthz")[2]) == {"status": "ok", "auth": False}
+
+
+@pytest.mark.parametrize(
+    "path", ["/page/../server.py", "/page/..%2fserver.py", "/page/.hidden", "/etc/passwd", "/page/x/y"]
+)
+def test_nothing_outside_the_page_is_served(path):
+    with ServerProcess() as server, pytest.raises(urllib.error.HTTPError) as refused:
+        get(server, path)
+    assert refused.value.code == 404
+
+
+def test_a_reader_that_stops_does_not_hold_up_the_others():
+    pieces = [f"{n:06d} " * 30 for n in range(2000)]
+    with ServerProcess([reply(*pieces)]) as server, server.rpc() as reader:
+        with server.rpc(f"?session={reader.ready['sessionId']}"):
+            # The second client never reads: it is let go after a while, and the first one gets everything.
+            reader.call("set_update_mode", mode="delta")
+            reader.call("prompt", message="go")
+            text = ""
+            while True:
+                frame = reader.read(timeout=60)
+                if frame["type"] == "agent_settled":
+                    break
+                text += text_of([frame])
+            assert text == "".join(pieces)
