@@ -177,7 +177,7 @@ def reference(text: str, pairs: list[tuple[int, int, str]]) -> str:
 LINES = st.lists(st.text("ab {}\té", max_size=6), min_size=1, max_size=12)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(LINES, st.booleans(), st.data())
 def test_exact_edits_do_what_slicing_does(lines: list[str], final_newline: bool, data: st.DataObject) -> None:
     text = "\n".join(f"{number}{line}" for number, line in enumerate(lines)) + "\n" * final_newline
@@ -196,7 +196,6 @@ def test_exact_edits_do_what_slicing_does(lines: list[str], final_newline: bool,
     check_diff(text, expected, replaced)
 
 
-@settings(max_examples=200)
 @given(LINES, st.data())
 def test_near_matches_change_only_the_lines_they_touch(lines: list[str], data: st.DataObject) -> None:
     fancy = [f"“{number}” — {line}  " for number, line in enumerate(lines)]

@@ -24,6 +24,7 @@ __all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 100
 _MAX_ERROR_BYTES = 64 * 1024
+_KEPT_BYTES = 16 * MAX_LINE_LENGTH
 
 
 class _Match(msgspec.Struct):
@@ -103,7 +104,8 @@ def _read_event(line: bytes) -> _Match | None:
         return None
     data = decode(line)["data"]
     path, text = (_plain_bytes(data[key]) for key in ("path", "lines"))
-    return _Match(os.fsdecode(path), data["line_number"], text.decode("utf-8", "replace"))
+    # Of a line of many megabytes only the part that can be shown is kept.
+    return _Match(os.fsdecode(path), data["line_number"], text[:_KEPT_BYTES].decode("utf-8", "replace"))
 
 
 def _plain_bytes(value: dict[str, str]) -> bytes:
