@@ -1,3 +1,23 @@
-"""Spindle: a coding agent without a face."""
+"""Spindle: a coding agent without a face.
+
+`Agent` is the agent in process; `spindle.client` drives one over RPC. Both are loaded when first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spindle.agent.api import Agent as Agent
+    from spindle.agent.errors import AgentError as AgentError
 
 __version__ = "0.1.0"
+__all__ = ["Agent", "AgentError", "__version__"]
+
+_HOMES = {"Agent": "spindle.agent.api", "AgentError": "spindle.agent.errors"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'spindle' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -141,9 +141,14 @@ def _trust(argv: list[str]) -> int:
 
 
 def _schema(argv: list[str]) -> int:
-    import json
+    from spindle.protocol.schema import json_schema, reference_page
 
-    from spindle.protocol.schema import json_schema
+    if argv == ["--markdown"]:
+        print(reference_page(), end="")
+        return 0
+    if argv:
+        raise UsageError("Usage: spindle schema [--markdown]")
+    import json
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0
