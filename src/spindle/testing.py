@@ -11,9 +11,25 @@
     script.release("go")
     script.requests[0].messages         # what the model was sent
 
-The keys of a step are explained in `spindle.llm.scripted`.
+The keys of a step are explained in `spindle.llm.scripted`. `load` drives an extension without any model:
+
+    agent = await load(extension)
+    assert (await agent.tool_call("bash", command="rm -rf /")).blocked
+
+More about it in `spindle.extensions.testing`.
 """
 
+from spindle.extensions.testing import FakeAgent, ToolCallOutcome, load
 from spindle.llm.scripted import Call, Pause, Script, ScriptError, Step, load_script
 
-__all__ = ["Call", "Pause", "Script", "ScriptError", "Step", "load_script"]
+__all__ = [
+    "Call",
+    "FakeAgent",
+    "Pause",
+    "Script",
+    "ScriptError",
+    "Step",
+    "ToolCallOutcome",
+    "load",
+    "load_script",
+]

@@ -679,6 +679,43 @@ def extension(agent):
         assert result(agent)["content"][0]["text"] == "pretended touch made && echo ran"
 
 
+STUBBORN = """
+import pathlib, time
+
+def extension(agent):
+    @agent.tool
+    def polite(*, ctx, update):
+        "Look up now and then."
+        update("working")
+        while True:
+            time.sleep(0.01)
+            if ctx.cancelled.is_set():
+                pathlib.Path("stopped").touch()
+            ctx.raise_if_aborted()
+
+    @agent.tool
+    def deaf(*, update):
+        "Never look up."
+        update("working")
+        time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("tool", ["polite", "deaf"])
+def test_an_abort_ends_a_tool_in_a_thread(tmp_path, tool):
+    with start(tmp_path, STUBBORN, [reply(call(tool, {}), finish="toolUse"), reply("ok")]) as agent:
+        agent.prompt("go")
+        agent.wait("tool_execution_update")
+        assert agent.call("abort")["success"]
+        assert result(agent)["content"][0]["text"] == "Operation aborted"
+        if tool == "polite":
+            end = time.monotonic() + 10
+            while not (agent.cwd / "stopped").exists() and time.monotonic() < end:
+                time.sleep(0.01)
+            assert (agent.cwd / "stopped").exists()
+        assert agent.close_stdin() == 0
+
+
 @pytest.mark.parametrize(
     ("args", "active"),
     [

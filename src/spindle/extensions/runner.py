@@ -46,7 +46,7 @@ __all__ = ["ExtensionHooks"]
 
 SHUTDOWN_S = 5.0
 """For all handlers of `session_shutdown` together."""
-ABORTED_S = 5.0
+ABORTED_S = 2.0
 """For each handler of what is still told after an abort, so that an abort always comes to an end."""
 
 
