@@ -177,19 +177,10 @@ def test_bad_timeouts(timeout: float, text: str, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        ("sleep 30", "Command timed out after 0.2 seconds"),
-        ("echo x; sleep 30", "x\n\n\nCommand timed out after 0.2 seconds"),
-    ],
-)
-def test_timeout(command: str, text: str, tmp_path: Path) -> None:
-    assert refusal("bash", tmp_path, command=command, timeout=0.2) == text
-
-
-def test_whole_seconds_are_written_without_a_fraction(tmp_path: Path) -> None:
-    assert refusal("bash", tmp_path, command="sleep 30", timeout=1.0) == "Command timed out after 1 seconds"
+def test_timeout(tmp_path: Path) -> None:
+    assert refusal("bash", tmp_path, command="sleep 30", timeout=0.2) == "Command timed out after 0.2 seconds"
+    text = refusal("bash", tmp_path, command="echo x; sleep 30", timeout=1.0)
+    assert text == "x\n\n\nCommand timed out after 1 seconds"
 
 
 @pytest.mark.parametrize(

@@ -218,4 +218,4 @@ def test_a_flood_leaves_the_loop_time_for_others() -> None:
             await waiting
         return worst
 
-    assert run(body) < 0.5
+    assert run(body) < 2
