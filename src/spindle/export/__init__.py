@@ -4,13 +4,13 @@
 is behind `spindle --export`. The session file is never touched.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from .errors import ExportError
 
-__all__ = ["ExportError", "SessionSource", "export_session"]
+__all__ = ["ExportError", "SessionSource", "ToolSource", "export_session"]
 
 
 class _Line(Protocol):
@@ -18,15 +18,28 @@ class _Line(Protocol):
     def value(self) -> dict[str, Any]: ...
 
 
+class ToolSource(Protocol):
+    """What export shows of a tool."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Any: ...
+
+
 class SessionSource(Protocol):
     """What export needs of a session manager."""
 
+    @property
+    def damage(self) -> Iterable[object]: ...
     def get_header(self) -> _Line: ...
     def get_entries(self) -> Sequence[_Line]: ...
     def get_leaf_id(self) -> str | None: ...
     def get_session_name(self) -> str | None: ...
     def is_persisted(self) -> bool: ...
-    def get_session_file(self) -> Path | None: ...
+    def get_session_file(self) -> str | None: ...
 
 
 def export_session(
@@ -34,13 +47,13 @@ def export_session(
     out: Path | None = None,
     *,
     system_prompt: str | None = None,
-    tools: Sequence[Mapping[str, Any]] | None = None,
+    tools: Sequence[ToolSource] = (),
     redact: bool = False,
 ) -> Path:
     """Write the page of a session and return its path.
 
-    `tools` are `{name, description, parameters}` as the model sees them. Without `out` the page goes to the current
-    folder. Raises `ExportError`: the session lives in memory only, has no messages yet, or the page cannot be written.
+    Without `out` the page goes to the current folder. Raises `ExportError`: the session lives in memory only, has
+    nothing in it yet, or the page cannot be written.
     """
     from .output import write_page
     from .page import build_page
@@ -59,8 +72,8 @@ def export_session(
         store.get_leaf_id(),
         name=store.get_session_name(),
         system_prompt=system_prompt,
-        tools=tools,
-        damage_notes=[str(note) for note in getattr(store, "damage", ())],
+        tools=[{"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools],
+        damage_notes=[str(note) for note in store.damage],
         redact=redact,
     )
     write_page(target, page, source=source)

@@ -16,11 +16,11 @@ Entry = Mapping[str, Any]
 _MESSAGE_KINDS = {
     "user": "user",
     "assistant": "assistant",
-    "toolResult": "tool results",
-    "bashExecution": "commands",
+    "toolResult": "tool result",
+    "bashExecution": "command",
     "custom": "custom",
 }
-_ENTRY_KINDS = {"custom_message": "custom", "compaction": "compactions", "branch_summary": "branch summaries"}
+_ENTRY_KINDS = {"custom_message": "custom", "compaction": "compaction", "branch_summary": "branch summary"}
 
 
 @dataclass(slots=True)

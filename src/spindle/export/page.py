@@ -33,6 +33,12 @@ _SCRIPTS = (
     "search.js",
     "app.js",
 )
+_PLURALS = {
+    "tool result": "tool results",
+    "command": "commands",
+    "compaction": "compactions",
+    "branch summary": "branch summaries",
+}
 _NOTES_SHOWN = 20
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
@@ -188,7 +194,8 @@ def _damage(notes: Sequence[str]) -> str:
     items = "".join(f"<li>{escape(note)}</li>" for note in notes[:_NOTES_SHOWN])
     more = len(notes) - _NOTES_SHOWN
     rest = f"<li>and {more:,} more</li>" if more > 0 else ""
-    return f'<div class="note damage">The session file is damaged; this page shows what could be read.<ul>{items}{rest}</ul></div>'
+    text = "The session file is damaged; this page shows what could be read."
+    return f'<div class="note damage">{text}<ul>{items}{rest}</ul></div>'
 
 
 def _tool_list(tools: Sequence[Mapping[str, Any]]) -> str:
@@ -209,7 +216,8 @@ def _pretty(value: Any) -> str:
 
 
 def _counts(overview: Overview) -> str:
-    return " · ".join(f"{number:,} {kind}" for kind, number in overview.counts.items())
+    counts = overview.counts.items()
+    return " · ".join(f"{number:,} {kind if number == 1 else _PLURALS.get(kind, kind)}" for kind, number in counts)
 
 
 def _tokens(overview: Overview) -> str:

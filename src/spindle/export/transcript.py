@@ -75,9 +75,10 @@ def _describe(entry: Mapping[str, Any]) -> tuple[str, str, Sequence[str]]:
     if role == "assistant":
         return "assistant", title, list(_assistant(message))
     if role == "toolResult":
-        name = as_text(message.get("toolName"))
-        failed = message.get("isError") is True
-        return "tool", f"{name or title}{' (failed)' if failed else ''}", [_output(content_text(message.get("content")))]
+        title = as_text(message.get("toolName")) or title
+        if message.get("isError") is True:
+            title += " (failed)"
+        return "tool", title, [_output(content_text(message.get("content")))]
     if role == "bashExecution":
         return "tool", title, list(_command(message))
     return ("user" if role == "user" else "custom"), title, list(_content(message.get("content")))
@@ -88,7 +89,8 @@ def _assistant(message: Mapping[str, Any]) -> Iterator[str]:
         if block.get("type") == "text":
             yield _text(as_text(block.get("text")))
         elif block.get("type") == "thinking":
-            yield f'<details class="thinking"><summary>Thinking</summary>{_text(as_text(block.get("thinking")))}</details>'
+            thinking = _text(as_text(block.get("thinking")))
+            yield f'<details class="thinking"><summary>Thinking</summary>{thinking}</details>'
         elif block.get("type") == "toolCall":
             yield f'<p class="call"><code>{escape(_call(block))}</code></p>'
     if message.get("stopReason") == "aborted":

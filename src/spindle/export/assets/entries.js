@@ -112,7 +112,7 @@ function folded(key, standard, title, text, style = 'folded') {
 function appendCommand(body, message, i) {
   const code = message.exitCode;
   const failed = message.cancelled === true || (Number.isFinite(code) && code !== 0);
-  const box = el('section', { class: `tool ${failed ? 'failed' : 'done'}`, 'aria-label': 'Command' },
+  const box = el('div', { class: `tool ${failed ? 'failed' : 'done'}`, role: 'group', 'aria-label': 'Command' },
     el('div', { class: 'tool-head' }, el('span', { class: 'tool-name' }, '$'), el('span', { class: 'tool-title' }, str(message.command)),
       failed ? el('span', { class: 'tool-state' }, message.cancelled === true ? 'cancelled' : `exit code ${code}`) : null));
   const output = plainOutput(str(message.output)).trimEnd();

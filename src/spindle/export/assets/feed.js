@@ -6,6 +6,7 @@ const WHOLE = 150; // up to so many articles nothing is left out
 const MARGIN = 900; // pixels above and below the window that are kept ready
 const MAX_HEIGHT = 12e6; // browsers cannot lay out much more
 const PRINT_LIMIT = 3000;
+const STEP_GAP = 8; // pixels between the bar and a message that was stepped to
 
 class Heights {
   constructor(values) {
@@ -126,9 +127,9 @@ class Feed {
     return this.root.getBoundingClientRect().top + scrollY;
   }
 
-  /** What stands at the upper edge of the window: an item, and how far above the edge it begins. */
-  anchor() {
-    const height = scrollY + barHeight() - this.top;
+  /** What stands at the upper edge of the window (or `below` it): an item, and how far above the edge it begins. */
+  anchor(below = 0) {
+    const height = scrollY + barHeight() - this.top + below;
     if (height <= 0 || !this.items.length) return null;
     const item = this.heights.at(height);
     return { item, offset: height - this.heights.before(item) };
@@ -236,19 +237,14 @@ class Feed {
     node.classList.add('flash');
   }
 
-  /** The item at the upper edge, for moving on from. */
-  current() {
-    return this.anchor()?.item ?? -1;
-  }
-
+  /** Go to the next message, or to the beginning of this one and then to the one before. */
   step(by) {
     if (!this.items.length) return;
-    const anchor = this.anchor();
+    const anchor = this.anchor(STEP_GAP * 2);
     let item = anchor ? anchor.item : -1;
-    // Standing in the middle of one, "back" means its beginning.
-    if (anchor && anchor.offset > 40 && by < 0) item++;
-    item = Math.max(0, Math.min(this.items.length - 1, item + by + (anchor && anchor.offset < -30 && by > 0 ? -1 : 0)));
-    this.update({ item, offset: -8 });
+    if (by > 0 || anchor?.offset <= STEP_GAP * 3) item += by;
+    item = Math.max(0, Math.min(this.items.length - 1, item));
+    this.update({ item, offset: -STEP_GAP });
     this.mounted.get(item)?.focus({ preventScroll: true });
   }
 
@@ -259,7 +255,7 @@ class Feed {
       this.redraw();
       return;
     }
-    const from = Math.max(0, Math.min(this.current(), this.items.length - PRINT_LIMIT));
+    const from = Math.max(0, Math.min(this.anchor()?.item ?? 0, this.items.length - PRINT_LIMIT));
     const to = Math.min(this.items.length - 1, from + PRINT_LIMIT - 1);
     this.printing = true;
     this.mount(this.items.length <= PRINT_LIMIT ? 0 : from, to);

@@ -86,7 +86,7 @@ function toolBox(call, result, key, resultEntry) {
     el('span', { class: 'tool-name' }, name === 'bash' ? '$' : name),
     el('span', { class: 'tool-title' }, title),
     state === 'done' ? null : el('span', { class: 'tool-state' }, failed ? 'failed' : 'no result'));
-  const box = el('section', { class: `tool ${state}`, 'aria-label': `Tool ${name}` }, head, callBody(name, args, result, key));
+  const box = el('div', { class: `tool ${state}`, role: 'group', 'aria-label': `Tool ${name}` }, head, callBody(name, args, result, key));
   if (result !== undefined) appendResult(box, name, args, result, key, failed);
   if (resultEntry >= 0) box.dataset.entry = resultEntry;
   return box;

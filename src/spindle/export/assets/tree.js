@@ -24,8 +24,6 @@ class TreeView {
     this.cursor = 0;
     root.addEventListener('scroll', () => this.paint(), { passive: true });
     root.addEventListener('keydown', event => this.key(event));
-    root.addEventListener('focus', () => this.paint());
-    root.addEventListener('blur', () => this.paint());
     root.addEventListener('click', event => {
       const row = event.target.closest('[data-row]');
       if (row) this.choose(Number(row.dataset.row));
@@ -109,7 +107,7 @@ class TreeView {
   paint(fresh = false) {
     const first = Math.max(0, Math.floor(this.root.scrollTop / ROW) - 8);
     const last = Math.min(this.rows.length, Math.ceil((this.root.scrollTop + this.root.clientHeight) / ROW) + 8);
-    const state = `${first}-${last}-${this.cursor}-${this.selected}-${document.activeElement === this.root}`;
+    const state = `${first}-${last}-${this.cursor}-${this.selected}`;
     if (!fresh && state === this.painted) return;
     this.painted = state;
     const fragment = document.createDocumentFragment();
@@ -128,7 +126,7 @@ class TreeView {
     const classes = ['row', CLASSES[kind] ?? 'quiet'];
     if (this.onPath[i]) classes.push('on-path');
     if (store.flags[i] & FAULT) classes.push('fault');
-    if (row === this.cursor && document.activeElement === this.root) classes.push('cursor');
+    if (row === this.cursor) classes.push('cursor');
     const node = el('div', {
       class: classes.join(' '), role: 'treeitem', id: `row-${row}`, 'data-row': row, 'aria-level': this.depth[row] + 1,
       'aria-setsize': this.siblings[row], 'aria-posinset': this.place[row], 'aria-selected': String(i === this.selected),

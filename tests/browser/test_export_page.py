@@ -1,0 +1,454 @@
+"""The exported page in a real browser: what it shows, and how one gets around in it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.export.helpers import (
+    answer,
+    call,
+    long_session,
+    message,
+    open_session,
+    page_of,
+    page_of_file,
+    result,
+    session_files,
+    user,
+)
+
+from .conftest import Open, Visit
+
+pytestmark = pytest.mark.timeout(180)
+AXE = Path(os.environ.get("SPINDLE_AXE") or Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js")
+
+
+def texts_of(name: str) -> list[str]:
+    """Return the texts that a reader of the active branch must find."""
+    found = []
+    for entry in open_session(name).get_branch():
+        content = (entry.value.get("message") or {}).get("content")
+        if isinstance(content, list) and entry.value["message"].get("role") == "user":
+            found += [block["text"] for block in content if block.get("type") == "text"]
+    return found
+
+
+# -- what is shown -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", session_files())
+def test_real_sessions_render(visit: Open, name: str) -> None:
+    page = visit(page_of_file(name))
+    assert page.trouble == []
+    assert "cannot be shown" not in page.text()
+    assert page.page.locator("#messages article").count() > 0
+    assert page.rows()
+    shown = "".join(page.text().split())
+    for text in texts_of(name):
+        if "**" not in text:
+            assert "".join(text.split()) in shown
+
+
+def test_every_kind_of_entry(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"))
+    text = page.text()
+    assert "Planning the explanation." in text
+    assert "Compacted from 45,678 tokens" in text
+    assert "CI passed" in text
+    assert "not shown" not in text
+    assert "Error: 503 overloaded" in text
+    assert "Aborted" in text
+    assert "exit code 1" in text
+    assert "Model: mock/mock-2" in text
+    assert page.page.locator(".t-add").inner_text().strip() == "+2 TWO"
+    assert page.page.locator(".t-del").inner_text().strip() == "-2 two"
+    assert page.page.locator(".head .label").inner_text() == "start here"
+    assert page.page.locator(".tool.failed").count() == 4
+    assert page.js("document.querySelector('.picture img').naturalWidth") == 10
+    assert page.page.locator("th").all_inner_texts() == ["a", "b"]
+    assert page.page.locator(".t-word").first.inner_text() == "def"
+    page.page.locator(".picture").click()
+    assert page.page.locator("#viewer").is_visible()
+
+
+def test_cleared_labels_do_not_show(visit: Open) -> None:
+    page = visit(page_of_file("real-labels-custom-info"))
+    page.page.click("[data-filter=all]")
+    assert page.page.locator("#tree .label").all_inner_texts() == ["start-renamed"]
+    page.page.click("[data-filter=labeled]")
+    assert any("Start work" in row for row in page.rows())
+
+
+def test_tool_output_opens_and_closes(visit: Open) -> None:
+    output = "\n".join(f"line {number}" for number in range(40))
+    page = visit(page_of([answer("a", None, call("c", "bash", command="seq")), result("b", "a", "c", "bash", output)]))
+    assert "line 39" in page.text()
+    assert "line 3\n" not in page.text()
+    page.page.click("text=Show 34 earlier lines")
+    assert "line 3\n" in page.text()
+    page.page.click("text=Show less")
+    assert "line 3\n" not in page.text()
+
+
+def test_one_endless_line_is_cut(visit: Open) -> None:
+    page = visit(page_of([result("b", "", "c", "bash", "x" * 300_000)]))
+    assert len(page.text()) < 10_000
+    page.page.click("text=Show 295,000 more characters")
+    assert len(page.text()) > 300_000
+
+
+def test_skills_are_folded(visit: Open) -> None:
+    skill = (
+        '<skill name="review" location="/s/SKILL.md">\nReferences are relative to /s.\n\nBODY\n</skill>\n\nlook at x.py'
+    )
+    page = visit(page_of([user("a", None, skill)]))
+    assert "Skill: review" in page.text()
+    assert "BODY" not in page.text()
+    assert "look at x.py" in page.text()
+    assert page.rows() == ["user: skill: review"]
+
+
+def test_what_belongs_to_no_call_is_shown_too(visit: Open) -> None:
+    page = visit(
+        page_of([result("a", "", "gone", "bash", "an orphan"), message("b", "a", role="new-role", content="?")])
+    )
+    assert "an orphan" in page.text()
+    assert "new-role" in page.text()
+
+
+MARKDOWN = [
+    ("**a** *b* ~~c~~ `d`", "<p><strong>a</strong> <em>b</em> <del>c</del> <code>d</code></p>"),
+    ("snake_case_name and 2*3*4", "<p>snake_case_name and 2<em>3</em>4</p>"),
+    ("***both***", "<p><em><strong>both</strong></em></p>"),
+    ("one\ntwo", "<p>one<br>two</p>"),
+    ("# H", '<h3 class="md-h1">H</h3>'),
+    ("H\n===", '<h3 class="md-h1">H</h3>'),
+    ("- a\n- b\n  - c", "<ul><li>a</li><li>b<ul><li>c</li></ul></li></ul>"),
+    ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
+    ("- a\n\n- b", "<ul><li><p>a</p></li><li><p>b</p></li></ul>"),
+    ("> q\n> r", "<blockquote><p>q<br>r</p></blockquote>"),
+    ("---", "<hr>"),
+    ("<b>x</b>", "<p>&lt;b&gt;x&lt;/b&gt;</p>"),
+    ("a &lt; b &amp; c", "<p>a &lt; b &amp; c</p>"),
+    (
+        "[t](https://e.org/a_b)",
+        '<p><a href="https://e.org/a_b" target="_blank" rel="noopener noreferrer">t</a></p>',
+    ),
+    ("[t](javascript:alert(1))", '<p><span>t<span class="muted"> (javascript:alert(1))</span></span></p>'),
+    ("[t](src/x.py)", '<p><span>t<span class="muted"> (src/x.py)</span></span></p>'),
+    (
+        "see https://e.org/x.",
+        '<p>see <a href="https://e.org/x" target="_blank" rel="noopener noreferrer">https://e.org/x</a>.</p>',
+    ),
+    ("`a <b> **c**`", "<p><code>a &lt;b&gt; **c**</code></p>"),
+    ("\\*not\\*", "<p>*not*</p>"),
+    ("*unclosed", "<p>*unclosed</p>"),
+    (
+        "|a|b|\n|-|:-:|\n|1|`x\\|y`|",
+        '<div class="table" tabindex="0"><table><thead><tr><th>a</th><th class="center">b</th></tr></thead>'
+        '<tbody><tr><td>1</td><td class="center"><code>x|y</code></td></tr></tbody></table></div>',
+    ),
+]
+
+
+def test_markdown(visit: Open) -> None:
+    entries = []
+    for number, (source, _) in enumerate(MARKDOWN):
+        entries.append(answer(f"e{number}", f"e{number - 1}" if number else None, source))
+    page = visit(page_of(entries))
+    found = page.js("Array.from(document.querySelectorAll('#messages .text'), node => node.innerHTML)")
+    assert found == [expected for _, expected in MARKDOWN]
+
+
+def test_code_blocks_keep_their_text(visit: Open) -> None:
+    code = {
+        "python": "@dec\ndef f(x: int) -> str:\n    return f'{x}'  # why\n'''a\nb'''",
+        "html": '<a href="x">&amp;</a> <!-- c --> <',
+        "diff": "--- a\n+++ b\n-x\n+y",
+        "sh": 'echo "$HOME" # c\nfor i in *; do :; done',
+        "json": '{"a": [1, true, null, "x\\"y"]}',
+        "js": "const s = `a${1}\n`; // end\\",
+        "nosuch": "as <it> is",
+    }
+    text = "\n\n".join(f"```{language}\n{source}\n```" for language, source in code.items())
+    page = visit(page_of([answer("a", None, text)]))
+    assert page.js("Array.from(document.querySelectorAll('.code pre'), node => node.textContent)") == list(
+        code.values()
+    )
+
+
+# -- branches, search, addresses -----------------------------------------------------------------
+
+
+def test_branches_switch(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"))
+    assert "Alternative done." not in page.text()
+    page.page.click("#tree >> text=Alternative branch")
+    assert "Alternative done." in page.text()
+    assert "Final reply." not in page.text()
+    assert "Branch 2 of 2" in page.text()
+    page.page.click("[aria-label='Next branch']")
+    assert "Final reply." in page.text()
+    page.page.click("#tree >> text=Alternative branch")
+    page.page.keyboard.press("Escape")
+    assert "Final reply." in page.text()
+
+
+def test_the_filters(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"))
+    assert page.text("#status") == "27 / 36 entries"
+    expected = {"no-tools": (False, True), "user": (False, True), "labeled": (False, True), "all": (True, True)}
+    for name, (with_tools, with_leaf) in expected.items():
+        page.page.click(f"[data-filter={name}]")
+        rows = page.rows()
+        assert any(row.startswith("[read: notes.txt]") for row in rows) == with_tools, name
+        assert any("Final reply." in row for row in rows) == with_leaf, name
+    assert page.text("#status") == "36 / 36 entries"
+    assert "[name: Export demo]" in page.rows()
+
+
+def test_search_finds_bodies(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"))
+    page.page.fill("#search", "FILE17")
+    page.expect("document.querySelectorAll('#tree .row').length === 1")
+    assert page.rows() == ["[bash]: ls -la"]
+    # Found in output that was folded, so it is unfolded and marked.
+    assert "file17" in page.text()
+    assert page.js("CSS.highlights.get('found').size") >= 1
+    assert page.text("#hits") == "1 on this branch"
+    page.page.keyboard.press("Enter")
+    page.expect("document.querySelector('#hits').textContent.startsWith('1 of 1')")
+    assert page.in_view(".command")
+    page.page.keyboard.press("Escape")
+    page.expect("document.querySelectorAll('#tree .row').length === 27")
+    assert page.page.input_value("#search") == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "row"),
+    [
+        ('quote "x"', 'user: a quote "x" and <tag>'),
+        ("<tag>", 'user: a quote "x" and <tag>'),
+        ("back\\slash", "assistant: back\\slash"),
+        ("ÄPFEL", "user: äpfel"),
+        ("äpfel user", "user: äpfel"),
+    ],
+)
+def test_search_takes_every_character(visit: Open, query: str, row: str) -> None:
+    entries = [user("a", None, 'a quote "x" and <tag>'), answer("b", "a", "back\\slash"), user("c", "b", "äpfel")]
+    page = visit(page_of(entries))
+    page.page.fill("#search", query)
+    page.expect("document.querySelectorAll('#tree .row').length === 1")
+    assert page.rows() == [row]
+
+
+def test_search_does_not_find_the_format(visit: Open) -> None:
+    page = visit(page_of_file("real-branched"))
+    page.page.fill("#search", "parentId")
+    page.expect("document.querySelectorAll('#tree .row').length === 0")
+
+
+@pytest.mark.parametrize("address", ["#leaf=4b672924&target=56112159", "?leafId=4b672924&targetId=56112159"])
+def test_addresses(visit: Open, address: str) -> None:
+    page = visit(page_of_file("real-everything"), address)
+    assert "Alternative done." in page.text()
+    assert page.page.locator("[role=treeitem][aria-selected=true]").inner_text() == "user: Alternative branch"
+
+
+def test_an_address_of_nothing_shows_the_session(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"), "#leaf=%3Cscript%3E&target=constructor")
+    assert "Final reply." in page.text()
+    assert page.trouble == []
+
+
+def test_choosing_an_entry_changes_the_address(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"))
+    page.page.click("#tree >> text=Alternative branch")
+    assert page.page.url.endswith("#leaf=4b672924&target=56112159")
+    page.page.reload()
+    page.page.wait_for_selector("html.ready", state="attached")
+    assert "Alternative done." in page.text()
+
+
+def test_download_is_the_session(visit: Open) -> None:
+    for name in ("real-everything", "edge-string-encodings"):
+        page = visit(page_of_file(name))
+        with page.page.expect_download() as waiting:
+            page.page.click("#download-button")
+        lines = Path(waiting.value.path()).read_text("utf-8", "surrogatepass").split("\n")
+        assert lines.pop() == ""
+        store = open_session(name)
+        assert [json.loads(line) for line in lines] == [
+            store.get_header().value,
+            *(entry.value for entry in store.get_entries()),
+        ]
+
+
+def test_copying(visit: Open) -> None:
+    page = visit(page_of([answer("a", None, "some **text**\n\n```\ncode\n```")]))
+    page.js("() => { navigator.clipboard.writeText = async text => { window.copied = text } }")
+    page.page.hover("article")
+    page.page.click("[aria-label='Copy text']")
+    assert page.js("copied") == "some **text**\n\n```\ncode\n```"
+    page.page.click("[aria-label='Copy code']")
+    assert page.js("copied") == "code"
+    page.page.click("[aria-label='Copy link']")
+    assert page.js("copied") == page.path.as_uri() + "#leaf=a&target=a"
+    page.js("() => { navigator.clipboard.writeText = async () => { throw new Error('no') } }")
+    page.page.click("[aria-label='Copy text']")
+    page.expect("document.querySelector('#toast').textContent === 'Copied'")
+
+
+# -- keys, looks, reach --------------------------------------------------------------------------
+
+
+def test_keys(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"))
+    keys = page.page.keyboard
+    keys.press("t")
+    assert "Planning the explanation." not in page.text()
+    keys.press("t")
+    assert "Planning the explanation." in page.text()
+    assert "file0" not in page.text()
+    keys.press("o")
+    assert "file0" in page.text()
+    keys.press("?")
+    assert page.page.locator("#help").is_visible()
+    for key in ("T", "O", "Esc", "/", "↑", "Enter"):
+        assert key in page.text("#help")
+    keys.press("Escape")
+    assert not page.page.locator("#help").is_visible()
+    keys.press("/")
+    assert page.js("document.activeElement.id") == "search"
+    keys.type("to")
+    assert page.page.input_value("#search") == "to"
+
+
+def test_the_tree_by_keyboard(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"))
+    page.page.focus("#tree")
+
+    def active() -> str:
+        return str(page.js("document.getElementById(tree.getAttribute('aria-activedescendant')).innerText"))
+
+    page.page.keyboard.press("Home")
+    assert active().startswith("start here\nuser: Please TOOLS")
+    page.page.keyboard.press("ArrowDown")
+    assert active() == "assistant: Calling tools."
+    page.page.keyboard.press("End")
+    assert active() == "assistant: Alternative done."
+    page.page.keyboard.press("ArrowLeft")
+    assert active().startswith("[branch summary]")
+    page.page.keyboard.press("ArrowLeft")
+    assert active() == "assistant: Tools done (#5)."
+    page.page.keyboard.press("ArrowRight")
+    page.page.keyboard.press("ArrowRight")
+    assert active().startswith("[branch summary]")
+    page.page.keyboard.press("Enter")
+    assert "Alternative done." in page.text()
+    assert page.js("document.activeElement.id") == "tree"
+
+
+def test_from_message_to_message(visit: Open) -> None:
+    page = visit(page_of(long_session(400)))
+    seen = []
+    for key in ("j", "j", "j", "j", "k"):
+        page.page.keyboard.press(key)
+        seen.append(page.js("Number(document.activeElement.dataset.item)"))
+    assert seen == [0, 1, 2, 3, 2]
+
+
+def test_light_and_dark(visit: Open) -> None:
+    def brightness(page: Visit) -> int:
+        return int(page.js("Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"))
+
+    light = visit(page_of_file("real-branched"), color_scheme="light")
+    dark = visit(page_of_file("real-branched"), color_scheme="dark")
+    assert brightness(light) > 200 > 60 > brightness(dark)
+    dark.page.click("#theme-button")
+    assert brightness(dark) > 200
+    dark.page.reload()
+    dark.page.wait_for_selector("html.ready", state="attached")
+    assert brightness(dark) > 200
+
+
+def test_on_a_phone(visit: Open) -> None:
+    page = visit(
+        page_of_file("real-everything"), viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
+    )
+    assert page.js("document.documentElement.scrollWidth") <= 390
+    assert not page.page.locator("#sidebar").is_visible()
+    page.page.tap("#menu")
+    page.page.wait_for_selector("#tree .row")
+    page.page.tap("#tree >> text=Alternative branch")
+    assert "Alternative done." in page.text()
+    page.page.wait_for_selector("#sidebar", state="hidden")
+    page.page.tap("#menu")
+    page.page.wait_for_selector("#search")
+    page.page.keyboard.press("Escape")
+    page.page.wait_for_selector("#sidebar", state="hidden")
+
+
+def test_the_sidebar_can_be_widened(visit: Open) -> None:
+    page = visit(page_of_file("real-branched"))
+    page.page.mouse.move(360, 500)
+    page.page.mouse.down()
+    page.page.mouse.move(2000, 500)
+    page.page.mouse.up()
+    assert page.js("sidebar.getBoundingClientRect().width") == 720
+    page.page.reload()
+    page.page.wait_for_selector("html.ready", state="attached")
+    assert page.js("sidebar.getBoundingClientRect().width") == 720
+    page.page.dblclick("#grip")
+    assert page.js("sidebar.getBoundingClientRect().width") == 360
+
+
+def test_paper_gets_everything(visit: Open) -> None:
+    page = visit(page_of(long_session(1000)))
+    assert page.page.locator("#messages article").count() < 100
+    page.page.emulate_media(media="print")
+    page.js("dispatchEvent(new Event('beforeprint'))")
+    assert page.page.locator("#messages article").count() == 750
+    assert not page.page.locator("#sidebar").is_visible()
+    page.page.emulate_media(media="screen")
+    page.js("dispatchEvent(new Event('afterprint'))")
+    assert page.page.locator("#messages article").count() < 100
+
+
+def test_without_scripts(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"), ready=False, java_script_enabled=False)
+    text = page.text("main")
+    assert "Scripts are off" in text
+    assert "Explain with **markdown**" in text
+    assert "$ echo hi; exit 3" in text
+    assert "Cost" in text
+    assert not page.page.locator("#sidebar").is_visible()
+    assert not page.page.locator("#theme-button").is_visible()
+    assert page.page.locator("main").bounding_box()["width"] > 1200
+
+
+def test_landmarks_and_names(visit: Open) -> None:
+    page = visit(page_of_file("real-everything"))
+    for role in ("banner", "navigation", "main", "tree", "feed", "toolbar"):
+        assert page.page.get_by_role(role).count() == 1, role
+    nameless = (
+        "Array.from(document.querySelectorAll('button, input, a'))"
+        ".filter(node => !(node.innerText || node.ariaLabel || node.querySelector('img')?.alt)).length"
+    )
+    assert page.js(nameless) == 0
+    row = page.page.locator("[role=treeitem]").nth(7)
+    assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == ["2", "1", "1"]
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed (npm install --no-save axe-core)")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_serious_for_axe(visit: Open, scheme: str, width: int) -> None:
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}, "bypass_csp": True}
+    for name in ("real-everything", "real-labels-custom-info", "damaged-torn-last-line"):
+        page = visit(page_of_file(name), **options)
+        page.js(AXE.read_text())
+        found = page.js("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+        assert [item["id"] for item in found if item["impact"] in ("serious", "critical")] == []

@@ -1,0 +1,149 @@
+"""What counts as a secret, and what does not."""
+
+import json
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spindle.export.redact import REDACTED, redact_entry, redact_text, redact_value
+
+from .helpers import PNG, answer, call, page_of, result, user
+
+R = REDACTED
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabc+/=\n-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("key sk-abcdefghijklmnop1234 end", f"key {R} end"),
+        ("sk-ant-api03-AbCdEf-GhIjKl_MnOpQr", R),
+        ("sk-proj-0123456789abcdefghij", R),
+        ("rk_live_0123456789abcdefghij", R),
+        ("ghp_0123456789abcdefghij0123456789abcdef", R),
+        ("(gho_0123456789abcdefghij0123456789abcdef)", f"({R})"),
+        ("github_pat_11ABCDEFG0123456789_abcdef", R),
+        ("glpat-0123456789abcdefghij", R),
+        ("xoxb-0123456789-abcdefghij", R),
+        ("AKIAIOSFODNN7EXAMPLE", R),
+        ("aws ASIAIOSFODNN7EXAMPLE.", f"aws {R}."),
+        ("AIzaSyA0123456789abcdefghijklmnopqrstuv", R),
+        ("hf_0123456789abcdefghijABCDEFGHIJ", R),
+        ("npm_0123456789abcdefghijABCDEFGHIJ012345", R),
+        ("Authorization: Bearer abcdefghijkl", f"Authorization: Bearer {R}"),
+        ('"authorization": "Basic dXNlcjpwYXNz"', f'"authorization": "Basic {R}"'),
+        ("curl -H 'X: Bearer abc123def456ghi7'", f"curl -H 'X: Bearer {R}'"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N", R),
+        (f"before\n{PEM}\nafter", f"before\n{R}\nafter"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\ncut off", R),
+        ("API_KEY=0123456789abcdef0123456789abcdef", f"API_KEY={R}"),
+        ('export SECRET_KEY="hunter2hunter2"', f'export SECRET_KEY="{R}"'),
+        ("DB_PASSWORD=hunter2!", f"DB_PASSWORD={R}"),
+        ("api_key: 'c2VjcmV0LXZhbHVlLTEyMzQ1'", f"api_key: '{R}'"),
+        ('{"accessToken": "a1b2c3d4e5f6a7b8c9"}', f'{{"accessToken": "{R}"}}'),
+        ("postgres://me:s3cret@db.example/x", f"postgres://me:{R}@db.example/x"),
+        ("https://user:pa55@host/", f"https://user:{R}@host/"),
+    ],
+)
+def test_secrets(text: str, expected: str) -> None:
+    assert redact_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the task-runner-for-everything-here",
+        "a risk-averse-person-who-writes",
+        "commit 0123456789abcdef0123456789abcdef01234567",
+        "the bearer of bad news authenticates nothing",
+        "token = get_token_from_environment()",
+        "key: str = settings.default_key_name_for_users",
+        "https://example.com:8080/path@2x.png",
+        "API_KEY=$SECRET_FROM_SHELL",
+        "tokensBefore: 45678",
+        "MONKEY=1",
+        "-----BEGIN the beguine",
+        "01a1dde7-ea74-7e0b-bdae-96919b5ee003",
+    ],
+)
+def test_not_secrets(text: str) -> None:
+    assert redact_text(text) == text
+
+
+def test_values_under_telling_names() -> None:
+    value = {"password": "correct horse", "apiKey": ["x"], "refresh_token": "abcdef", "name": "abcdef", "secret": 5}
+    assert redact_value(value) == {
+        "password": R,
+        "apiKey": ["x"],
+        "refresh_token": R,
+        "name": "abcdef",
+        "secret": 5,
+    }
+
+
+def test_an_entry_keeps_its_place_and_its_picture() -> None:
+    token = "ghp_0123456789abcdefghij0123456789abcdef"
+    entry = answer(token, "sk-parent-0123456789abcdef", token, call("sk-call-0123456789abcdef", "bash", command=token))
+    entry["message"]["content"].append({"type": "image", "data": PNG, "mimeType": "image/png"})
+    clean = redact_entry(entry)
+    assert (clean["id"], clean["parentId"]) == (entry["id"], entry["parentId"])
+    text, tool, image = clean["message"]["content"]
+    assert text["text"] == R
+    assert tool == {**tool, "id": "sk-call-0123456789abcdef", "name": "bash", "arguments": {"command": R}}
+    assert image["data"] == PNG
+    linked = redact_entry(result("r", token, "sk-call-0123456789abcdef", "bash", token))
+    assert linked["message"]["toolCallId"] == "sk-call-0123456789abcdef"
+
+
+def test_nothing_of_a_secret_is_left_in_the_page() -> None:
+    secret = "sk-0123456789abcdefSECRET"
+    header = {"type": "session", "id": "s", "cwd": f"/srv/{secret}", "timestamp": ""}
+    entries = [user("a", None, secret), answer("b", "a", call("c", "bash", command=f"x {secret}"))]
+    entries += [result("d", "b", "c", "bash", secret, details={"diff": secret, secret: 1})]
+    entries += [{"type": "label", "id": "e", "parentId": "d", "targetId": "a", "label": secret}]
+    options: dict[str, Any] = {
+        "header": header,
+        "name": secret,
+        "system_prompt": secret,
+        "tools": [{"name": "t", "description": secret, "parameters": {"default": secret}}],
+        "damage_notes": [secret],
+    }
+    before = json.dumps(entries)
+    assert b"SECRET" in page_of(entries, **options)
+    assert b"SECRET" not in page_of(entries, redact=True, **options)
+    assert json.dumps(entries) == before
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+)
+
+
+@given(values)
+def test_harmless_values_come_back_equal(value: Any) -> None:
+    assert redact_value(value) == value or REDACTED in json.dumps(redact_value(value), ensure_ascii=False)
+
+
+@given(st.text())
+def test_redacting_twice_is_redacting_once(text: str) -> None:
+    once = redact_text(text)
+    assert redact_text(once) == once
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["eyJ-", "sk-", "-----BEGIN A-----", "bearer ", "://a:", "KEY=", "key:", "authorization:", "a", "=", "token_"],
+)
+def test_hostile_text_is_not_slow(piece: str) -> None:
+    def seconds(size: int) -> float:
+        text = piece * (size // len(piece))
+        started = process_time()
+        redact_text(text)
+        return process_time() - started
+
+    seconds(10_000)
+    assert seconds(400_000) < 80 * max(seconds(20_000), 0.005)
