@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spindle.extensions.runtime import Front
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions.manager import SessionManager
 from spindle.tools.base import Tool
@@ -26,6 +25,9 @@ from .create import AgentOptions, create_session
 from .errors import AgentError
 from .extension_loading import ExtensionOptions
 from .session import AgentSession
+
+if TYPE_CHECKING:
+    from spindle.extensions.runtime import Front
 
 __all__ = ["Agent"]
 
@@ -94,7 +96,7 @@ class Agent:
         persist: bool = True,
         session: SessionManager | None = None,
         extensions: Sequence[str | Callable[[Any], Any]] = (),
-        ui: Front | None = None,
+        ui: "Front | None" = None,
     ) -> "Agent":
         """Start an agent on a new session (or on `session`). `persist=False` keeps it in memory.
 

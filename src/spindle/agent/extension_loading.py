@@ -1,10 +1,10 @@
 """From places on disk to a generation of extensions that is ready to be used, the question of trust included."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spindle.extensions.discover import Candidate, Place, find_extensions
@@ -24,20 +24,18 @@ __all__ = ["ExtensionOptions", "Generation", "has_extensions", "load_generation"
 FOREIGN = "Extensions in TypeScript and JavaScript cannot be used here, not loaded: {}"
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionOptions:
+class ExtensionOptions(Struct, frozen=True):
     """What a command line or a program says about extensions, besides their paths."""
 
     factories: Sequence[Callable[[Any], Any]] = ()
     """Extensions of the embedding program: functions that take `agent`."""
-    flags: Mapping[str, str | bool] = field(default_factory=dict)
+    flags: Mapping[str, str | bool] = {}
     """Options of the command line that are not our own."""
     front: "Front | None" = None
     """Where dialogs are shown; None: as the mode has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(Struct, frozen=True):
     """Extensions that were loaded together."""
 
     hooks: "ExtensionHooks"

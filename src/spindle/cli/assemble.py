@@ -2,16 +2,19 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.extension_loading import ExtensionOptions
 from spindle.agent.session import AgentSession
-from spindle.extensions.runtime import Front
 from spindle.resources.diagnostics import report
 from spindle.resources.loader import ResourceOptions, load_resources
 
 from .args import Options, UsageError, unknown_options
 from .session_choice import choose_session
+
+if TYPE_CHECKING:
+    from spindle.extensions.runtime import Front
 
 __all__ = ["assemble", "resource_options"]
 
@@ -67,7 +70,7 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     return agent
 
 
-def _terminal() -> Front | None:
+def _terminal() -> "Front | None":
     """Return where extensions may ask the user: here, if somebody sits here."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None

@@ -4,11 +4,10 @@ Cheap enough to run at every start: a look at two directories that usually do no
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .record import Origin
+from msgspec import Struct
 
 __all__ = ["Candidate", "Place", "find_extensions"]
 
@@ -16,8 +15,7 @@ _FOREIGN = frozenset((".ts", ".js", ".mts", ".mjs", ".cts", ".cjs", ".tsx", ".js
 _FOREIGN_PACKAGE = ("package.json", "index.ts", "index.js")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Something that is, or may hold, extensions."""
 
     named: str
@@ -37,13 +35,8 @@ class Place:
     factory: Callable[[Any], Any] | None = None
     """The extension itself, of a program that brings its own."""
 
-    def describe(self, path: str) -> Origin:
-        base = str(self.base_dir) if self.base_dir else None
-        return Origin(path, self.source, self.scope, self.origin, base)
 
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """One extension to load."""
 
     place: Place

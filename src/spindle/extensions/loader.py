@@ -19,7 +19,7 @@ from typing import Any
 from .api import Agent
 from .context import Context
 from .discover import Candidate, Place
-from .record import Extension
+from .record import Extension, Origin
 from .registry import Registry
 
 __all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
@@ -56,14 +56,15 @@ async def load_extensions(
     if fresh:
         importlib.invalidate_caches()
     for candidate in candidates:
-        path = str(candidate.path or candidate.place.named)
-        extension = Extension(path, candidate.place.describe(path))
+        place, path = candidate.place, str(candidate.path or candidate.place.named)
+        base = str(place.base_dir) if place.base_dir else None
+        extension = Extension(path, Origin(path, place.source, place.scope, place.origin, base))
         extension.agent = Agent(extension, registry, make_context)
         try:
             await _run(_find_factory(candidate, fresh), extension.agent)
         except (Exception, SystemExit) as error:
             registry.bus.forget(extension)
-            failures.append(LoadFailure(path, _explain(error, path), candidate.place.strict))
+            failures.append(LoadFailure(path, _explain(error, path), place.strict))
         else:
             registry.add(extension)
     return failures
