@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.sessions import EntryNotFound, SessionError, SessionManager
+from spindle.sessions import EntryNotFound, InvalidSession, SessionError, SessionManager
 from spindle.sessions.ids import new_session_id
 from spindle.sessions.paths import encode_cwd, session_dir_for
 from spindle.types.messages import OpaqueMessage, UserMessage
@@ -392,6 +392,21 @@ def test_what_cannot_be_read_is_told_clearly(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match=r"^Session file not found: "):
         SessionManager.open(tmp_path / "x.jsonl", read_only=True)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zeros", "text", "text without lines"])
+def test_something_else_is_refused_without_reading_it_all(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.jsonl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zeros":
+        with path.open("wb") as file:
+            file.truncate(1 << 36)
+    else:
+        path.write_bytes((b"words" if kind == "text without lines" else b"words\n") * 1_000_000)
+    with pytest.raises(InvalidSession):
+        SessionManager.open(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.jsonl"]
 
 
 def test_read_only_never_writes(tmp_path: Path) -> None:

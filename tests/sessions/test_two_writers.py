@@ -205,3 +205,15 @@ def test_another_session_in_our_place_is_left_alone(tmp_path: Path) -> None:
         assert len(told) == 1 and "another session is in its file now" in told[0]
         assert len(manager.build_session_context().messages) == 4
     assert path.read_bytes() == theirs
+
+
+def test_a_link_is_the_same_session(path: Path) -> None:
+    link = path.with_name("link.jsonl")
+    link.symlink_to(path)
+    with SessionManager.open(path), pytest.raises(SessionLocked):
+        SessionManager.open(link)
+    path.write_text('{"type":"session","version":2,"id":"S","cwd":"/p"}\n')
+    with SessionManager.open(link) as manager:
+        manager.append_message(user())
+    assert link.is_symlink()
+    assert [line["type"] for line in lines_of(path)] == ["session", "message"]

@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 __all__ = ["AppendFile", "open_for_reading", "replace_file", "sync_directory"]
 
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows would change newlines without it
+_APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
 
 
 def open_for_reading(path: Path) -> BinaryIO:
@@ -100,10 +101,11 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
 
     The old one stays beside it as `.bak` until the new one is safe, and for good if `keep_old`. Raises `OSError`.
     """
+    path = path.resolve()  # a link to a session stays one
     fresh = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     backup = _free_name(path.with_name(path.name + ".bak"))
     try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()

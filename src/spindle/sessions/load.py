@@ -1,6 +1,7 @@
 """A session file, read into a tree: migrated in memory if it is old, with a list of what is wrong with it."""
 
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,15 +47,18 @@ def load_session(path: Path) -> Loaded:
 
 def _read(path: Path) -> tuple[Parsed, AppendFile]:
     try:
-        with open_for_reading(path) as lines:
-            parsed = parse_file(lines)
-            file = AppendFile(path, os.fstat(lines.fileno()), ends_open=parsed.ends_open)
-            file.size = lines.tell()  # a writer may have been quicker; what it added is read later
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise SessionError(f"Session path is a directory: {path}")
+        if not stat.S_ISREG(mode):  # a pipe or device might never end
+            raise InvalidSession(path)
+        with open_for_reading(path) as opened:
+            parsed = parse_file(opened)
+            file = AppendFile(path, os.fstat(opened.fileno()), ends_open=parsed.ends_open)
+            file.size = opened.tell()  # a writer may have been quicker; what it added is read later
             return parsed, file
     except FileNotFoundError:
         raise
-    except IsADirectoryError:
-        raise SessionError(f"Session path is a directory: {path}") from None
     except OSError as error:
         raise SessionError(f"Session file cannot be read ({error.strerror}): {path}") from error
 

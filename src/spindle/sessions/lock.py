@@ -21,10 +21,11 @@ class SessionLock:
 
     def __init__(self, session_file: Path) -> None:
         """Take the lock. Raises `SessionLocked`, or `OSError` where no side file can be made."""
-        path = session_file.with_name(session_file.name + ".lock")
+        real = session_file.resolve()  # whatever name it was opened by
+        path = real.with_name(real.name + ".lock")
         descriptor = _take(path, session_file)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, encode({"pid": os.getpid(), "host": _host()}) + b"\n", 0)
+        os.write(descriptor, encode({"pid": os.getpid(), "host": _host()}) + b"\n")
         self._release = weakref.finalize(self, _let_go, descriptor, path, os.getpid())
 
     def release(self) -> None:
@@ -41,7 +42,7 @@ def try_lock(session_file: Path) -> SessionLock | None:
 
 def _take(path: Path, session_file: Path) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not _lock(descriptor):
                 raise SessionLocked(session_file, *_holder(descriptor))

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from sys import intern
+from typing import BinaryIO
 
 import msgspec
 
@@ -57,13 +58,13 @@ class Parsed:
         return bool(self.entries) or not any(item.kind == "no id" for item in self.damage)
 
 
-def parse_file(lines: Iterable[bytes]) -> Parsed:
+def parse_file(file: BinaryIO) -> Parsed:
     """Read a whole file. If it does not begin with a header, the rest is not read."""
     parsed = Parsed()
-    numbered = enumerate(lines, 1)
-    if _find_header(numbered, parsed) and parsed.header is not None:
+    _find_header(file, parsed)
+    if parsed.header is not None:
         # The first version of the format had no ids; migration gives them.
-        _read_entries(numbered, parsed, ids_needed=parsed.header.version >= 2)
+        _read_entries(enumerate(file, parsed.line_count + 1), parsed, ids_needed=parsed.header.version >= 2)
         if parsed.ends_open:
             _report_open_end(parsed)
     return parsed
@@ -76,16 +77,17 @@ def parse_tail(lines: Iterable[bytes], *, ids_needed: bool = True) -> Parsed:
     return parsed
 
 
-def read_header(lines: Iterator[bytes]) -> Header | None:
+def read_header(file: BinaryIO) -> Header | None:
     """Read no further than the header. None if something else comes first."""
     parsed = Parsed()
-    _find_header(enumerate(lines, 1), parsed)
+    _find_header(file, parsed)
     return parsed.header
 
 
-def _find_header(numbered: Iterator[tuple[int, bytes]], parsed: Parsed) -> bool:
+def _find_header(file: BinaryIO, parsed: Parsed) -> None:
     garbage = 0
-    for number, line in numbered:
+    # With a limit, because a file that is something else may hold no newline at all.
+    for number, line in enumerate(iter(lambda: file.readline(_GARBAGE_LIMIT), b""), 1):
         parsed.line_count = number
         parsed.ends_open = not line.endswith(b"\n")
         if line.startswith(_BOM):
@@ -97,18 +99,17 @@ def _find_header(numbered: Iterator[tuple[int, bytes]], parsed: Parsed) -> bool:
         value = _decode_or_report(line, number, parsed)
         if isinstance(value, dict):
             if value.get("type") != "session":
-                return False
+                return
             parsed.header = Header(line)
             if line.endswith(b"\r\n"):
                 parsed.damage.append(Damage("CRLF", number, "lines end in carriage return and newline"))
             if parsed.header.version > SESSION_VERSION:
                 text = f"written in version {parsed.header.version} of the format, read as version {SESSION_VERSION}"
                 parsed.damage.append(Damage("newer version", number, text))
-            return True
+            return
         garbage += len(line)
         if garbage > _GARBAGE_LIMIT:
-            return False
-    return False
+            return
 
 
 def _read_entries(numbered: Iterator[tuple[int, bytes]], parsed: Parsed, ids_needed: bool) -> None:
