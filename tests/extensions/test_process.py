@@ -1,7 +1,6 @@
 """Extensions in the real RPC process: events in order, gates, dialogs, commands, hostile code, reloads."""
 
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -1074,28 +1073,3 @@ def test_fifty_extensions(tmp_path):
     with AgentProcess([reply("x")], base=tmp_path) as agent:
         assert len(agent.data("get_commands")["commands"]) == 50
         agent.run("go")
-
-
-def test_one_shot_runs_refuse_without_a_terminal(tmp_path):
-    import subprocess
-    import sys
-
-    from tests.support.agent_process import agent_environment, write_models
-    from tests.support.mock_model import MockModel
-
-    file = write(tmp_path / "ext.py", GATE.format(timeout="", limit=""))
-    (tmp_path / "work").mkdir()
-    with MockModel([BASH, reply("done")]) as mock:
-        write_models(tmp_path / "agent", mock.openai_url)
-        done = subprocess.run(
-            [sys.executable, "-m", "spindle", "-p", "go", "--model", "mock/m1", "--no-session", "-e", str(file)],
-            cwd=tmp_path / "work",
-            env=agent_environment(tmp_path / "agent"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=30,
-        )
-        assert (done.returncode, done.stdout) == (0, b"done\n")
-        assert "The user said no" in json.dumps(mock.requests[1].body)
-    assert not (tmp_path / "work" / "made").exists()
-    assert os.path.exists(file)

@@ -1,6 +1,7 @@
 """`spindle --mode json`: the session's header, then every event, one JSON object a line."""
 
 import os
+from dataclasses import replace
 
 from spindle.agent.session import AgentSession
 from spindle.protocol.dialect import DIALECTS
@@ -36,6 +37,8 @@ def run_json(options: Options) -> int:
 async def _stream(options: Options, inputs: Inputs) -> int:
     wire = StdioWire.claim()
     dialect = DIALECTS[options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"]
+    # Errors of extensions go to stderr: here stdout is the run and nothing else.
+    dialect = replace(dialect, events=dialect.events | {"extension_error"})
     outbox = Outbox(Renderer(dialect, options.updates or "delta"))
     wire.attach(outbox)
 
