@@ -174,8 +174,7 @@ class Store:
         return loaded.file
 
     def _replace(self) -> None:
-        status = os.stat(self.path)
-        if self._file is not None and not self._file.is_unchanged(status):
+        if self._file is None or not self._file.is_unchanged(os.stat(self.path)):
             raise SessionError(f"another program wrote to it while it was being converted: {self.path}")
         replace_file(self.path, self._everything(), keep_old=self._keep_old)
         self._file = AppendFile(self.path, os.stat(self.path))
