@@ -89,10 +89,10 @@ class AgentProcess:
         self._arrived: queue.Queue[Frame | None] = queue.Queue()
         self._waiting: list[Frame] = []
         self._count = 0
-        threads = [threading.Thread(target=self._drain_stderr, daemon=True)]
+        self._threads = [threading.Thread(target=self._drain_stderr, daemon=True)]
         if read and stdout == subprocess.PIPE:
-            threads.append(threading.Thread(target=self._read, daemon=True))
-        for thread in threads:
+            self._threads.append(threading.Thread(target=self._read, daemon=True))
+        for thread in self._threads:
             thread.start()
 
     # -- talking ---------------------------------------------------------------------------------
@@ -177,6 +177,8 @@ class AgentProcess:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(5)
+        for thread in self._threads:
+            thread.join(2)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 try:

@@ -1,8 +1,6 @@
 """`--remote ADDR`: serve clients over WebSocket."""
 
-import asyncio
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from spindle.sessions.manager import SessionManager
 
 from .args import Options, UsageError
 from .assemble import assemble
+from .finish import run_and_exit
 
 __all__ = ["run_remote"]
 
@@ -46,12 +45,9 @@ def run_remote(options: Options) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     try:
-        code = asyncio.run(server.run())
+        run_and_exit(server.run())
     except OSError as error:
         raise UsageError(f"Cannot listen on {options.remote}: {error.strerror or error}") from None
-    sys.stderr.flush()
-    # Worker threads of tools may still be blocked in the system; nobody waits for them any more.
-    os._exit(code)
 
 
 def _token(options: Options) -> str | None:

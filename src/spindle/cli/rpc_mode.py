@@ -1,6 +1,5 @@
 """`--mode rpc`: JSON lines on stdin and stdout."""
 
-import asyncio
 import os
 import sys
 
@@ -12,6 +11,7 @@ from spindle.rpc.stdio import StdioWire
 
 from .args import Options
 from .assemble import assemble
+from .finish import run_and_exit
 
 __all__ = ["run_rpc"]
 
@@ -21,10 +21,7 @@ def run_rpc(options: Options) -> int:
     if options.files:
         print("Error: @file arguments are not supported in RPC mode", file=sys.stderr)
         return 1
-    code = asyncio.run(_serve(options))
-    sys.stderr.flush()
-    # Worker threads of tools may still be blocked in the system; nobody waits for them any more.
-    os._exit(code)
+    run_and_exit(_serve(options))
 
 
 async def _serve(options: Options) -> int:
