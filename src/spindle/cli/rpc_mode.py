@@ -1,7 +1,7 @@
 """`--mode rpc`: JSON lines on stdin and stdout."""
 
 import os
-import sys
+from typing import NoReturn
 
 from spindle.agent.session import AgentSession
 from spindle.protocol.dialect import find_dialect
@@ -9,18 +9,17 @@ from spindle.protocol.render import Renderer
 from spindle.rpc.server import serve
 from spindle.rpc.stdio import StdioWire
 
-from .args import Options
+from .args import Options, UsageError
 from .assemble import assemble
 from .finish import run_and_exit
 
 __all__ = ["run_rpc"]
 
 
-def run_rpc(options: Options) -> int:
-    """Serve one client on stdio. Returns the exit code."""
+def run_rpc(options: Options) -> NoReturn:
+    """Serve one client on stdio, then end the process. Raises `UsageError`."""
     if options.files:
-        print("Error: @file arguments are not supported in RPC mode", file=sys.stderr)
-        return 1
+        raise UsageError("@file arguments are not supported in RPC mode")
     run_and_exit(_serve(options))
 
 
