@@ -1,0 +1,94 @@
+"""The model API `local`: a GGUF file on this disk answers.
+
+The model runs behind a server on loopback (`server`) that speaks chat completions, so the same adapter as for any
+other such server talks to it; here is only what local models need besides: loading, a prompt they can bear, and tool
+calls for those that know none.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from msgspec.structs import replace
+
+from spindle.types.events import TextDelta
+from spindle.types.messages import AssistantMessage
+from spindle.types.models import Model
+from spindle.types.paths import agent_dir
+
+from .. import openai_chat
+from ..live import LiveMessage
+from ..stream import Chunk, Finished, Request, Started, StreamOptions
+from ..transform import transform_request
+from .catalog import model_file
+from .errors import LocalModelError
+from .prompts import Plan, make_plan
+from .reply import ReplyReader
+from .server import Facts, Wanted, lease
+
+__all__ = ["stream"]
+
+# The server hangs up after every streamed answer without saying so; a pooled connection would be a dead one.
+_HEADERS = {"connection": "close"}
+
+
+async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+    """Ask a local model, loading it first if it is not running."""
+    wanted = Wanted(
+        path=model_file(agent_dir() / "models", model.id),
+        name=model.id,
+        context=model.context_window,
+        threads=(model.compat or {}).get("threads"),
+    )
+    try:
+        async with lease(wanted) as facts:
+            limit = min(options.max_tokens or model.max_tokens, facts.context // 2)
+            plan = make_plan(facts, transform_request(request, model), limit)
+            async with aclosing(_ask(model, facts, plan, options)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+    except LocalModelError as error:
+        yield Finished(LiveMessage(model).finish("error", str(error)))
+
+
+def _ask(model: Model, facts: Facts, plan: Plan, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+    async def add_keys(body: Any) -> Any:
+        body |= plan.body
+        return await options.on_payload(body) if options.on_payload else body
+
+    # No window: what fits has been seen to already. No proxy: nobody has any business between us and this machine.
+    server = replace(model, base_url=f"{facts.url}/v1", context_window=0)
+    asked = replace(
+        options,
+        api_key=facts.key,
+        headers=_HEADERS,
+        max_tokens=plan.max_tokens,
+        tool_choice=None,
+        proxy=None,
+        on_payload=add_keys,
+    )
+    chunks = openai_chat.stream(server, plan.request, asked)
+    return _constrained(model, chunks, plan) if plan.constrained else chunks
+
+
+async def _constrained(model: Model, chunks: AsyncGenerator[Chunk, None], plan: Plan) -> AsyncGenerator[Chunk, None]:
+    """Read a reply in our own form out of the server's text."""
+    live = LiveMessage(model)
+    reader = ReplyReader(live, plan.calls)
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            if isinstance(chunk, Started):
+                yield Started(live)
+            elif isinstance(chunk, TextDelta):
+                for event in reader.feed(chunk.delta):
+                    yield event
+            elif isinstance(chunk, Finished):
+                for event in reader.close():
+                    yield event
+                yield Finished(_ending(live, reader, chunk.message))
+
+
+def _ending(live: LiveMessage, reader: ReplyReader, said: AssistantMessage) -> AssistantMessage:
+    live.usage, live.response_id, live.raw_stop_reason = said.usage, said.response_id, said.raw_stop_reason
+    reason = "toolUse" if said.stop_reason == "stop" and reader.is_call else said.stop_reason
+    return live.finish(reason, said.error_message)

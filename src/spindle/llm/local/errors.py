@@ -1,0 +1,9 @@
+"""What can go wrong with a local model before it says a word."""
+
+from ..errors import ModelError
+
+__all__ = ["LocalModelError"]
+
+
+class LocalModelError(ModelError):
+    """A local model cannot be used. The text is one line: what is wrong, and what to do next."""

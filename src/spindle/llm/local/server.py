@@ -1,0 +1,239 @@
+"""The child process that holds a model: started when first needed, shared by all who use the same model, gone with us.
+
+A lease keeps a server from being stopped while an answer comes; a model nobody is using makes room when another one is
+wanted. Loading is waited for in a thread, and giving up the wait (abort) ends the child at once if nobody else waits.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from spindle.types.codec import decode, encode
+
+from .errors import LocalModelError
+from .gguf import read_header
+from .machine import check_machine, check_memory, default_threads
+
+if TYPE_CHECKING:
+    import subprocess
+
+__all__ = ["Facts", "Wanted", "lease", "stop_all"]
+
+DEBUG = "SPINDLE_LOCAL_DEBUG"
+"""Environment variable: show the model server's log on stderr."""
+_EXIT_S = 2.0
+_LOG_LIMIT = 20_000
+_GIVEN_UP = "Loading was given up"
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What to run."""
+
+    path: Path
+    name: str
+    """What the server calls the model in its answers."""
+    context: int
+    threads: int | None = None
+    """None: as many as this machine has to give."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """A running server and the model in it."""
+
+    url: str
+    key: str
+    parameters: int
+    context: int
+    tools: bool
+    """The model's chat template knows tools."""
+    thinking: bool
+    """The model's chat template can switch thinking off."""
+
+
+@asynccontextmanager
+async def lease(wanted: Wanted) -> AsyncIterator[Facts]:
+    """Give a server with that model, starting it if need be. Raises `LocalModelError`."""
+    server = _claim(wanted)
+    try:
+        loaded = asyncio.wrap_future(server.facts)
+        loaded.add_done_callback(_look_at)
+        yield await asyncio.shield(loaded)  # others may wait for the same load
+    finally:
+        _release(server)
+
+
+def stop_all() -> None:
+    """End every child, used or not."""
+    with _lock:
+        servers = list(_servers.values())
+        _servers.clear()
+    for server in servers:
+        server.stop()
+
+
+def _look_at(loaded: asyncio.Future[Facts]) -> None:
+    """Take note of a failure that nobody waits for any more, or asyncio will complain of it."""
+    if not loaded.cancelled():
+        loaded.exception()
+
+
+# -- who uses what -------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_servers: dict[Wanted, "_Server"] = {}
+_at_exit: list[bool] = []
+
+
+def _claim(wanted: Wanted) -> "_Server":
+    with _lock:
+        server = _servers.get(wanted)
+        if server is None or not server.usable():
+            idle = [_servers.pop(key) for key in [key for key, other in _servers.items() if other.users == 0]]
+            server = _servers[wanted] = _Server(wanted, idle)
+        server.users += 1
+        if not _at_exit:
+            import atexit
+
+            atexit.register(stop_all)
+            _at_exit.append(True)
+    return server
+
+
+def _release(server: "_Server") -> None:
+    with _lock:
+        server.users -= 1
+        given_up = server.users == 0 and not server.facts.done()
+        if given_up and _servers.get(server.wanted) is server:
+            del _servers[server.wanted]
+    if given_up:
+        server.stop()
+
+
+# -- one child -----------------------------------------------------------------------------------
+
+
+class _Server:
+    def __init__(self, wanted: Wanted, instead_of: "list[_Server]") -> None:
+        self.wanted = wanted
+        self.users = 0
+        self.facts: Future[Facts] = Future()
+        """Done when the model is loaded or cannot be."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+        self._guard = threading.Lock()
+        """Held while the child is started or stopped, which may happen in two threads."""
+        # A daemon: leaving the program must not wait for a load.
+        threading.Thread(target=self._start, args=(instead_of,), name="spindle-local-load", daemon=True).start()
+
+    def usable(self) -> bool:
+        """Tell whether it is loading or serving."""
+        if not self.facts.done():
+            return True
+        return self.facts.exception() is None and self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """End the child. One that has loaded is waited for; one that has not is left to the thread that loads."""
+        with self._guard:
+            self._stopped = True
+            process = self._process
+        if process is None:
+            return
+        if not self.facts.done():
+            process.kill()  # a loading child looks at nothing
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        import subprocess
+
+        try:
+            process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _start(self, instead_of: "list[_Server]") -> None:
+        import tempfile
+
+        try:
+            for server in instead_of:
+                server.stop()  # before we look how much memory there is
+            check_machine()
+            check_memory(self.wanted.path, read_header(self.wanted.path), self.wanted.context)
+            with tempfile.TemporaryFile() as log:
+                facts = self._load(log)
+            self.facts.set_result(facts)
+        except LocalModelError as error:
+            self.facts.set_exception(error)
+        except Exception as error:  # whoever waits must hear of it
+            self.facts.set_exception(LocalModelError(f"Cannot start the local model: {error}"))
+
+    def _load(self, log: IO[bytes]) -> Facts:
+        import secrets
+        import subprocess
+
+        debug = bool(os.environ.get(DEBUG))
+        wanted = {
+            "path": str(self.wanted.path),
+            "name": self.wanted.name,
+            "context": self.wanted.context,
+            "threads": self.wanted.threads or default_threads(),
+            "key": secrets.token_urlsafe(24),
+            "debug": debug,
+        }
+        with self._guard:
+            if self._stopped:
+                raise LocalModelError(_GIVEN_UP)
+            # -P: a file of the project must not pose as one of our modules. A session of its own: Ctrl-C is for us.
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "spindle.llm.local.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None if debug else log,
+                start_new_session=True,
+            )
+        assert process.stdin is not None and process.stdout is not None
+        with process.stdout:
+            try:
+                process.stdin.write(encode(wanted) + b"\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                pass  # its log and exit code say more
+            line = process.stdout.readline()
+        answer = decode(line) if line else {"error": ""}
+        if "error" not in answer:
+            return msgspec.convert({**answer, "key": wanted["key"]}, Facts)
+        code = process.wait()
+        if self._stopped:
+            raise LocalModelError(_GIVEN_UP)
+        log.seek(0)
+        raise LocalModelError(
+            _reason(self.wanted.path, answer["error"], log.read(_LOG_LIMIT).decode(errors="replace"), code)
+        )
+
+
+def _reason(path: Path, error: str, log: str, code: int) -> str:
+    """Turn what the child left behind into one line of advice."""
+    name = path.name
+    if error.startswith(("ImportError", "ModuleNotFoundError", "OSError")):
+        advice = "Reinstall it: pip install --force-reinstall xllamacpp"
+        return f"The local model runtime does not load here ({error}). {advice}"
+    if "unknown model architecture" in log:
+        return f"{name} is of a kind this runtime does not know. Update it: pip install --upgrade xllamacpp"
+    if "insufficient memory" in log or "failed to allocate" in log or code == -9:
+        return f"Not enough memory for {name}. Use a smaller model or a smaller local.contextSize in settings.json"
+    if code == -4:
+        return (
+            "This processor lacks instructions the local model runtime needs. Use a model server such as Ollama instead"
+        )
+    if "error loading model" in log:
+        detail = log.split("error loading model: ", 1)[1].splitlines()[0].replace(str(path), name)
+        return f"{name} is damaged or incomplete ({detail}). Remove it and get it again"
+    return f"The local model {name} did not start ({error or f'exit code {code}'}). See why with {DEBUG}=1"
