@@ -152,6 +152,7 @@ KnownMessage: TypeAlias = (
 )
 AgentMessage: TypeAlias = KnownMessage | OpaqueMessage
 
+_BLOCKS = {"assistant": ("text", "thinking", "toolCall")}
 _known: msgspec.json.Decoder[KnownMessage] = msgspec.json.Decoder(KnownMessage)
 # What to assume for keys that hand-made and very old files leave out.
 _MISSING: dict[str, dict[str, Any]] = {
@@ -188,10 +189,12 @@ def message_from_value(value: Any) -> AgentMessage:
     if defaults is None:
         return OpaqueMessage(value)
     filled = {**defaults, **{key: item for key, item in value.items() if item is not None or key not in defaults}}
+    if isinstance(filled.get("content"), list):
+        # Blocks of newer programs are stepped over, so that the rest of the message is not lost to the model.
+        known_blocks = _BLOCKS[role] if role in _BLOCKS else ("text", "image")
+        filled["content"] = [b for b in filled["content"] if isinstance(b, dict) and b.get("type") in known_blocks]
     try:
         known: KnownMessage = msgspec.convert(filled, KnownMessage)
         return known
     except msgspec.ValidationError:
         return OpaqueMessage(value)
-
-
