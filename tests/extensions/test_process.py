@@ -305,6 +305,73 @@ def extension(agent):
         assert len(agent.mock.requests) == 2
 
 
+def test_a_session_may_begin_with_a_question_and_a_prompt(tmp_path):
+    source = """
+def extension(agent):
+    @agent.on("session_start")
+    async def begin(event, ctx):
+        if await ctx.ui.confirm("Begin?"):
+            await agent.send_user_message("from the extension")
+"""
+    with start(tmp_path, source, [reply("one"), reply("two")]) as agent:
+        asked = dialog(agent, "confirm")
+        waiting = agent.send("prompt", message="from the client", streamingBehavior="followUp")
+        agent.data("get_state")
+        answer(agent, asked, confirmed=True)
+        assert agent.wait(lambda f: f.get("id") == waiting)["success"]
+        agent.wait("agent_settled")
+        agent.mock.wait_requests(2)
+        texts = [m["content"][0]["text"] for m in agent.data("get_messages")["messages"] if m["role"] == "user"]
+        assert texts == ["from the extension", "from the client"]
+
+
+def test_a_hanging_beginning_ends_with_an_abort(tmp_path):
+    source = """
+import time
+def extension(agent):
+    agent.on("session_start", lambda event, ctx: time.sleep(3600))
+"""
+    with start(tmp_path, source, [reply("one")]) as agent:
+        waiting = agent.send("prompt", message="hi")
+        agent.data("get_state")
+        agent.call("abort")
+        assert agent.wait(lambda f: f.get("id") == waiting)["success"]
+        agent.wait("agent_settled")
+
+
+def test_a_settled_agent_may_be_sent_on_by_an_extension(tmp_path):
+    source = """
+def extension(agent):
+    sent = []
+
+    @agent.on("agent_settled")
+    async def again(event, ctx):
+        if not sent:
+            sent.append(1)
+            await agent.send_user_message("once more")
+"""
+    with start(tmp_path, source, [reply("one"), reply("two")]) as agent:
+        agent.run("hi")
+        agent.wait("agent_settled")
+        assert agent.data("get_last_assistant_text") == {"text": "two"}
+
+
+@pytest.mark.parametrize("kind", ["async def stop(event, ctx):", "def stop(event, ctx):"])
+def test_a_handler_may_abort_the_run_it_is_part_of(tmp_path, kind):
+    source = f"""
+def extension(agent):
+    {kind}
+        ctx.abort()
+        ctx.ui.notify("stopped it")
+    agent.on("turn_start", stop)
+"""
+    with start(tmp_path, source, [reply("never", stall())]) as agent:
+        agent.prompt("hi")
+        assert agent.wait("agent_settled")["aborted"]
+        assert notices(agent) == ["stopped it"]
+        assert not [f for f in agent.frames if f["type"] == "extension_error"]
+
+
 # -- gates --------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from spindle.extensions import runner
+from spindle.extensions import calls, runner
 from spindle.extensions.binding import StaleExtensionError
 from spindle.extensions.events import EVENTS
 from spindle.extensions.hooks import Hooks
@@ -484,7 +484,7 @@ def test_an_interrupt_ends_handlers_at_work_and_only_those():
 
 
 def test_after_an_abort_no_handler_may_hang(monkeypatch):
-    monkeypatch.setattr(runner, "ABORTED_S", 0.05)
+    monkeypatch.setattr(calls, "ABORTED_S", 0.05)
 
     async def check():
         async def hang(event, ctx):
@@ -602,6 +602,19 @@ def test_the_bus_reaches_the_others_and_survives_their_errors(capsys):
 
     run(check())
     assert "division by zero" in capsys.readouterr().err
+
+
+def test_the_bus_works_while_extensions_load():
+    async def check():
+        heard = asyncio.Queue()
+
+        async def listen(data):
+            heard.put_nowait(data)
+
+        await together(lambda a: a.events.on("news", listen), lambda a: a.events.emit("news", "early"))
+        assert await asyncio.wait_for(heard.get(), 5) == "early"
+
+    run(check())
 
 
 def test_commands_of_the_same_name_are_all_kept():

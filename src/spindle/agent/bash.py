@@ -49,8 +49,12 @@ class BashRunner:
         if "user_bash" not in hooks.listening:
             return None
         cwd = self._engine.conversation.store.get_cwd()
-        value = await hooks.user_bash(command, exclude_from_context, cwd)
-        return msgspec.convert(value, BashResult) if value is not None else None
+        try:
+            value = await hooks.user_bash(command, exclude_from_context, cwd)
+            given = None if value is None else {"cancelled": False, "truncated": False, **value}
+            return None if given is None else msgspec.convert(given, BashResult)
+        except Exception as error:  # foreign code; the command must not run behind its back
+            raise AgentError(f"An extension failed on this command: {error or type(error).__name__}") from None
 
     async def _execute(self, command: str, id: Any) -> BashResult:
         def tell(delta: str) -> None:

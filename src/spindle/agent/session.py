@@ -419,6 +419,8 @@ class AgentSession:
         leaf = entry_id or self.store.get_leaf_id()
         if leaf is None:
             raise AgentError("Cannot clone session: no current entry selected")
+        if self.store.get_entry(leaf) is None:
+            raise AgentError(f"Entry {leaf} not found")
         if await self._vetoed("session_before_fork", entry_id=leaf, position="at"):
             return True
         await self._leave("fork", None)
@@ -439,6 +441,7 @@ class AgentSession:
 
     async def _arrive(self, reason: str, previous: str | None) -> None:
         """Take up the session that is open now: its context, its model, its thinking level."""
+        before = self.choice.model
         context = self.conversation.arrive()
         if reason == "resume" and context.messages:
             self._restore_choice(context.model, context.thinking_level)
@@ -449,6 +452,9 @@ class AgentSession:
         self.resources.move_to(self.cwd)
         self.engine.tools_changed()
         await self.extensions.arrive(reason, previous)
+        model = self.choice.model
+        if model is not None and model != before and "model_select" in self.hooks.listening:
+            await self.hooks.notify("model_select", model=model, previous_model=before, source="restore")
 
     def rebuild(self) -> None:
         """Read the context anew after a jump in the session tree."""

@@ -59,13 +59,19 @@ class Binding:
     def do(self, action: Callable[[Runtime], T]) -> T:
         """Let `action` change the agent, on the loop's thread wherever the caller is."""
         runtime = self.runtime
+        return self.on_loop(lambda: action(runtime))
+
+    def on_loop(self, action: Callable[[], T]) -> T:
+        """Do something on the loop's thread wherever the caller is; extensions that load are there already."""
+        if self._stale:
+            raise StaleExtensionError(STALE)
         if self._loop is None or threading.get_ident() == self._thread:
-            return action(runtime)
+            return action()
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def perform() -> None:
             try:
-                done.set_result(action(runtime))
+                done.set_result(action())
             except BaseException as error:
                 done.set_exception(error)
 

@@ -68,4 +68,4 @@ class BusView:
 
     def emit(self, channel: str, data: Any = None) -> None:
         """Send `data` to whoever listens to `channel`, without waiting for them."""
-        self._binding.do(lambda _: self._bus.emit(channel, data))
+        self._binding.on_loop(lambda: self._bus.emit(channel, data))

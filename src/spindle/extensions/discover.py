@@ -76,7 +76,12 @@ def _look(place: Place) -> Iterator[Path]:
         return
     if place.explicit and (path / "extensions").is_dir():
         path = path / "extensions"
-    for child in sorted(path.iterdir()):
+    try:
+        children = sorted(path.iterdir())
+    except OSError:
+        yield path  # loading it will tell why
+        return
+    for child in children:
         # A leading underscore says that it is not meant to be loaded by itself.
         if child.name.startswith((".", "_")) or child.name == "node_modules":
             continue

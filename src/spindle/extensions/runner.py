@@ -6,13 +6,10 @@ runs. Two are different: a failing `tool_call` handler blocks the call, a failin
 
 import asyncio
 import copy
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from spindle.types.content import Image
 from spindle.types.events import (
@@ -33,122 +30,59 @@ from spindle.types.events import (
 from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
 
 from . import events
-from .binding import Binding
+from .calls import Apply, Calls, as_answer, concerns, error_text
 from .context import CommandContext, Context
 from .hooks import BLOCKED, Blocked, Hooks
-from .record import Command, Extension, Handler
+from .record import Command, Extension
 from .registry import Registry
 from .threads import call
-from .ui import UI
 from .values import as_content, as_custom_message, as_message, as_messages, require_json
 
 __all__ = ["ExtensionHooks"]
 
 SHUTDOWN_S = 5.0
 """For all handlers of `session_shutdown` together."""
-ABORTED_S = 2.0
-"""For each handler of what is still told after an abort, so that an abort always comes to an end."""
 
 
 class ExtensionHooks(Hooks):
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self._turn = -1
-        self._traced: set[tuple[str, str]] = set()
-        """Where a traceback was already written, so that a broken handler of a frequent event does not flood stderr."""
-        self._clocks: set[asyncio.Timeout] = set()
-        """Of the handlers at work."""
+        self._calls = Calls(registry)
         self._later: deque[Event] = deque()
+        """Events to be told in order, for which nobody waits."""
         self._worker: asyncio.Task[None] | None = None
+        """Who tells them."""
         self._tasks: set[asyncio.Task[None]] = set()
         registry.on_change = self._refresh
         self._refresh()
 
-    @property
-    def _binding(self) -> Binding:
-        return self.registry.binding
-
     def _refresh(self) -> None:
         self.listening = self.registry.listening
 
-    # -- calling handlers ------------------------------------------------------------------------
-
     def context_for(self, extension: Extension) -> Context:
-        return Context(self._binding, self._ui(), extension.agent)
+        return self._calls.context_for(extension)
 
     def command_context(self, extension: Extension | None) -> CommandContext:
-        return CommandContext(self._binding, self._ui(), extension.agent if extension else None)
-
-    def _ui(self) -> UI:
-        return UI(self._binding, self._tell_prompt)
-
-    async def _tell_prompt(self, event: str, kind: str, title: str | None) -> None:
-        if event in self.listening:
-            await self.notify(event, kind=kind, title=title)
-
-    async def _invoke(self, handler: Handler, event: events.ExtensionEvent, timeout: float | None = None) -> Any:
-        """Call one handler, within its time."""
-        limit = handler.timeout if timeout is None else timeout
-        if self._binding.bound and self._binding.runtime.is_aborting:
-            limit = min(limit or ABORTED_S, ABORTED_S)
-        ctx = self.context_for(handler.extension)
-        clock = asyncio.timeout(limit)
-        self._clocks.add(clock)
-        end = None if limit is None else time.monotonic() + limit
-        try:
-            async with clock:
-                return await call(handler.function, event, ctx)
-        except asyncio.CancelledError:
-            ctx.cancelled.set()
-            raise
-        except TimeoutError:
-            if not clock.expired():
-                raise
-            ctx.cancelled.set()
-            if end is None or time.monotonic() < end:
-                raise TimeoutError(f"The {event.type} handler was stopped by an abort") from None
-            raise TimeoutError(f"The {event.type} handler took longer than {limit:g} s") from None
-        finally:
-            self._clocks.discard(clock)
-
-    def interrupt(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for clock in self._clocks:
-            if not clock.expired():
-                clock.reschedule(now)
-        if self._binding.bound:
-            self._binding.runtime.front.withdraw()
-
-    async def each(
-        self, name: str, event: events.ExtensionEvent, apply: Callable[[dict[str, Any]], bool | None] | None = None
-    ) -> None:
-        """Call every handler; `apply` takes in what one returned and says whether that settles it."""
-        for handler in self.registry.handlers.get(name, ()):
-            if not _concerns(handler, event):
-                continue
-            try:
-                result = await self._invoke(handler, event)
-                if result is not None and apply is not None and apply(_answer(result)):
-                    return
-            except Exception as error:
-                self.report(handler.extension.path, name, error)
+        return self._calls.command_context(extension)
 
     def report(self, path: str, event: str, error: Exception) -> None:
-        """Tell the user of a failure, and stderr where it happened."""
-        if (path, event) not in self._traced and error.__traceback__ is not None:
-            import traceback
+        """Tell the user of a failure."""
+        self._calls.report(path, event, error)
 
-            self._traced.add((path, event))
-            traceback.print_exception(error, file=sys.stderr)
-        if self._binding.bound:
-            self._binding.runtime.report(path, event, _text(error))
+    def interrupt(self) -> None:
+        self._calls.interrupt()
+
+    async def each(self, event: events.ExtensionEvent, apply: Apply | None = None) -> None:
+        """Call every handler of an event; `apply` takes in what one returned and says whether that settles it."""
+        await self._calls.each(event, apply)
 
     async def notify(self, event: str, **fields: Any) -> None:
         made = events.EVENTS[event](**fields)
         if event == "session_shutdown":
             await self._shut_down(made)
         else:
-            await self.each(event, made)
+            await self.each(made)
 
     async def _shut_down(self, event: events.ExtensionEvent) -> None:
         end = time.monotonic() + SHUTDOWN_S
@@ -156,7 +90,7 @@ class ExtensionHooks(Hooks):
             # Whoever comes after one that used up the time still gets a moment.
             left = max(end - time.monotonic(), 0.1)
             try:
-                await self._invoke(handler, event, min(left, handler.timeout or left))
+                await self._calls.invoke(handler, event, min(left, handler.timeout or left))
             except Exception as error:
                 self.report(handler.extension.path, "session_shutdown", error)
 
@@ -216,7 +150,7 @@ class ExtensionHooks(Hooks):
             handled = bool(action == "handled")
             return handled
 
-        await self.each("input", event, apply)
+        await self.each(event, apply)
         return None if handled else (event.text, event.images)
 
     async def before_agent_start(
@@ -231,7 +165,7 @@ class ExtensionHooks(Hooks):
             if answer.get("systemPrompt") is not None:
                 event.system_prompt = _str(answer, "systemPrompt")
 
-        await self.each("before_agent_start", event, apply)
+        await self.each(event, apply)
         return messages, event.system_prompt if event.system_prompt != system_prompt else None
 
     # -- a run -----------------------------------------------------------------------------------
@@ -278,7 +212,7 @@ class ExtensionHooks(Hooks):
         if name in self.registry.handlers:
             made = self._seen(event)
             if made is not None:
-                await self.each(name, made)
+                await self.each(made)
 
     def _seen(self, event: Event) -> events.ExtensionEvent | None:
         """Return the event as handlers get it; None for those that are told in another way."""
@@ -317,7 +251,7 @@ class ExtensionHooks(Hooks):
             if answer.get("messages") is not None:
                 plain.messages = as_messages(answer["messages"])
 
-        await self.each("context", plain, replace)
+        await self.each(plain, replace)
         full = events.ContextWithSystemEvent(system_prompt, plain.messages)
 
         def replace_all(answer: dict[str, Any]) -> None:
@@ -326,7 +260,7 @@ class ExtensionHooks(Hooks):
             if answer.get("systemPrompt") is not None:
                 full.system_prompt = _str(answer, "systemPrompt")
 
-        await self.each("context_with_system", full, replace_all)
+        await self.each(full, replace_all)
         return full.messages, full.system_prompt
 
     async def message_end(self, message: AgentMessage) -> AgentMessage:
@@ -340,7 +274,7 @@ class ExtensionHooks(Hooks):
                 raise ValueError("A message can only be replaced by one of the same role")
             event._message = other
 
-        await self.each("message_end", event, apply)
+        await self.each(event, apply)
         return event.message
 
     async def before_settle(self, answer: AssistantMessage) -> list[CustomMessage] | None:
@@ -352,7 +286,7 @@ class ExtensionHooks(Hooks):
             messages.extend(as_custom_message(entry) for entry in result.get("entries") or ())
             go_on = go_on or result.get("continue") is True
 
-        await self.each("agent_before_settle", events.AgentBeforeSettleEvent(answer.stop_reason, answer), apply)
+        await self.each(events.AgentBeforeSettleEvent(answer.stop_reason, answer), apply)
         return messages if go_on else None
 
     # -- tools -----------------------------------------------------------------------------------
@@ -360,15 +294,15 @@ class ExtensionHooks(Hooks):
     async def tool_call(self, call_id: str, name: str, args: Any) -> Any:
         event = events.ToolCallEvent(name, call_id, args)
         for handler in self.registry.handlers.get("tool_call", ()):
-            if not _concerns(handler, event):
+            if not concerns(handler, event):
                 continue
             try:
-                result = await self._invoke(handler, event)
-                answer = {} if result is None else _answer(result)
+                result = await self._calls.invoke(handler, event)
+                answer = {} if result is None else as_answer(result)
             except Exception as error:
                 # A gate that broke is a closed gate.
                 self.report(handler.extension.path, "tool_call", error)
-                raise Blocked(_text(error)) from None
+                raise Blocked(error_text(error)) from None
             if answer.get("block"):
                 raise Blocked(str(answer.get("reason") or BLOCKED), terminate=answer.get("terminate") is True)
         return event.input
@@ -386,7 +320,7 @@ class ExtensionHooks(Hooks):
             if answer.get("isError") is not None:
                 event.is_error = bool(answer["isError"])
 
-        await self.each("tool_result", event, apply)
+        await self.each(event, apply)
         return ToolResult(event.content, event.details, result.terminate), event.is_error
 
     # -- the model's server ----------------------------------------------------------------------
@@ -397,17 +331,17 @@ class ExtensionHooks(Hooks):
         def apply(answer: Any) -> None:
             event.payload = require_json(answer, "The payload")
 
-        await self.each("before_provider_request", event, apply)
+        await self.each(event, apply)
         return event.payload
 
     async def before_provider_headers(self, headers: dict[str, str]) -> None:
         event = events.BeforeProviderHeadersEvent(dict(headers))
-        await self.each("before_provider_headers", event)
+        await self.each(event)
         headers.clear()
         headers.update({name: str(value) for name, value in event.headers.items() if value is not None})
 
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
-        await self.each("after_provider_response", events.AfterProviderResponseEvent(status, dict(headers)))
+        await self.each(events.AfterProviderResponseEvent(status, dict(headers)))
 
     # -- a session -------------------------------------------------------------------------------
 
@@ -421,7 +355,7 @@ class ExtensionHooks(Hooks):
             merged.update(answer)
             return bool(answer.get("cancel"))
 
-        await self.each(event, events.EVENTS[event](**fields), apply)
+        await self.each(events.EVENTS[event](**fields), apply)
         return merged
 
     async def project_trust(self, cwd: str) -> tuple[bool, bool] | None:
@@ -433,7 +367,7 @@ class ExtensionHooks(Hooks):
                 verdict = answer["trusted"] == "yes", answer.get("remember") is True
             return verdict is not None
 
-        await self.each("project_trust", events.ProjectTrustEvent(cwd), apply)
+        await self.each(events.ProjectTrustEvent(cwd), apply)
         return verdict
 
     async def resources_discover(self, cwd: str, reason: str) -> tuple[list[str], list[str]]:
@@ -444,29 +378,17 @@ class ExtensionHooks(Hooks):
             skills.extend(str(path) for path in answer.get("skillPaths") or ())
             prompts.extend(str(path) for path in answer.get("promptPaths") or ())
 
-        await self.each("resources_discover", events.ResourcesDiscoverEvent(cwd, reason), apply)
+        await self.each(events.ResourcesDiscoverEvent(cwd, reason), apply)
         return skills, prompts
 
     async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
         event = events.UserBashEvent(command, exclude_from_context, cwd)
         for handler in self.registry.handlers.get("user_bash", ()):
-            result = await self._invoke(handler, event)
-            if result is not None and _answer(result).get("result") is not None:
-                found: dict[str, Any] = _answer(result)["result"]
+            result = await self._calls.invoke(handler, event)
+            if result is not None and as_answer(result).get("result") is not None:
+                found: dict[str, Any] = as_answer(result)["result"]
                 return found
         return None
-
-
-def _concerns(handler: Handler, event: events.ExtensionEvent) -> bool:
-    return handler.tools is None or getattr(event, "tool_name", None) in handler.tools
-
-
-def _answer(result: Any) -> dict[str, Any]:
-    if isinstance(result, Mapping):
-        return dict(result)
-    if isinstance(result, msgspec.Struct):
-        return dict(msgspec.structs.asdict(result))
-    raise TypeError(f"A handler must return None or a dict, not {type(result).__name__}")
 
 
 def _str(answer: Mapping[str, Any], key: str) -> str:
@@ -474,10 +396,6 @@ def _str(answer: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f'"{key}" must be a str, not {type(value).__name__}')
     return value
-
-
-def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _command_item(name: str, command: Command) -> dict[str, Any]:

@@ -105,9 +105,8 @@ class FakeAgent:
 
     async def fire(self, event: str, **fields: Any) -> list[Any]:
         """Send an event with these fields to its handlers; return what they returned."""
-        made = EVENTS[event](**fields)
         results: list[Any] = []
-        await self.hooks.each(event, made, results.append)
+        await self.hooks.each(EVENTS[event](**fields), results.append)
         return results
 
     async def tool_call(self, tool: str, /, **arguments: Any) -> ToolCallOutcome:
