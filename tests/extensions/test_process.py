@@ -886,7 +886,19 @@ def extension(agent):
     @agent.command("switch")
     async def switch(args, ctx):
         await ctx.switch_session(args)
+
+    @agent.command("stumble")
+    async def stumble(args, ctx):
+        await ctx.new_session()
+        await agent.send_user_message("too late")
 """
+
+
+def test_an_error_after_a_change_of_session_is_still_told(tmp_path):
+    with start(tmp_path, TRAVEL) as agent:
+        assert agent.prompt("/stumble")["success"]
+        error = agent.wait("extension_error")
+        assert error["extensionPath"] == "command:stumble" and "with_session" in error["error"]
 
 
 def test_a_command_goes_to_another_session_and_on_from_there(tmp_path):

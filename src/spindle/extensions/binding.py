@@ -48,6 +48,11 @@ class Binding:
         return self._runtime is not None and not self._stale
 
     @property
+    def last(self) -> Runtime | None:
+        """The agent, even if this generation has ended: for telling what went wrong in it."""
+        return self._runtime
+
+    @property
     def runtime(self) -> Runtime:
         """The agent. Raises `StaleExtensionError`, or `RuntimeError` while extensions load."""
         if self._stale:

@@ -104,8 +104,8 @@ class Calls:
 
             self._traced.add((path, event))
             traceback.print_exception(error, file=sys.stderr)
-        if self._binding.bound:
-            self._binding.runtime.report(path, event, error_text(error))
+        if self._binding.last is not None:
+            self._binding.last.report(path, event, error_text(error))
 
 
 def concerns(handler: Handler, event: ExtensionEvent) -> bool:
