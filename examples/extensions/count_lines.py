@@ -1,6 +1,8 @@
 """A tool with typed parameters, progress and structured details.
 
     spindle -e examples/extensions/count_lines.py -p "Which Python files are the longest?"
+
+The model learns its name, description and parameters from the function below.
 """
 
 from typing import Annotated
