@@ -79,6 +79,15 @@ class HostTools(_Group, frozen=True):
     timeout_ms: Count | None = None
 
 
+class Local(_Group, frozen=True):
+    """Models that run on this machine."""
+
+    context_size: Annotated[int, Meta(ge=512)] | None = None
+    """Tokens; None: as many as the model was made for, within reason."""
+    threads: Annotated[int, Meta(ge=1)] | None = None
+    """None: all cores but one."""
+
+
 class Settings(_Group, frozen=True):
     default_provider: str | None = None
     default_model: str | None = None
@@ -103,6 +112,7 @@ class Settings(_Group, frozen=True):
     tasks: Tasks = Tasks()
     ttsr: Ttsr = Ttsr()
     host_tools: HostTools = HostTools()
+    local: Local = Local()
     shell_path: str | None = None
     shell_command_prefix: str | None = None
     http_proxy: str | None = None

@@ -5,6 +5,7 @@ model is, or why it failed), and serves until stdin ends. So it cannot outlive t
 loader, which holds the interpreter's lock all the time, stalls nobody.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -30,8 +31,7 @@ def main() -> None:
 
 
 def _load(wanted: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    import xllamacpp
-
+    xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = wanted["path"]
     params.model_alias = {wanted["name"]}
