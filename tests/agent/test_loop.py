@@ -198,7 +198,7 @@ def test_a_sequential_batch_skips_the_rest_when_steered():
     )
     run(world, user("go"))
     assert results(world) == {"c1": "first", "c2": "Skipped due to queued user message."}
-    skipped = [e for e in world.events if isinstance(e, ToolExecutionEnd) and e.tool_call_id == "c2"][0]
+    skipped = next(e for e in world.events if isinstance(e, ToolExecutionEnd) and e.tool_call_id == "c2")
     assert skipped.duration_ms is None and any(
         isinstance(e, ToolExecutionStart) and e.tool_call_id == "c2" for e in world.events
     )

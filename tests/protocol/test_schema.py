@@ -21,7 +21,9 @@ def test_the_reference_page_is_current():
 def test_every_command_and_event_has_a_schema():
     schema = json_schema()
     assert schema["commands"].keys() == schema["responses"].keys() == COMMANDS.keys()
-    assert {"agent_settled", "message_update", "ready", "host_tool_call", "extension_ui_request"} <= schema["events"].keys()
+    assert {"agent_settled", "message_update", "ready", "host_tool_call", "extension_ui_request"} <= schema[
+        "events"
+    ].keys()
     assert all(spec.doc for spec in COMMANDS.values())
 
 

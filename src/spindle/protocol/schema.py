@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import WireValue
 from spindle.types import events
+from spindle.types.codec import WireValue
 from spindle.types.events import Event
 from spindle.types.messages import KnownMessage
 

@@ -191,7 +191,7 @@ def message_from_value(value: Any) -> AgentMessage:
     filled = {**defaults, **{key: item for key, item in value.items() if item is not None or key not in defaults}}
     if isinstance(filled.get("content"), list):
         # Blocks of newer programs are stepped over, so that the rest of the message is not lost to the model.
-        known_blocks = _BLOCKS[role] if role in _BLOCKS else ("text", "image")
+        known_blocks = _BLOCKS.get(role, ("text", "image"))
         filled["content"] = [b for b in filled["content"] if isinstance(b, dict) and b.get("type") in known_blocks]
     try:
         known: KnownMessage = msgspec.convert(filled, KnownMessage)
