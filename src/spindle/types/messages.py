@@ -152,7 +152,7 @@ KnownMessage: TypeAlias = (
 )
 AgentMessage: TypeAlias = KnownMessage | OpaqueMessage
 
-_BLOCKS = {"assistant": ("text", "thinking", "toolCall")}
+_BLOCKS: dict[str | None, tuple[str, ...]] = {"assistant": ("text", "thinking", "toolCall")}
 _known: msgspec.json.Decoder[KnownMessage] = msgspec.json.Decoder(KnownMessage)
 # What to assume for keys that hand-made and very old files leave out.
 _MISSING: dict[str, dict[str, Any]] = {
