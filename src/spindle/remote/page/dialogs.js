@@ -1,0 +1,158 @@
+// Questions of the agent and its extensions, asked inside the conversation, and the other things extensions may show.
+
+import { $, announce, el, icon } from './dom.js';
+
+export class Dialogs {
+  /** `composer` for texts that extensions put there, `stopAsking()` ends the questions about tools. */
+  constructor(session, { composer, conversation, toast, stopAsking }) {
+    Object.assign(this, { session, composer, conversation, toast, stopAsking });
+    this.open = new Map(); // by the request's id
+    this.statuses = new Map();
+    session.on('extension_ui_request', request => this.receive(request));
+    session.on('agent_settled', () => this.closeAll());
+    session.on('attached', () => session.id !== this.sessionId && this.forget());
+  }
+
+  receive(request) {
+    const methods = {
+      confirm: this.confirm, select: this.select, input: this.input, editor: this.editor, cancel: this.cancel, notify: this.notify,
+      setStatus: this.setStatus, setWidget: this.setWidget, setTitle: this.setTitle, set_editor_text: this.setEditorText,
+    };
+    methods[request.method]?.call(this, request);
+  }
+
+  // -- questions -----------------------------------------------------------------------------------------------------
+
+  confirm(request) {
+    const { title = '', message = '' } = request;
+    const tool = /^Allow (.+)\?$/.exec(title)?.[1];
+    const [yes, no] = tool ? ['Allow', 'Deny'] : ['Yes', 'No'];
+    const answer = (confirmed, word) => this.answer(request, { confirmed }, `${word}${tool ? ` ${tool}` : `: ${title}`}`, confirmed);
+    const buttons = [
+      el('button', { type: 'button', class: 'primary', 'data-answer': 'yes', on: { click: () => answer(true, tool ? 'Allowed' : 'Yes') } }, yes, el('kbd', null, 'Alt+Y')),
+      el('button', { type: 'button', class: 'plain', 'data-answer': 'no', on: { click: () => answer(false, tool ? 'Denied' : 'No') } }, no, el('kbd', null, 'Alt+N')),
+    ];
+    if (tool) {
+      const always = () => {
+        this.stopAsking();
+        answer(true, 'Allowed from now on:');
+      };
+      buttons.push(el('button', { type: 'button', class: 'link', on: { click: always } }, 'Allow and stop asking'));
+    }
+    const shown = message ? el('pre', { class: 'question', tabindex: '0' }, message) : null;
+    this.ask(request, tool ? 'shield' : 'warning', shown, el('div', { class: 'buttons' }, ...buttons));
+  }
+
+  select(request) {
+    const pick = value => this.answer(request, { value }, `${request.title}: ${value}`, true);
+    const options = (request.options ?? []).map(value => el('button', { type: 'button', class: 'plain', on: { click: () => pick(value) } }, value));
+    this.ask(request, 'list', el('div', { class: 'options' }, ...options), this.cancelRow(request));
+  }
+
+  input(request) {
+    this.askText(request, el('input', { type: 'text', placeholder: request.placeholder, 'aria-label': request.title }));
+  }
+
+  editor(request) {
+    const field = el('textarea', { rows: '8', 'aria-label': request.title });
+    field.value = request.prefill ?? '';
+    this.askText(request, field);
+  }
+
+  askText(request, field) {
+    const submit = event => {
+      event.preventDefault();
+      this.answer(request, { value: field.value }, `${request.title}: answered`, true);
+    };
+    const done = el('button', { type: 'submit', class: 'primary' }, 'Answer');
+    const form = el('form', { on: { submit } }, field, this.cancelRow(request, done));
+    this.ask(request, 'pencil', form);
+    field.focus();
+  }
+
+  cancelRow(request, ...others) {
+    const cancel = () => this.answer(request, { cancelled: true }, `${request.title}: cancelled`, false);
+    return el('div', { class: 'buttons' }, ...others, el('button', { type: 'button', class: 'plain', on: { click: cancel } }, 'Cancel'));
+  }
+
+  ask(request, symbol, ...content) {
+    this.sessionId = this.session.id;
+    this.open.get(request.id)?.node.remove();
+    const title = el('h3', null, icon(symbol), request.title ?? '');
+    const node = el('section', { class: 'ask', role: 'group', 'aria-label': request.title }, title, ...content);
+    const timer = request.timeout ? setTimeout(() => this.close(request.id), request.timeout) : 0;
+    if (request.timeout) {
+      const bar = el('div', { class: 'countdown' });
+      bar.style.animationDuration = `${request.timeout}ms`;
+      node.append(bar);
+    }
+    this.open.set(request.id, { node, timer });
+    $('asks').append(node);
+    announce(`${request.title} ${request.message ?? ''}`);
+    document.body.classList.add('asking');
+  }
+
+  answer(request, fields, text, positive) {
+    if (!this.session.wire.tell({ type: 'extension_ui_response', id: request.id, ...fields })) return;
+    this.close(request.id);
+    this.conversation.notice(positive ? 'check' : 'close', text);
+    this.composer.field.focus();
+  }
+
+  /** Answer the oldest yes-or-no question. Returns whether there was one. */
+  answerFirst(answer) {
+    const button = $('asks').querySelector(`[data-answer=${answer}]`);
+    button?.click();
+    return Boolean(button);
+  }
+
+  cancel({ targetId }) {
+    this.close(targetId);
+  }
+
+  close(id) {
+    const asked = this.open.get(id);
+    if (!asked) return;
+    clearTimeout(asked.timer);
+    asked.node.remove();
+    this.open.delete(id);
+    document.body.classList.toggle('asking', this.open.size > 0);
+  }
+
+  closeAll() {
+    for (const id of [...this.open.keys()]) this.close(id);
+  }
+
+  /** Another session: nothing of the old one is of use. */
+  forget() {
+    this.closeAll();
+    this.statuses.clear();
+    for (const node of [$('statuses'), $('widgets-above'), $('widgets-below')]) node.replaceChildren();
+  }
+
+  // -- notices -------------------------------------------------------------------------------------------------------
+
+  notify({ message, notifyType }) {
+    this.toast(message, notifyType ?? 'info');
+  }
+
+  setStatus({ statusKey, statusText }) {
+    if (statusText === undefined) this.statuses.delete(statusKey);
+    else this.statuses.set(statusKey, statusText);
+    $('statuses').replaceChildren(...[...this.statuses.values()].map(text => el('span', { class: 'tag' }, text)));
+  }
+
+  setWidget({ widgetKey, widgetLines, widgetPlacement }) {
+    const place = $(widgetPlacement === 'belowEditor' ? 'widgets-below' : 'widgets-above');
+    for (const old of document.querySelectorAll('.widget')) if (old.dataset.key === widgetKey) old.remove();
+    if (widgetLines) place.append(el('pre', { class: 'widget', 'data-key': widgetKey }, widgetLines.join('\n')));
+  }
+
+  setTitle({ title }) {
+    document.title = title;
+  }
+
+  setEditorText({ text }) {
+    this.composer.setText(text ?? '');
+  }
+}

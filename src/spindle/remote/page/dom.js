@@ -1,0 +1,100 @@
+// Small helpers to build the page. It is made of elements and text nodes only; there is no innerHTML anywhere, so
+// nothing that a model, a tool or a file says can become markup.
+
+export const $ = id => document.getElementById(id);
+
+/** Make an element. `props` are attributes, except `on` (listeners); null, undefined and false leave one out. */
+export function el(tag, props, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === 'on') for (const [type, listener] of Object.entries(value)) node.addEventListener(type, listener);
+    else node.setAttribute(key, value === true ? '' : value);
+  }
+  node.append(...children.filter(child => child !== null && child !== undefined && child !== ''));
+  return node;
+}
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** One of the symbols in index.html. */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, 'svg');
+  svg.setAttribute('class', 'icon');
+  svg.setAttribute('aria-hidden', 'true');
+  const use = document.createElementNS(SVG, 'use');
+  use.setAttribute('href', '#i-' + name);
+  svg.append(use);
+  return svg;
+}
+
+export function button(label, listener, { symbol, kind = 'plain', text = label, ...props } = {}) {
+  const content = symbol ? [icon(symbol), text === label ? null : text] : [text];
+  const named = symbol && text === label ? { 'aria-label': label, title: label } : { title: text === label ? null : label };
+  return el('button', { type: 'button', class: kind, ...named, ...props, on: { click: listener } }, ...content);
+}
+
+/** A button with nothing but a symbol. */
+export const iconButton = (label, symbol, listener, props = {}) =>
+  el('button', { type: 'button', class: 'quiet', 'aria-label': label, title: label, ...props, on: { click: listener } }, icon(symbol));
+
+export function copyButton(label, getText) {
+  const node = iconButton(label, 'copy', async () => {
+    const done = await copy(getText());
+    announce(done ? 'Copied' : 'Could not copy');
+    node.classList.toggle('copied', done);
+    setTimeout(() => node.classList.remove('copied'), 1400);
+  });
+  node.classList.add('copy');
+  node.append(icon('check'));
+  return node;
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch { // not a secure context (plain http on a network): the old way still works
+    const area = el('textarea', { class: 'offscreen', 'aria-hidden': 'true', tabindex: '-1' });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand('copy');
+    area.remove();
+    return done;
+  }
+}
+
+/** Tell screen readers, politely. */
+export function announce(text) {
+  $('announcer').textContent = text;
+}
+
+/** Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with. */
+export function perFrame(paint) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      paint();
+    });
+  };
+}
+
+/** Values that outlive the page, where the browser allows it. */
+export const remembered = {
+  get(key) {
+    try {
+      return localStorage.getItem('spindle-' + key);
+    } catch {
+      return null;
+    }
+  },
+  set(key, value) {
+    try {
+      localStorage.setItem('spindle-' + key, value);
+    } catch { /* private window: it is forgotten with the page */ }
+  },
+};

@@ -1,0 +1,207 @@
+// What the page knows of the session it shows: loads it, follows its events, and tells the parts of the page.
+// Listeners are added with `on`: for events of the wire by their type, for `reset` (everything is different),
+// `state` (model, name, running, …), `stats`, `queue`, `todos` and `connection`.
+
+import { announce } from './dom.js';
+import { Connection, Disconnected } from './connection.js';
+
+const CHANGES_STATE = new Set(['agent_start', 'agent_settled', 'compaction_start', 'compaction_end', 'thinking_level_changed', 'session_info_changed']);
+
+export class Session {
+  constructor({ askToken, report }) {
+    this.report = report;
+    this.listeners = new Map();
+    this.clear();
+    this.wire = new Connection({
+      askToken,
+      onReady: hello => this.ready(hello),
+      onEvent: event => this.receive(event),
+      onState: (state, detail) => this.emit('connection', { state, ...detail }),
+    });
+  }
+
+  clear() {
+    this.id = null;
+    this.state = { model: null, thinkingLevel: 'off', sessionName: null };
+    this.messages = [];
+    this.running = false;
+    this.queue = { steering: [], followUp: [] };
+    this.loading = true; // events are part of what is being fetched
+    this.wantsSnapshot = false; // an answer is being written whose beginning was not seen
+  }
+
+  on(type, listener) {
+    const all = this.listeners.get(type) ?? [];
+    this.listeners.set(type, [...all, listener]);
+  }
+
+  emit(type, value) {
+    for (const listener of this.listeners.get(type) ?? []) listener(value);
+  }
+
+  // -- going to a session --------------------------------------------------------------------------------------------
+
+  open(sessionId) {
+    this.clear();
+    this.emit('reset', { messages: [] });
+    this.emit('state');
+    this.wire.open(sessionId);
+  }
+
+  ready({ sessionId, replay }) {
+    const known = replay && this.id === sessionId;
+    this.id = sessionId;
+    this.emit('attached');
+    if (!known) this.load().catch(error => this.complain(error));
+    else this.call('set_update_mode', { mode: 'delta' }).then(() => this.refresh()).catch(error => this.complain(error));
+  }
+
+  /** Fetch everything: after connecting without replay, and after every jump to another place. */
+  async load() {
+    this.loading = true;
+    const [state, { messages }] = await Promise.all([this.call('get_state'), this.call('get_messages')]);
+    this.messages = messages;
+    this.takeState(state);
+    this.setQueue([], [], state.pendingMessageCount);
+    this.loading = false;
+    this.emit('reset', { messages });
+    // Whole messages come with updates until we say otherwise: the first one brings what an answer has so far.
+    this.wantsSnapshot = state.isStreaming;
+    if (!state.isStreaming) await this.call('set_update_mode', { mode: 'delta' });
+    await this.updateStats();
+  }
+
+  async refresh() {
+    this.takeState(await this.call('get_state'));
+    await this.updateStats();
+  }
+
+  takeState(state) {
+    this.id = this.wire.sessionId = state.sessionId;
+    this.state = state;
+    this.running = state.isStreaming || state.isCompacting;
+    this.emit('state');
+    this.emit('todos', state.todoPhases ?? []);
+  }
+
+  async updateStats() {
+    const stats = await this.call('get_session_stats');
+    // Another client may have led this agent to another session.
+    if (stats.sessionId !== this.id) await this.load();
+    else this.emit('stats', stats);
+  }
+
+  // -- events ----------------------------------------------------------------------------------------------------------
+
+  receive(event) {
+    if (this.loading && event.type !== 'extension_ui_request') return;
+    this.follow(event);
+    this.emit(event.type, event);
+    if (CHANGES_STATE.has(event.type)) this.emit('state');
+  }
+
+  follow(event) {
+    switch (event.type) {
+      case 'agent_start':
+      case 'compaction_start':
+        this.running = true;
+        break;
+      case 'agent_settled':
+        this.running = false;
+        announce(event.aborted ? 'Interrupted' : 'Done');
+        this.refresh().catch(error => this.complain(error));
+        break;
+      case 'compaction_end':
+        // A manual one stands alone; an automatic one is part of what ends with `agent_settled`.
+        if (event.reason === 'manual') this.running = false;
+        this.updateStats().catch(error => this.complain(error));
+        break;
+      case 'message_start':
+        if (event.message.role === 'assistant') this.snapshotSeen();
+        break;
+      case 'message_update':
+        this.snapshotSeen();
+        break;
+      case 'message_end':
+        this.messages.push(event.message);
+        break;
+      case 'queue_update':
+        this.setQueue(event.steering, event.followUp);
+        break;
+      case 'thinking_level_changed':
+        this.state.thinkingLevel = event.level;
+        break;
+      case 'session_info_changed':
+        this.state.sessionName = event.name ?? null;
+        break;
+      case 'tool_execution_end':
+        if (event.result.details?.phases) this.emit('todos', event.result.details.phases);
+        break;
+    }
+  }
+
+  snapshotSeen() {
+    if (!this.wantsSnapshot) return;
+    this.wantsSnapshot = false;
+    this.call('set_update_mode', { mode: 'delta' }).catch(error => this.complain(error));
+  }
+
+  setQueue(steering, followUp, size = steering.length + followUp.length) {
+    this.queue = { steering, followUp, size };
+    this.emit('queue', this.queue);
+  }
+
+  // -- commands ----------------------------------------------------------------------------------------------------------
+
+  call(type, fields) {
+    return this.wire.call(type, fields);
+  }
+
+  /** Run an action and show what went wrong, if something did. Returns whether it went well. */
+  async attempt(action) {
+    try {
+      await action();
+      return true;
+    } catch (error) {
+      this.complain(error);
+      return false;
+    }
+  }
+
+  complain(error) {
+    // The connection shows its own state.
+    if (!(error instanceof Disconnected)) this.report(error.message || String(error));
+  }
+
+  /** Send a message, or queue it if the agent is at work. */
+  prompt(message, images, streamingBehavior = 'steer') {
+    return this.call('prompt', { message, images, streamingBehavior });
+  }
+
+  abort() {
+    return this.attempt(() => this.call('abort'));
+  }
+
+  /** Go on from another entry. Returns the text to edit if it was a message of the user, null if it was refused. */
+  async jump(entryId, summarize = false) {
+    const { cancelled, editorText } = await this.call('navigate_tree', { entryId, summarize });
+    if (cancelled) return null;
+    await this.load();
+    return editorText ?? '';
+  }
+
+  /** Go on in a copy of what came before a message of the user. Returns that message's text. */
+  async fork(entryId) {
+    const { cancelled, text } = await this.call('fork', { entryId });
+    if (cancelled) return null;
+    await this.load();
+    return text ?? '';
+  }
+
+  /** Begin anew. Work in progress is not lost: then the new session gets an agent of its own. */
+  async begin() {
+    if (this.running) return this.open(null);
+    const { cancelled } = await this.call('new_session');
+    return cancelled ? undefined : this.load();
+  }
+}
