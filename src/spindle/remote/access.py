@@ -10,6 +10,7 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 __all__ = ["Access", "Refusal", "is_loopback", "parse_address"]
 
@@ -32,32 +33,49 @@ class Access:
     """Other sites whose pages may connect."""
 
     def check(self, headers: Mapping[str, str], *, needs_token: bool = True) -> Refusal | None:
-        """Return why a request is refused, or None. Header names are looked up without regard to case."""
-        host = headers.get("Host", "")
-        if is_loopback(self.host) and not self._is_own_host(host):
+        """Return why a request is refused, or None. A header that came several times has its values joined."""
+        host = headers.get("Host", "").lower()
+        if not self._is_own_host(host):
             return Refusal(403, "Host not allowed")
         origin = headers.get("Origin")
         if origin is not None and origin not in self.origins and origin not in (f"http://{host}", f"https://{host}"):
             return Refusal(403, "Origin not allowed")
-        if needs_token and self.token is not None and not self._has_token(headers):
+        if needs_token and self.token is not None and not self._has_token(headers, self.token):
             return Refusal(401, "A valid token is required")
         return None
 
     def _is_own_host(self, host: str) -> bool:
-        name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
-        if port and port != str(self.port):
+        """Say whether a request that names this host can have been meant for us."""
+        if any(host == urlsplit(origin).netloc.lower() for origin in self.origins):
+            return True  # we stand behind a proxy of that name
+        if not is_loopback(self.host) and self.token is not None:
+            return True  # a page that got here under a false name still has no token
+        address = urlsplit(f"//{host}")
+        try:
+            name, port = address.hostname or "", address.port
+        except ValueError:
             return False
-        return is_loopback(name.strip("[]")) or name.strip("[]") == self.host
+        if port is not None and port != self.port:
+            return False
+        if is_loopback(self.host):
+            return is_loopback(name) or name == self.host
+        # Rebinding needs a name; a numeric address is what it says.
+        return is_loopback(name) or _is_address(name)
 
-    def _has_token(self, headers: Mapping[str, str]) -> bool:
-        assert self.token is not None
-        given = [headers.get("Authorization", "").removeprefix("Bearer ")]
+    def _has_token(self, headers: Mapping[str, str], token: str) -> bool:
+        scheme, _, credentials = headers.get("Authorization", "").strip().partition(" ")
+        given = [credentials.strip() if scheme.lower() == "bearer" else ""]
         for protocol in headers.get("Sec-WebSocket-Protocol", "").split(","):
             if protocol.strip().startswith(TOKEN_PROTOCOL):
                 given.append(_decoded(protocol.strip().removeprefix(TOKEN_PROTOCOL)))
         # Every candidate is compared, in constant time: how long it takes must tell nothing.
-        matches = [hmac.compare_digest(one.encode(), self.token.encode()) for one in given]
+        matches = [hmac.compare_digest(_bytes(one), _bytes(token)) for one in given]
         return True in matches
+
+
+def _bytes(text: str) -> bytes:
+    """Return anything a header can hold as bytes."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _decoded(text: str) -> str:
@@ -68,17 +86,20 @@ def _decoded(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
+    return host.lower() == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _is_address(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
         return False
+    return True
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """Read `host:port`, `[v6]:port` or `:port` (loopback). Raises `ValueError` with a text to show."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(f"--remote needs an address like 127.0.0.1:8080, not {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)

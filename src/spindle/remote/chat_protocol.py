@@ -5,15 +5,17 @@ word `"Interrupt"`. A response always has its four keys, nulls included.
 """
 
 import base64
-import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, TypeAlias
 
-from spindle.types.codec import DecodeError, decode, encode
+from spindle.tools.image_formats import sniff_image
+from spindle.types.codec import DecodeError, decode_strict, encode
 from spindle.types.content import Image
 
 __all__ = [
+    "PARSE_ERROR_ID",
     "ChatRequest",
     "Command",
     "Config",
@@ -26,12 +28,14 @@ __all__ = [
     "parse_config",
     "parse_request",
     "response",
+    "structured_error",
     "usage_value",
 ]
 
 MAX_NESTING = 8
 MAX_REQUEST_ID = 256
 MAX_FILE_BYTES = 8 << 20
+MAX_COUNT = (1 << 32) - 1
 PARSE_ERROR_ID = "parse_error"
 CONTROLS = ("GetCommands", "Interrupt", "Regenerate", "ClearContext")
 _TEXT_TYPES = (
@@ -114,20 +118,18 @@ class ChatRequest:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def parse_request(data: bytes) -> ChatRequest:
-    """Read one frame. Raises `ProtocolError`."""
+def parse_request(frame: str | bytes) -> ChatRequest:
+    """Read one frame. Raises `ProtocolError` with the text to answer."""
     try:
-        value = decode(data)
-    except DecodeError as error:
-        raise ProtocolError(str(error)) from None
-    if not isinstance(value, dict):
-        raise ProtocolError("expected an object")
-    id = value.get("request_id")
-    if not isinstance(id, str):
-        raise ProtocolError("request_id must be a string" if "request_id" in value else "missing request_id")
-    if len(id) > MAX_REQUEST_ID:
-        raise ProtocolError(f"request_id is longer than {MAX_REQUEST_ID} characters")
+        text = frame if isinstance(frame, str) else frame.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("Binary message must be valid UTF-8 JSON") from None
+    id = PARSE_ERROR_ID
     try:
+        value = decode_strict(text)
+        if not isinstance(value, dict):
+            raise ProtocolError("expected an object")
+        id = _request_id(value)
         if "input" not in value:
             raise ProtocolError("missing input")
         stream = value.get("stream") if value.get("stream") is not None else value.get("")
@@ -138,8 +140,17 @@ def parse_request(data: bytes) -> ChatRequest:
             _flag(stream, "stream", False),
             _flag(value.get("use_tools"), "use_tools", True),
         )
-    except ProtocolError as error:
-        raise ProtocolError(str(error), id) from None
+    except (DecodeError, ProtocolError) as error:
+        raise ProtocolError(f"Failed to parse request: {error}", id) from None
+
+
+def _request_id(value: dict[str, Any]) -> str:
+    id = value.get("request_id")
+    if not isinstance(id, str):
+        raise ProtocolError("request_id must be a string" if "request_id" in value else "missing request_id")
+    if len(id) > MAX_REQUEST_ID:
+        raise ProtocolError(f"request_id is longer than {MAX_REQUEST_ID} characters")
+    return id
 
 
 def _flag(value: Any, name: str, default: bool) -> bool:
@@ -173,12 +184,12 @@ def _count(config: dict[str, Any], key: str, least: int) -> int | None:
     value = config.get(key)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_COUNT:
         raise ProtocolError(f"config.{key} must be a whole number, at least {least}")
     return value
 
 
-def _input(value: Any, depth: int = 0) -> Input:
+def _input(value: Any) -> Input:
     if isinstance(value, str):
         if value in CONTROLS:
             return Control(value)
@@ -190,8 +201,6 @@ def _input(value: Any, depth: int = 0) -> Input:
         if payload is not None:
             raise ProtocolError(f"{kind} takes no data")
         return Control(kind)
-    if kind == "Multi":
-        return _multi(payload, depth)
     reader = _READERS.get(kind)
     if reader is None:
         raise ProtocolError(f"unknown input type {kind}")
@@ -207,9 +216,11 @@ def _text(payload: Any) -> Input:
 def _image(payload: Any) -> Input:
     data = _bytes(_fields(payload, "Image"), "Image")
     mime = payload.get("mime_type")
-    if mime is not None and not isinstance(mime, str):
-        raise ProtocolError("Image.mime_type must be a string")
-    return Parts("", [Image(payload["data"], mime or _sniff(data))])
+    if mime is None:
+        mime = sniff_image(data) or "image/png"
+    elif not isinstance(mime, str) or not mime.startswith("image/"):
+        raise ProtocolError("Image.mime_type must be the type of an image")
+    return Parts("", [Image(payload["data"], mime)])
 
 
 def _file(payload: Any) -> Input:
@@ -220,31 +231,44 @@ def _file(payload: Any) -> Input:
     data = _bytes(fields, "File")
     kind = mime.partition(";")[0].strip().lower()
     if kind.startswith("image/"):
-        return Parts(f'<file name="{name}"></file>\n', [Image(fields["data"], kind)])
+        return Parts(f'<file name="{escape(name)}"></file>\n', [Image(fields["data"], kind)])
     if not kind.startswith("text/") and kind not in _TEXT_TYPES:
         raise ProtocolError(f"File {name}: {mime} is neither text nor an image")
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise ProtocolError(f"File {name} is not UTF-8 text") from None
-    return Parts(f'<file name="{name}">\n{text}\n</file>\n')
+    return Parts(f'<file name="{escape(name)}">\n{text}\n</file>\n')
 
 
-def _multi(payload: Any, depth: int) -> Input:
-    if not isinstance(payload, list) or not payload:
-        raise ProtocolError("Multi must be a non-empty list")
-    if depth + 1 >= MAX_NESTING:
-        raise ProtocolError(f"Multi is nested more than {MAX_NESTING} deep")
+def _multi(payload: Any) -> Input:
+    leaves = list(_leaves(payload))
+    last_text = max((index for index, leaf in enumerate(leaves) if leaf.text), default=-1)
     texts: list[str] = []
     images: list[Image] = []
+    for index, leaf in enumerate(leaves):
+        images += leaf.images
+        if leaf.text:
+            texts.append(leaf.text)
+        elif leaf.images and index < last_text:
+            # In a message images come after the text; a mark keeps the place of one that stood between texts.
+            texts.append(f"[Image {len(images)}]")
+    return Parts("\n".join(texts), images)
+
+
+def _leaves(payload: Any, depth: int = 1) -> Iterator[Parts]:
+    if not isinstance(payload, list) or not payload:
+        raise ProtocolError("Multi must be a non-empty list")
+    if depth > MAX_NESTING:
+        raise ProtocolError(f"Multi is nested more than {MAX_NESTING} deep")
     for item in payload:
-        part = _input(item, depth + 1)
+        if isinstance(item, dict) and item.keys() == {"Multi"}:
+            yield from _leaves(item["Multi"], depth + 1)
+            continue
+        part = _input(item)
         if not isinstance(part, Parts):
             raise ProtocolError("Multi may only hold Text, Image, File and Multi")
-        if part.text:
-            texts.append(part.text)
-        images += part.images
-    return Parts("\n".join(texts), images)
+        yield part
 
 
 def _instruction(payload: Any) -> Input:
@@ -288,22 +312,19 @@ def _bytes(fields: dict[str, Any], kind: str) -> bytes:
     if len(data) > MAX_FILE_BYTES * 4 // 3 + 4:
         raise ProtocolError(f"{kind}.data is larger than {MAX_FILE_BYTES >> 20} MiB")
     try:
-        return base64.b64decode(data, validate=True)
-    except binascii.Error:
+        decoded = base64.b64decode(data, validate=True)
+    except ValueError:  # also raised for characters beyond ASCII
         raise ProtocolError(f"{kind}.data is not valid base64") from None
-
-
-def _sniff(data: bytes) -> str:
-    for magic, mime in ((b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"RIFF", "image/webp")):
-        if data.startswith(magic):
-            return mime
-    return "image/png"
+    if not decoded and kind == "Image":
+        raise ProtocolError("Image.data is empty")
+    return decoded
 
 
 _READERS: dict[str, Callable[[Any], Input]] = {
     "Text": _text,
     "Image": _image,
     "File": _file,
+    "Multi": _multi,
     "Instruction": _instruction,
     "ToolConfirmationResponse": _tool_answer,
     "TurnConfirmationResponse": _turn_answer,
@@ -320,3 +341,9 @@ def response(id: str, content: dict[str, Any], *, error: str | None = None, usag
 
 def usage_value(prompt: int, completion: int) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def structured_error(kind: str, message: str, details: Any = None) -> str:
+    """Return an error that programs can read: JSON, in the place of a text."""
+    value = {"type": kind, "message": message}
+    return encode(value if details is None else {**value, "details": details}).decode()

@@ -1,4 +1,4 @@
-"""Frames of the remote protocol on their way to one client: in order, and joined while they wait."""
+"""Frames of the remote protocol on their way to one client: in order, and pieces of a stream joined while they wait."""
 
 import asyncio
 from collections import deque
@@ -8,60 +8,104 @@ from .chat_protocol import response
 
 __all__ = ["FrameQueue"]
 
-HIGH_FRAMES = 1000
-HIGH_BYTES = 4 << 20
+# Above a high mark the agent pauses until both figures are below a low one.
+HIGH_FRAMES, LOW_FRAMES = 1000, 250
+HIGH_CHARS, LOW_CHARS = 4 << 20, 1 << 20
+# Many WebSocket clients take no message above a megabyte unless they are told to.
+MAX_CHUNK_CHARS = 64 << 10
+
+
+class _Chunk:
+    """Streamed text that has not left yet."""
+
+    __slots__ = ("id", "pieces", "size")
+
+    def __init__(self, id: str, text: str) -> None:
+        self.id = id
+        self.pieces = [text]
+        self.size = len(text)
 
 
 class FrameQueue:
     def __init__(self) -> None:
-        self._waiting: deque[tuple[str, str, str | None]] = deque()
-        """Request id, text, and None; or request id, finished frame, and "": a frame that is complete."""
-        self._bytes = 0
-        self._arrived = asyncio.Event()
+        self._waiting: deque[str | _Chunk] = deque()
+        """Finished frames, and streamed text that may still grow."""
+        self._size = 0
+        """Characters in `_waiting`."""
+        self._full = False
+        self._finished = False
+        """Nothing more is put in."""
+        self._dropped = False
+        self._news = asyncio.Event()
+        """Something waits, or nothing ever will."""
         self._room = asyncio.Event()
-        self._room.set()
-        self.closed = False
+
+    # -- the producers' side ---------------------------------------------------------------------
 
     def put(self, id: str, content: dict[str, Any], *, error: str | None = None, usage: Any = None) -> None:
-        self._append((id, response(id, content, error=error, usage=usage), ""))
+        """Add a frame. Never waits."""
+        frame = response(id, content, error=error, usage=usage)
+        self._waiting.append(frame)
+        self._grow(len(frame))
 
     def put_chunk(self, id: str, text: str) -> None:
         """Add a piece of streamed text; joined to the one before it if that still waits."""
-        if self._waiting and self._waiting[-1][0] == id and self._waiting[-1][2] is None:
-            self._bytes += len(text)
-            self._waiting[-1] = (id, self._waiting[-1][1] + text, None)
+        last = self._waiting[-1] if self._waiting else None
+        if isinstance(last, _Chunk) and last.id == id and last.size < MAX_CHUNK_CHARS:
+            last.pieces.append(text)
+            last.size += len(text)
         else:
-            self._append((id, text, None))
+            self._waiting.append(_Chunk(id, text))
+        self._grow(len(text))
 
-    def _append(self, item: tuple[str, str, str | None]) -> None:
-        self._waiting.append(item)
-        self._bytes += len(item[1])
-        self._arrived.set()
-        if self.full:
+    def _grow(self, size: int) -> None:
+        if self._dropped:
+            self._waiting.clear()
+            return
+        self._size += size
+        self._news.set()
+        if not self._full and (len(self._waiting) >= HIGH_FRAMES or self._size >= HIGH_CHARS):
+            self._full = True
             self._room.clear()
 
     @property
     def full(self) -> bool:
-        return not self.closed and (len(self._waiting) >= HIGH_FRAMES or self._bytes >= HIGH_BYTES)
+        """Whether so much waits that the agent should pause, and no more requests should be read."""
+        return self._full
 
     async def room(self) -> None:
-        await self._room.wait()
+        """Return when the queue is not full (any more)."""
+        while self._full:
+            await self._room.wait()
+
+    def finish(self) -> None:
+        """Let the sink take what waits, and tell it that this was all."""
+        self._finished = True
+        self._news.set()
+
+    def drop(self) -> None:
+        """Throw everything away, now and from now on: nobody reads it any more."""
+        self._dropped = True
+        self._waiting.clear()
+        self._size = 0
+        self.finish()
+        self._make_room()
+
+    # -- the sink's side -------------------------------------------------------------------------
 
     async def take(self) -> str | None:
-        """Return the next frame, waiting for one; None when the queue is closed and empty."""
+        """Return the next frame, waiting for one; None when there will be no more."""
         while not self._waiting:
-            if self.closed:
+            if self._finished:
                 return None
-            self._arrived.clear()
-            await self._arrived.wait()
-        id, text, kind = self._waiting.popleft()
-        self._bytes -= len(text)
-        if not self.full:
-            self._room.set()
-        return text if kind is not None else response(id, {"Stream": text})
+            self._news.clear()
+            await self._news.wait()
+        entry = self._waiting.popleft()
+        self._size -= entry.size if isinstance(entry, _Chunk) else len(entry)
+        if self._full and len(self._waiting) <= LOW_FRAMES and self._size <= LOW_CHARS:
+            self._make_room()
+        return entry if isinstance(entry, str) else response(entry.id, {"Stream": "".join(entry.pieces)})
 
-    def close(self) -> None:
-        """Let the writer finish what waits, then end."""
-        self.closed = True
-        self._arrived.set()
+    def _make_room(self) -> None:
+        self._full = False
         self._room.set()

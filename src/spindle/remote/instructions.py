@@ -8,7 +8,8 @@ from spindle.types.codec import encode
 from spindle.types.content import text_of
 from spindle.types.messages import AssistantMessage, UserMessage
 
-from .chat_protocol import Command, Config, ProtocolError, parse_config
+from .chat_protocol import Command, ProtocolError, parse_config
+from .chat_run import ChatState
 
 __all__ = ["COMMANDS_TEXT", "run_instruction"]
 
@@ -23,41 +24,38 @@ _COMMANDS = {
 }
 _LISTED = [{"name": name, "description": text} for name, text in _COMMANDS.items()]
 COMMANDS_TEXT = encode({"commands": _LISTED, "count": len(_LISTED)}).decode()
-CLEARED = "上下文已清理，对话轮次已重置"
 
 
 class Connection(Protocol):
-    """What instructions may change about the connection they came in on."""
+    """The connection that an instruction came in on."""
 
-    max_turns: int
-    ask_before_tools: bool
+    state: ChatState
 
-    async def clear(self) -> None: ...
-
-    def reset_turns(self) -> None: ...
-
-    def apply(self, config: Config) -> None: ...
+    async def clear(self) -> str:
+        """Begin the conversation anew and return what to say. Raises `AgentError`."""
 
 
 async def run_instruction(connection: Connection, agent: AgentSession, command: Command) -> str:
     """Carry a command out and return the text to answer with. Raises `AgentError`."""
-    match command.name:
-        case "help":
-            return "\n".join(f"{name} - {text}" for name, text in _COMMANDS.items())
-        case "clear":
-            await connection.clear()
-            return CLEARED
-        case "reset":
-            connection.reset_turns()
-            return "对话轮次已重置"
-        case "history":
-            return _history(agent)
-        case "tools":
-            return "\n".join(f"{tool.name} - {tool.description}" for tool in agent.toolbox.active_tools())
-        case "config":
-            return _config(connection, agent, command.parameters)
-        case "exit":
-            return "再见"
+    try:
+        match command.name:
+            case "help":
+                return "\n".join(f"{name} - {text}" for name, text in _COMMANDS.items())
+            case "clear":
+                return await connection.clear()
+            case "reset":
+                connection.state.turns = 0
+                return "对话轮次已重置"
+            case "history":
+                return _history(agent)
+            case "tools":
+                return "\n".join(f"{tool.name} - {tool.description}" for tool in agent.toolbox.active_tools())
+            case "config":
+                return _config(connection.state, agent, command.parameters)
+            case "exit":
+                return "再见"
+    except (AgentError, ProtocolError) as error:
+        raise AgentError(f"Command execution failed: {error}") from None
     raise AgentError(f"Unknown command: {command.name}")
 
 
@@ -72,18 +70,19 @@ def _history(agent: AgentSession) -> str:
     return "\n".join(lines)
 
 
-def _config(connection: Connection, agent: AgentSession, parameters: Any) -> str:
+def _config(state: ChatState, agent: AgentSession, parameters: Any) -> str:
     if parameters:
-        try:
-            connection.apply(parse_config(parameters))
-        except ProtocolError as error:
-            raise AgentError(f"Command execution failed: {error}") from None
+        config = parse_config(parameters)
+        state.apply(config)
+        state.max_tokens = config.max_tokens or state.max_tokens
     model = agent.choice.model
     return encode(
         {
+            "session": agent.store.get_session_id(),
             "model": f"{model.provider}/{model.id}" if model else None,
-            "max_context_num": connection.max_turns,
-            "max_tokens": agent.engine.max_tokens,
-            "ask_before_tool_execution": connection.ask_before_tools,
+            "max_context_num": state.max_turns,
+            "max_tokens": state.max_tokens,
+            "ask_before_tool_execution": state.ask_before_tools,
+            "prompt": state.prompt,
         }
     ).decode()

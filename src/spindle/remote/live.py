@@ -1,16 +1,31 @@
 """Sessions that are alive on the server: shared by clients, kept for a while when the last one is gone."""
 
 import asyncio
+import logging
+import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import islice
+from weakref import WeakValueDictionary
 
 from spindle.agent.session import AgentSession
 from spindle.protocol.render import Renderer
 from spindle.types.events import Event
 
-__all__ = ["EventLog", "LiveSession", "SessionPool", "UnknownSession"]
+from .line import REPLACED, Line
+from .options import RemoteOptions
+
+__all__ = ["EventLog", "LiveSession", "MakeAgent", "SessionPool", "UnknownSession"]
 
 LOG_BYTES = 4 << 20
+INTERRUPT_S = 2.0
+CLOSE_S = 5.0
+
+MakeAgent = Callable[[str | None], Awaitable[AgentSession]]
+"""Makes an agent on a new session, or on the stored one with that id. Raises `UnknownSession`."""
+
+log = logging.getLogger("spindle.remote")
 
 
 class UnknownSession(Exception):
@@ -25,12 +40,12 @@ class EventLog:
 
     full = False
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
         self._renderer = Renderer(update_mode="delta")
         self._lines: deque[bytes] = deque()
         self._bytes = 0
-        self.count = 0
-        """Events so far; the number of the last one."""
+        self.count = first
+        """The number of the last event."""
 
     def put(self, event: Event) -> None:
         line = self._renderer.render(event)
@@ -44,71 +59,112 @@ class EventLog:
         """There is always room: old events make way."""
 
     def after(self, number: int) -> list[bytes] | None:
-        """Return the events after that number; None if some of them are gone."""
+        """Return the events after that number; None if some of them are gone, or never were."""
         missing = self.count - number
         if not 0 <= missing <= len(self._lines):
             return None
-        return [self._lines[i] for i in range(len(self._lines) - missing, len(self._lines))]
+        return list(islice(self._lines, len(self._lines) - missing, None))
 
 
 class LiveSession:
-    def __init__(self, agent: AgentSession) -> None:
+    def __init__(self, agent: AgentSession, first_event: int = 0) -> None:
         self.agent = agent
-        self.log = EventLog()
-        self.clients: set[object] = set()
-        self.expiry: asyncio.TimerHandle | None = None
+        self.log = EventLog(first_event)
+        self.clients: set[Line] = set()
+        self._chat: Line | None = None
+        """The newest client of the remote protocol."""
+        self._chatting = asyncio.Lock()
         agent.subscribe(self.log)
 
     @property
     def id(self) -> str:
         return self.agent.store.get_session_id()
 
+    @asynccontextmanager
+    async def only_chat(self, line: Line) -> AsyncIterator[None]:
+        """Make this the one client of the remote protocol; the one before it has stopped its work then."""
+        older, self._chat = self._chat, line
+        if older is not None:
+            older.leave(REPLACED, "this session was opened elsewhere")
+        try:
+            async with self._chatting:
+                yield
+        finally:
+            if self._chat is line:
+                self._chat = None
+
 
 class SessionPool:
-    def __init__(self, make_agent: Callable[[str | None], Awaitable[AgentSession]], keep_s: float) -> None:
+    def __init__(self, make_agent: MakeAgent, options: RemoteOptions) -> None:
         self._make_agent = make_agent
-        """Makes an agent on a new session, or on the stored one with that id; raises `UnknownSession`."""
-        self._keep_s = keep_s
+        self._keep_seconds = options.keep_seconds
+        self._max_kept = options.max_kept
         self._live: set[LiveSession] = set()
-        self._closing: set[asyncio.Task[None]] = set()
-        self._opening = asyncio.Lock()
+        self._kept: dict[LiveSession, asyncio.TimerHandle] = {}
+        """Sessions without clients, the one left longest first, and when they end."""
+        self._closing: dict[str, asyncio.Task[None]] = {}
+        """Id → the end of a session, while it takes."""
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Id → who looks for that session; two clients must not open it twice."""
 
-    def __len__(self) -> int:
-        return len(self._live)
-
-    async def join(self, client: object, session_id: str | None) -> LiveSession:
+    async def join(self, client: Line, session_id: str | None) -> LiveSession:
         """Give a client its session: the live one of that id, the one on disk, or a new one."""
-        async with self._opening:
-            live = self.find(session_id) if session_id else None
-            if live is None:
-                live = LiveSession(await self._make_agent(session_id))
-                self._live.add(live)
-        if live.expiry is not None:
-            live.expiry.cancel()
-            live.expiry = None
+        if session_id is None:
+            live = LiveSession(await self._make_agent(None))
+        else:
+            async with self._opening.setdefault(session_id, asyncio.Lock()):
+                live = self._find(session_id) or await self._open(session_id)
+        self._live.add(live)
+        if (timer := self._kept.pop(live, None)) is not None:
+            timer.cancel()
         live.clients.add(client)
         return live
 
-    def find(self, session_id: str) -> LiveSession | None:
+    def _find(self, session_id: str) -> LiveSession | None:
         return next((live for live in self._live if live.id == session_id), None)
 
-    def leave(self, client: object, live: LiveSession) -> None:
+    async def _open(self, session_id: str) -> LiveSession:
+        if (closing := self._closing.get(session_id)) is not None:
+            await asyncio.wait([closing])  # until then it holds the file
+        # A client may remember event numbers of this session's former life; they must not fit by accident.
+        return LiveSession(await self._make_agent(session_id), first_event=secrets.randbelow(1 << 40))
+
+    def leave(self, client: Line, live: LiveSession) -> None:
         """Take a client out; a session without clients is kept for a while, then closed."""
         live.clients.discard(client)
-        if not live.clients and live in self._live:
-            live.expiry = asyncio.get_running_loop().call_later(self._keep_s, self._expire, live)
+        if live.clients or live not in self._live:
+            return
+        self._kept[live] = asyncio.get_running_loop().call_later(self._keep_seconds, self._expire, live)
+        while len(self._kept) > self._max_kept:
+            self._expire(next(iter(self._kept)))
 
     def _expire(self, live: LiveSession) -> None:
         self._live.discard(live)
-        task = asyncio.create_task(live.agent.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        if (timer := self._kept.pop(live, None)) is not None:
+            timer.cancel()
+        id = live.id
+        task = self._closing[id] = asyncio.create_task(self._close_one(live))
+        task.add_done_callback(lambda _: self._closing.pop(id, None))
+
+    async def _close_one(self, live: LiveSession) -> None:
+        try:
+            await live.agent.close()
+        except Exception:  # of an extension, or of the disk: the other sessions go on
+            log.exception("session %s did not end cleanly", live.id)
+
+    async def interrupt(self) -> None:
+        """Stop every run; clients get to see its end."""
+        for live in self._live:
+            live.agent.engine.stop()
+        waiting = [asyncio.create_task(live.agent.engine.wait_idle()) for live in self._live]
+        if waiting:
+            await asyncio.wait(waiting, timeout=INTERRUPT_S)
+        for task in waiting:
+            task.cancel()
 
     async def close(self) -> None:
         """End every session: runs are stopped, children killed, files flushed."""
         for live in list(self._live):
-            if live.expiry is not None:
-                live.expiry.cancel()
             self._expire(live)
         if self._closing:
-            await asyncio.wait(self._closing, timeout=5)
+            await asyncio.wait(self._closing.values(), timeout=CLOSE_S)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["DecodeError", "WireValue", "decode", "encode", "encode_str", "to_builtins"]
+__all__ = ["DecodeError", "WireValue", "decode", "decode_strict", "encode", "encode_str", "to_builtins"]
 
 DecodeError = msgspec.DecodeError
 
@@ -76,6 +76,21 @@ def decode(data: bytes | str) -> Any:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise DecodeError(str(error) or type(error).__name__) from None
+
+
+def decode_strict(text: str) -> Any:
+    """Parse one JSON value whose objects have no key twice. Raises `DecodeError`."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(str(error) or type(error).__name__) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return value
 
 
 def _no_constant(name: str) -> Any:

@@ -1,0 +1,73 @@
+"""Where the server listens, who may come in, and the limits that keep one client from harming the others."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+__all__ = ["RemoteOptions", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = field(default=None, repr=False)
+    origins: frozenset[str] = frozenset()
+    """Sites other than our own page that may connect."""
+    insecure: bool = False
+    """Serve other machines without a token."""
+    tls: tuple[str, str] | None = None
+    """Certificate and key file."""
+    max_connections: int = 256
+    max_message_bytes: int = 16 << 20
+    max_queued: int = 8
+    """Chat requests of one connection that may wait behind the one that runs."""
+    frames_per_second: int = 200
+    """What a connection may send in the long run; it is read no faster. Five seconds' worth may come at once."""
+    keep_seconds: float = 600
+    """How long a session without clients stays alive."""
+    max_kept: int = 256
+    """How many sessions without clients stay alive; the ones left longest go first."""
+    request_timeout: float = 0
+    """Seconds a chat request may take, time spent waiting for the user not counted; 0: no limit."""
+    tool_timeout: float = 600
+    """Seconds the tools of one answer may take; 0: no limit."""
+    confirm_timeout: float = 300
+    """Seconds the user has for a confirmation; 0: no limit."""
+    stall_timeout: float = 30
+    """Seconds a client may take no frames although some wait."""
+    ping_seconds: float = 20
+    """How often a silent client is asked whether it is there, and how long it may take to answer."""
+    stream_complete: bool = False
+    """Call the end of a stream `StreamComplete`, as one old client expects."""
+    reasoning: bool = False
+    """Send what the model thinks too, as `[Reasoning: …]` in the stream."""
+
+
+_CHANGEABLE = {
+    name: type(value)
+    for name, value in ((f.name, f.default) for f in RemoteOptions.__dataclass_fields__.values())
+    if isinstance(value, int) and name not in ("port", "insecure")
+}
+_MAY_BE_ZERO = ("max_queued", "keep_seconds", "max_kept", "request_timeout", "tool_timeout", "confirm_timeout")
+
+
+def changed(options: RemoteOptions, assignments: Iterable[str]) -> RemoteOptions:
+    """Return `options` with limits changed as in `confirm_timeout=60`. Raises `ValueError` with a text to show."""
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, _, text = assignment.partition("=")
+        name, text = name.strip(), text.strip().lower()
+        kind = _CHANGEABLE.get(name)
+        if kind is None:
+            raise ValueError(f"Unknown remote option {name!r}; there are {', '.join(_CHANGEABLE)}")
+        if kind is bool:
+            if text not in ("true", "false"):
+                raise ValueError(f"Remote option {name} must be true or false")
+            values[name] = text == "true"
+        else:
+            least = 0 if name in _MAY_BE_ZERO else 1
+            if not (text.isascii() and text.isdigit() and len(text) < 12 and int(text) >= least):
+                raise ValueError(f"Remote option {name} must be a whole number, at least {least}")
+            values[name] = int(text)
+    return replace(options, **values)
