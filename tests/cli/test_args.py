@@ -70,6 +70,7 @@ from spindle.cli.help import help_text
         ("--updates delta", "updates", "delta"),
         ("--remote 127.0.0.1:1", "remote", "127.0.0.1:1"),
         ("--remote", "remote", "127.0.0.1:3838"),
+        ("--remote-option max_queued=2", "remote_options", ["max_queued=2"]),
     ],
 )
 def test_option(argv: str, field: str, value: Any) -> None:

@@ -69,6 +69,7 @@ class Options:
     remote_cert: str | None = None
     remote_key: str | None = None
     remote_insecure: bool = False
+    remote_options: list[str] = field(default_factory=list)
     verbose: bool = False
     offline: bool = False
     help: bool = False
@@ -151,6 +152,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--remote-cert",), "remote_cert", "FILE", "TLS certificate"),
     Option(("--remote-key",), "remote_key", "FILE", "TLS key"),
     _switch("--remote-insecure", "remote_insecure", "Serve other machines without a token"),
+    Option(("--remote-option",), "remote_options", "NAME=N", "Change a limit of the server; repeatable", "list"),
     Option(("--provider-session-id",), "provider_session_id", "ID", "Id for the provider's cache"),
     _switch("--no-title", "no_title", "Invent no session titles (never done)"),
     _switch("--offline", "offline", "No network but the model's"),

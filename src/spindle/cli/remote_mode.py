@@ -1,15 +1,18 @@
 """`--remote ADDR`: serve clients over WebSocket."""
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
 
 from spindle.agent.session import AgentSession
+from spindle.resources.loader import load_resources
 from spindle.sessions.manager import SessionManager
 
 from .args import Options, UsageError
-from .assemble import assemble
+from .assemble import assemble, resource_options, warn
 from .finish import run_and_exit
+from .session_choice import session_directory
 
 __all__ = ["run_remote"]
 
@@ -19,14 +22,16 @@ def run_remote(options: Options) -> int:
     try:
         from spindle.remote.access import parse_address
         from spindle.remote.live import UnknownSession
-        from spindle.remote.server import RemoteOptions, RemoteServer
+        from spindle.remote.options import RemoteOptions, changed
+        from spindle.remote.server import RemoteServer
     except ImportError as error:
         raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle[remote]'") from None
+    _check_session_options(options)
 
     async def make_agent(session_id: str | None) -> AgentSession:
         if session_id is None:
             return await assemble(options, mode="remote")
-        path = SessionManager.find_by_id(os.getcwd(), session_id, options.session_dir)
+        path = None if options.no_session else await asyncio.to_thread(_find, options, session_id)
         if path is None:
             raise UnknownSession(f"No session {session_id} in this directory")
         return await assemble(replace(options, session=path), mode="remote")
@@ -41,22 +46,51 @@ def run_remote(options: Options) -> int:
             insecure=options.remote_insecure,
             tls=_tls(options),
         )
-        server = RemoteServer(settings, make_agent)
+        server = RemoteServer(changed(settings, options.remote_options), make_agent)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if options.verbose:
+        import logging
+
+        logging.basicConfig(format="%(asctime)s %(message)s")
+        logging.getLogger("spindle.remote").setLevel(logging.INFO)
     try:
         run_and_exit(server.run())
     except OSError as error:
         raise UsageError(f"Cannot listen on {options.remote}: {error.strerror or error}") from None
 
 
+def _check_session_options(options: Options) -> None:
+    """Refuse options that choose a session: every connection has its own."""
+    given = {
+        "--session": options.session is not None,
+        "--session-id": options.session_id is not None,
+        "--fork": options.fork is not None,
+        "--continue": options.continue_recent,
+        "--resume": options.resume,
+    }
+    for name, present in given.items():
+        if present:
+            raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
+
+
+def _find(options: Options, session_id: str) -> str | None:
+    settings = load_resources(os.getcwd(), resource_options(options)).settings
+    return SessionManager.find_by_id(os.getcwd(), session_id, session_directory(options, settings))
+
+
 def _token(options: Options) -> str | None:
     """Take the token from a file or the environment; never from the command line, where everybody sees it."""
     if options.remote_token_file is not None:
+        file = Path(options.remote_token_file)
         try:
-            token = Path(options.remote_token_file).read_text().strip()
-        except OSError as error:
-            raise UsageError(f"Cannot read the token file: {error.strerror or error}") from None
+            token = file.read_text().strip()
+            if os.name == "posix" and file.stat().st_mode & 0o077:
+                warn(f"Other users of this machine can read the token: chmod 600 {file}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"Cannot read the token file: {error}") from None
+        if not token:
+            raise UsageError(f"The token file {file} is empty")
     else:
         token = os.environ.get("SPINDLE_REMOTE_TOKEN", "").strip()
     if token and len(token) < 16:
