@@ -31,6 +31,7 @@ const app = {
   hits: [],
 
   async start() {
+    if (this.store) return;
     const store = this.store = new Store($('data').textContent);
     const status = $('status');
     await store.load(part => { status.textContent = `Reading… ${Math.round(part * 100)}%`; });
@@ -273,4 +274,6 @@ function wireGrip() {
   });
 }
 
-app.start();
+// The plain transcript is painted first; in a tab that nobody looks at no frame comes, so do not wait for ever.
+requestAnimationFrame(() => setTimeout(() => app.start()));
+setTimeout(() => app.start(), 400);

@@ -104,7 +104,8 @@ function thinkingBlock(block, key) {
 /** A text behind a line that opens it. */
 function folded(key, standard, title, text, style = 'folded') {
   const summary = el('summary', null, title);
-  const details = el('details', { class: style, open: view.isOpen(key, standard, text) }, summary, el('div', { class: 'text' }, markdown(text)));
+  const content = el('div', { class: 'text' }, markdown(text));
+  const details = el('details', { class: style, open: view.isOpen(key, standard, text) }, summary, content);
   summary.addEventListener('click', () => view.remember(key, !details.open));
   return details;
 }
@@ -118,7 +119,8 @@ function appendCommand(body, message, i) {
   const output = plainOutput(str(message.output)).trimEnd();
   if (output) box.append(clipped(output, PREVIEW.bash, `${i}:out`, { tail: true }));
   const notes = [];
-  if (message.truncated === true) notes.push(`Output was truncated${str(message.fullOutputPath) ? '; all of it went to ' + message.fullOutputPath : ''}`);
+  const whole = str(message.fullOutputPath);
+  if (message.truncated === true) notes.push(whole ? `Output was truncated; all of it went to ${whole}` : 'Output was truncated');
   if (message.excludeFromContext === true) notes.push('Not sent to the model');
   if (notes.length) box.append(el('p', { class: 'note muted' }, notes.join(' · ')));
   body.append(box);
@@ -143,8 +145,9 @@ function searchText(store, i) {
   const entry = store.entry(i);
   const message = obj(entry.message);
   const parts = [
-    store.label(i), message.role, message.toolName, message.command, message.output, message.errorMessage, entry.customType, message.customType,
-    entry.summary, entry.provider, entry.modelId, entry.thinkingLevel, entry.name, contentText(message.content ?? entry.content),
+    store.label(i), message.role, message.toolName, message.command, message.output, message.errorMessage,
+    entry.customType, message.customType, entry.summary, entry.provider, entry.modelId, entry.thinkingLevel, entry.name,
+    contentText(message.content ?? entry.content),
   ];
   for (const block of list(message.content).map(obj)) {
     if (block.type === 'thinking') parts.push(block.thinking);
@@ -170,7 +173,10 @@ function rowText(store, i) {
     case KIND.BASH: return ['[bash]', oneLine(str(message.command))];
     case KIND.COMPACTION: return ['', `[compaction: ${Math.round((Number(entry.tokensBefore) || 0) / 1000)}k tokens]`];
     case KIND.SUMMARY: return ['[branch summary]', oneLine(str(entry.summary))];
-    case KIND.CUSTOM: case KIND.HIDDEN: return [`[${oneLine(str(entry.customType) || str(message.customType)) || 'custom'}]`, oneLine(contentText(entry.content ?? message.content))];
+    case KIND.CUSTOM: case KIND.HIDDEN: {
+      const type = oneLine(str(entry.customType) || str(message.customType)) || 'custom';
+      return [`[${type}]`, oneLine(contentText(entry.content ?? message.content))];
+    }
     case KIND.MODEL: return ['', `[model: ${modelName(entry.provider, entry.modelId)}]`];
     case KIND.LEVEL: return ['', `[thinking: ${oneLine(str(entry.thinkingLevel))}]`];
     case KIND.LABEL: return ['', `[label: ${oneLine(str(entry.label)) || 'cleared'}]`];

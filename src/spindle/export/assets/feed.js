@@ -98,7 +98,6 @@ class Feed {
     if (total > MAX_HEIGHT) for (let k = 0; k < guesses.length; k++) guesses[k] *= MAX_HEIGHT / total;
     this.heights = new Heights(guesses);
     this.clear();
-    this.root.setAttribute('aria-busy', 'false');
     this.update();
   }
 
@@ -191,7 +190,7 @@ class Feed {
   render(item) {
     const i = this.items[item];
     const before = item > 0 ? this.store.kind[this.items[item - 1]] : -1;
-    const continued = this.store.kind[i] === KIND.ASSISTANT && before === KIND.ASSISTANT;
+    const continued = this.store.kind[i] === KIND.ASSISTANT && before === KIND.ASSISTANT && this.store.label(i) === undefined;
     let node;
     try {
       node = renderEntry(this.store, i, this.results.get(i) ?? [], continued);

@@ -6,6 +6,10 @@ const ENTITIES = {
   rarr: '→', larr: '←', times: '×', middot: '·', bull: '•',
 };
 const PUNCTUATION = /[!-/:-@[-`{-~\p{P}\p{S}]/u;
+// Every repeat has a limit, so that a bracket without an end costs little.
+const INLINE_TARGET = new RegExp(
+  String.raw`\(\s{0,20}(?:<([^<>\n]{0,2000})>|((?:[^\s()\\]|\\.|\([^\s()]{0,500}\)){0,2000}))` +
+  String.raw`(?:\s{1,20}(?:"[^"]{0,500}"|'[^']{0,500}'|\([^()]{0,500}\)))?\s{0,20}\)`, 'y');
 const SPECIAL = /[\\`*_~[\]!<&\n]|https?:\/\//g;
 
 function renderInline(text, parent, links) {
@@ -143,10 +147,9 @@ function readBracket(text, at, tokens, brackets, links) {
 /** Read `(target "title")`, `[label]`, or nothing when the text itself is a label. */
 function readTarget(text, at, label, links) {
   if (text[at] === '(') {
-    const inline = /\(\s{0,20}(?:<([^<>\n]{0,2000})>|((?:[^\s()\\]|\\.|\([^\s()]{0,500}\)){0,2000}))(?:\s{1,20}(?:"[^"]{0,500}"|'[^']{0,500}'|\([^()]{0,500}\)))?\s{0,20}\)/y;
-    inline.lastIndex = at;
-    const match = inline.exec(text);
-    if (match) return { href: decodeEntities((match[1] ?? match[2] ?? '').replace(/\\([!-/:-@[-`{-~])/g, '$1')), end: inline.lastIndex };
+    INLINE_TARGET.lastIndex = at;
+    const match = INLINE_TARGET.exec(text);
+    if (match) return { href: decodeEntities((match[1] ?? match[2] ?? '').replace(/\\([!-/:-@[-`{-~])/g, '$1')), end: INLINE_TARGET.lastIndex };
   }
   const reference = /\[([^[\]]{0,200})\]/y;
   reference.lastIndex = at;

@@ -119,7 +119,8 @@ function renderIndented(lines, i, parent) {
 function codeBlock(code, language) {
   const copy = copyButton('Copy code', 'copy', () => code);
   const name = language ? el('span', { class: 'lang' }, language.slice(0, 30)) : null;
-  return el('div', { class: 'code' }, el('pre', { tabindex: '0' }, el('code', null, highlight(code, language))), el('div', { class: 'corner' }, copy, name));
+  const pre = el('pre', { tabindex: '0' }, el('code', null, highlight(code, language)));
+  return el('div', { class: 'code' }, pre, el('div', { class: 'corner' }, copy, name));
 }
 
 function renderHeading(lines, i, parent, links) {
@@ -240,7 +241,8 @@ function listItem(body, loose, depth, links) {
   if (task) {
     body[0] = body[0].slice(task[0].length);
     item.className = 'task';
-    item.append(el('span', { class: 'box', role: 'img', 'aria-label': task[1] === ' ' ? 'to do' : 'done' }, task[1] === ' ' ? '☐' : '☑'));
+    const [sign, meaning] = task[1] === ' ' ? ['☐', 'to do'] : ['☑', 'done'];
+    item.append(el('span', { class: 'box', role: 'img', 'aria-label': meaning }, sign));
   }
   const start = item.childNodes.length;
   renderBlocks(body, item, depth + 1, links);

@@ -17,7 +17,8 @@ function clipped(text, limit, key, { language = '', tail = false, paint = null }
   if (hidden || wide) {
     const rest = hidden ? count(hidden, tail ? 'earlier line' : 'more line') : count(text.length - PREVIEW_WIDTH, 'more character');
     const label = expanded ? 'Show less' : `Show ${rest}`;
-    const button = el('button', { class: 'more', type: 'button', 'aria-expanded': String(expanded), on: { click: () => view.toggle(key, !expanded) } }, label);
+    const button = el('button', { class: 'more', type: 'button', 'aria-expanded': String(expanded) }, label);
+    button.addEventListener('click', () => view.toggle(key, !expanded));
     if (tail) box.prepend(button);
     else box.append(button);
   }

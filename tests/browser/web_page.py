@@ -1,0 +1,133 @@
+"""The web page of a real server in a real browser, driven the way a person does.
+
+    with ServerProcess([reply("Hello")]) as server:
+        tab = Tab(browser, server)
+        tab.say("hi")
+        tab.sees("#feed", "Hello")
+
+A tab notes everything suspicious (`trouble`): errors, warnings, dialogs, requests to anywhere but our server.
+"""
+
+import re
+from typing import Any
+
+from tests.remote.server import ServerProcess
+
+__all__ = ["Tab"]
+
+WAIT_MS = 20_000
+PASTE = """
+async ([type, name, base64]) => {
+  const bytes = Uint8Array.from(atob(base64), c => c.charCodeAt(0));
+  const data = new DataTransfer();
+  data.items.add(new File([bytes], name, { type: 'image/png' }));
+  const field = document.getElementById('prompt');
+  const init = { bubbles: true, cancelable: true };
+  field.dispatchEvent(
+    type === 'paste' ? new ClipboardEvent('paste', { ...init, clipboardData: data })
+                     : new DragEvent('drop', { ...init, dataTransfer: data }));
+}
+"""
+
+
+class Tab:
+    def __init__(
+        self, browser: Any, server: ServerProcess, *, session: str = "", ready: bool = True, **options: Any
+    ) -> None:
+        options.setdefault("viewport", {"width": 1280, "height": 860})
+        self.server = server
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        self.trouble: list[str] = []
+        self.page.on("pageerror", lambda error: self.trouble.append(f"error: {error}"))
+        self.page.on("dialog", self._refuse)
+        self.page.on("console", lambda line: line.type in ("error", "warning") and self.trouble.append(line.text))
+        self.page.on("request", self._note_request)
+        self.page.goto(f"http://{server.address}/" + (f"#{session}" if session else ""))
+        if ready:
+            self.connected()
+
+    def _refuse(self, dialog: Any) -> None:
+        self.trouble.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith((f"http://{self.server.address}/", "data:", "blob:")):
+            self.trouble.append(f"request: {request.url}")
+
+    def __enter__(self) -> "Tab":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    # -- doing -----------------------------------------------------------------------------------
+
+    def type(self, text: str, key: str = "") -> None:
+        """Write into the message field; `key` is pressed then."""
+        self.page.fill("#prompt", text)
+        if key:
+            self.page.press("#prompt", key)
+
+    def say(self, text: str) -> None:
+        self.type(text, "Enter")
+
+    def ask(self, text: str) -> None:
+        """Say something and wait until the agent is done with it."""
+        before = self.page.locator(".user").count()
+        self.say(text)
+        self.counts(".user", before + 1)
+        self.settled()
+
+    def click(self, selector: str, index: int = 0) -> None:
+        self.page.locator(selector).nth(index).click()
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+
+    def bring(self, how: str, base64: str, name: str = "shot.png") -> None:
+        """Let an image arrive by `paste` or `drop`."""
+        self.page.evaluate(PASTE, [how, name, base64])
+
+    def js(self, expression: str, *arguments: Any) -> Any:
+        return self.page.evaluate(expression, *arguments)
+
+    # -- seeing ----------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        # The model's name comes with the state: then everything has been loaded.
+        self.page.wait_for_selector("body[data-connection=open]")
+        self.sees("#model", re.compile("Mock"))
+
+    def settled(self) -> None:
+        self.page.wait_for_selector("body:not(.running)")
+
+    def sees(self, selector: str, text: "str | re.Pattern[str]", index: int = 0) -> None:
+        from playwright.sync_api import expect
+
+        expect(self.page.locator(selector).nth(index)).to_contain_text(text, timeout=WAIT_MS)
+
+    def shows(self, selector: str) -> None:
+        self.page.wait_for_selector(selector, state="visible")
+
+    def hides(self, selector: str) -> None:
+        self.page.wait_for_selector(selector, state="hidden")
+
+    def counts(self, selector: str, number: int) -> None:
+        from playwright.sync_api import expect
+
+        expect(self.page.locator(selector)).to_have_count(number, timeout=WAIT_MS)
+
+    def holds(self, selector: str, value: str) -> None:
+        """Wait until a field has this value."""
+        from playwright.sync_api import expect
+
+        expect(self.page.locator(selector)).to_have_value(value, timeout=WAIT_MS)
+
+    def text(self, selector: str = "#feed") -> str:
+        return str(self.page.locator(selector).first.inner_text())
+
+    @property
+    def session(self) -> str:
+        return str(self.page.url.partition("#")[2])
