@@ -44,9 +44,12 @@ export class Sidebar {
   /** Bring a tab into view. */
   async reveal(name) {
     this.toggle(true);
-    await this.select(name);
-    if (name === 'sessions') $('session-search').focus();
-    else ($('tree').querySelector('.current .line') ?? $('tab-tree')).focus();
+    const shown = this.select(name);
+    if (name === 'sessions') $('session-search').select();
+    else {
+      await shown;
+      ($('tree').querySelector('.current .line') ?? $('tab-tree')).focus();
+    }
   }
 
   select(name) {

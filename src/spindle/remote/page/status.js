@@ -40,8 +40,10 @@ export class StatusView {
     const title = $('title');
     const field = el('input', { type: 'text', class: 'rename', 'aria-label': 'Name of this conversation', maxlength: '200' });
     field.value = this.session.state.sessionName ?? title.textContent;
+    let done = false; // leaving the page is a blur too
     const finish = async save => {
-      if (!field.isConnected) return;
+      if (done) return;
+      done = true;
       const name = field.value.trim();
       field.replaceWith(title);
       if (save && name && name !== this.session.state.sessionName) {
@@ -92,7 +94,7 @@ export class StatusView {
 
   // -- the connection ------------------------------------------------------------------------------------------------
 
-  showConnection({ state, until }) {
+  showConnection({ state, until, reason }) {
     clearInterval(this.countdown);
     const words = { open: 'Connected', connecting: 'Connecting…', waiting: 'Offline', 'lost-session': 'Not found' };
     $('connection').textContent = words[state];
@@ -101,7 +103,10 @@ export class StatusView {
     if (state !== 'waiting') return;
     const text = el('span');
     const now = el('button', { type: 'button', class: 'link', on: { click: () => this.session.wire.hurry() } }, 'Try now');
-    const tick = () => { text.textContent = `Connection lost. Trying again in ${Math.max(0, Math.ceil((until - Date.now()) / 1000))} s`; };
+    const tick = () => {
+      const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
+      text.textContent = `${reason ? `Connection closed: ${reason}.` : 'Connection lost.'} Trying again in ${left} s`;
+    };
     tick();
     this.countdown = setInterval(tick, 1000);
     $('banner').replaceChildren(icon('warning'), text, now);
