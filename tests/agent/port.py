@@ -12,7 +12,7 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
 from spindle.tools.base import Tool, ToolContext
 from spindle.types.content import Text
-from spindle.types.events import Event, MessageEnd, QueueUpdate, ToolResult
+from spindle.types.events import Event, MessageEnd, MessageStart, QueueUpdate, ToolResult
 from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 from spindle.types.models import Model, ModelCost
 
@@ -134,6 +134,16 @@ class World:
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return False
+
+    @property
+    def unanswered(self) -> bool:
+        return bool(self.messages) and not isinstance(self.messages[-1], AssistantMessage)
+
+    def broke(self, error: Exception) -> AssistantMessage:
+        answer = self.empty_answer("error", f"{type(error).__name__}: {error}")
+        self.publish(MessageStart(answer))
+        self.publish(MessageEnd(answer))
+        return answer
 
     def find_tool(self, name: str) -> Tool | None:
         return self.tools.get(name)

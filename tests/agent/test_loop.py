@@ -14,7 +14,7 @@ from .port import World, calls, fails, says, tool, user
 
 
 def run(world: World, *prompt: UserMessage) -> AssistantMessage:
-    return asyncio.run(loop.run(prompt, world, AbortSignal()))
+    return asyncio.run(loop.run(prompt, world, AbortSignal())).answer
 
 
 def results(world: World) -> dict[str, str]:
@@ -136,7 +136,7 @@ def test_abort_in_mid_answer_keeps_what_came():
         task = asyncio.create_task(loop.run([user("go")], world, signal))
         await world.until(MessageUpdate, lambda e: getattr(e.assistant_message_event, "delta", "") == "w0 ")
         signal.abort()
-        answer = await asyncio.wait_for(task, 5)
+        answer = (await asyncio.wait_for(task, 5)).answer
         assert (answer.stop_reason, answer.error_message) == ("aborted", "Request was aborted")
         assert text_of(answer.content) == "w0 "
         last_update = [e for e in world.events if isinstance(e, MessageUpdate)][-1]
@@ -155,7 +155,7 @@ def test_abort_among_tools_stops_them_and_adds_one_empty_answer():
         task = asyncio.create_task(loop.run([user("go")], world, signal))
         await world.until(ToolExecutionEnd, lambda e: e.tool_call_id == "c2")
         signal.abort()
-        answer = await asyncio.wait_for(task, 5)
+        answer = (await asyncio.wait_for(task, 5)).answer
         assert results(world) == {"c1": "Operation aborted", "c2": "ok"}
         assert answer.stop_reason == "aborted" and answer.content == []
         assert sum(isinstance(e, TurnStart) for e in world.events) == 2

@@ -16,6 +16,8 @@ from .errors import AgentError
 
 __all__ = ["BashRunner"]
 
+ABORT_S = 10.0
+
 
 class BashRunner:
     def __init__(self, engine: Engine) -> None:
@@ -24,9 +26,42 @@ class BashRunner:
 
     async def run(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashResult:
         """Run a command to its end. Its result joins the conversation, after the current run if there is one."""
+        task = asyncio.create_task(self._run(command, id, exclude_from_context))
+        self._running.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:  # killed before it had begun
+            return BashResult(output="", cancelled=True, truncated=False)
+        except ToolError as error:
+            raise AgentError(str(error)) from None
+        finally:
+            self._running.discard(task)
+
+    async def _run(self, command: str, id: Any, exclude_from_context: bool) -> BashResult:
         result = await self._supplied(command, exclude_from_context)
         if result is None:
             result = await self._execute(command, id)
+        self._remember(command, result, exclude_from_context)
+        return result
+
+    async def _supplied(self, command: str, exclude_from_context: bool) -> BashResult | None:
+        """Ask extensions whether they have the result already."""
+        hooks = self._engine.hooks
+        if "user_bash" not in hooks.listening:
+            return None
+        cwd = self._engine.conversation.store.get_cwd()
+        value = await hooks.user_bash(command, exclude_from_context, cwd)
+        return msgspec.convert(value, BashResult) if value is not None else None
+
+    async def _execute(self, command: str, id: Any) -> BashResult:
+        def tell(delta: str) -> None:
+            self._engine.publish(BashExecutionUpdate(id=id, delta=delta))
+
+        cwd = self._engine.conversation.store.get_cwd()
+        settings = tool_settings(self._engine.settings)
+        return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._engine.hub)
+
+    def _remember(self, command: str, result: BashResult, exclude_from_context: bool) -> None:
         message = BashExecutionMessage(
             command=command,
             output=result.output,
@@ -41,40 +76,6 @@ class BashRunner:
             self._engine.conversation.hold(message)
         else:
             self._engine.conversation.append(message)
-        return result
-
-    async def _supplied(self, command: str, exclude_from_context: bool) -> BashResult | None:
-        """Ask extensions whether they have the result already."""
-        hooks = self._engine.hooks
-        if "user_bash" not in hooks.listening:
-            return None
-        cwd = self._engine.conversation.store.get_cwd()
-        try:
-            value = await hooks.user_bash(command, exclude_from_context, cwd)
-            given = None if value is None else {"cancelled": False, "truncated": False, **value}
-            return None if given is None else msgspec.convert(given, BashResult)
-        except Exception as error:  # foreign code; the command must not run behind its back
-            raise AgentError(f"An extension failed on this command: {error or type(error).__name__}") from None
-
-    async def _execute(self, command: str, id: Any) -> BashResult:
-        def tell(delta: str) -> None:
-            self._engine.publish(BashExecutionUpdate(id=id, delta=delta))
-
-        task = asyncio.create_task(
-            run_user_bash(
-                command,
-                cwd=self._engine.conversation.store.get_cwd(),
-                settings=tool_settings(self._engine.settings),
-                on_delta=tell,
-            )
-        )
-        self._running.add(task)
-        try:
-            return await task
-        except ToolError as error:
-            raise AgentError(str(error)) from None
-        finally:
-            self._running.discard(task)
 
     def stop_all(self) -> None:
         """Kill every running command; each then answers with what it had written."""
@@ -82,6 +83,7 @@ class BashRunner:
             task.cancel()
 
     async def abort_all(self) -> None:
+        """Kill every running command and wait until their results are where they belong."""
         self.stop_all()
         if self._running:
-            await asyncio.wait(self._running, timeout=2)
+            await asyncio.wait(self._running, timeout=ABORT_S)

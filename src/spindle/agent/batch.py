@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from spindle.extensions.hooks import Blocked, Hooks
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.types.codec import encode
 from spindle.types.content import ToolCall
 from spindle.types.events import (
     Event,
@@ -26,6 +27,8 @@ __all__ = ["ToolBatch", "ToolPort"]
 
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
+# A cancelled tool may clean up; one that takes longer, or does not care, is left behind.
+STOP_S = 5.0
 
 
 class ToolPort(Protocol):
@@ -171,15 +174,16 @@ class ToolBatch:
                 self._port.publish(ToolExecutionUpdate(item.call.id, item.call.name, item.call.arguments, partial))
 
         try:
-            outcome = await item.tool.execute(item.call.id, item.args, self._port.tool_context(update))
+            outcome = _checked(await item.tool.execute(item.call.id, item.args, self._port.tool_context(update)))
             failed = False
-        except Exception as error:  # a tool fails by raising; the model reads the text
+        except (Exception, SystemExit) as error:  # a tool fails by raising; the model reads the text
             outcome, failed = _error(str(error) or type(error).__name__), True
+        item.finished = time.monotonic()
         if "tool_result" in self._port.hooks.listening:
             outcome, failed = await self._port.hooks.tool_result(
                 item.call.id, item.call.name, item.args, outcome, failed
             )
-        item.outcome, item.failed, item.finished = outcome, failed, time.monotonic()
+        item.outcome, item.failed = outcome, failed
 
     async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
         item.outcome, item.failed, item.ended_at = outcome, failed, int(time.time() * 1000)
@@ -198,33 +202,39 @@ class ToolBatch:
                 for task in sorted(done, key=lambda task: running[task].finished):
                     await self._tell_end(running.pop(task), task)
                 if running and self._port.interrupting():
-                    await self._stop(running, SKIPPED, only_interruptible=True)
+                    await self._skip(running)
         except Aborted:
-            await self._stop(running, ABORTED)
+            await self._stop(list(running))
+            for task, item in running.items():
+                await self._tell_end(item, task)
+            running.clear()
         finally:
             for task in running:
                 task.cancel()
 
-    async def _tell_end(self, item: _Call, task: asyncio.Task[None], instead: str | None = None) -> None:
-        if instead is not None:
-            await self._end(item, _error(instead), failed=True)
-        elif task.cancelled() or item.outcome is None:
-            await self._end(item, _error(ABORTED), failed=True)
-        else:
+    async def _tell_end(self, item: _Call, task: asyncio.Task[None]) -> None:
+        if item.outcome is not None:
             await self._end(item, item.outcome, failed=item.failed)
-
-    async def _stop(
-        self, running: dict[asyncio.Task[None], _Call], text: str, *, only_interruptible: bool = False
-    ) -> None:
-        """Cancel running calls and wait until they are gone. Skipped ones lose their outcome, aborted ones keep it."""
-        chosen = [t for t, item in running.items() if not only_interruptible or (item.tool and item.tool.interruptible)]
-        if not chosen:
             return
+        error = None if not task.done() or task.cancelled() else task.exception()
+        await self._end(item, _error(ABORTED if error is None else str(error)), failed=True)
+
+    async def _skip(self, running: dict[asyncio.Task[None], _Call]) -> None:
+        """Stop what may be interrupted, for the sake of a message that waits; what it had done does not count."""
+        chosen = [t for t, item in running.items() if not t.done() and item.tool and item.tool.interruptible]
+        await self._stop(chosen)
+        for task in chosen:
+            await self._end(running.pop(task), _error(SKIPPED), failed=True)
+
+    async def _stop(self, chosen: list[asyncio.Task[None]]) -> None:
+        """Cancel running calls and wait until they are gone."""
         for task in chosen:
             task.cancel()
-        await asyncio.wait(chosen)
-        for task in chosen:
-            await self._tell_end(running.pop(task), task, SKIPPED if text == SKIPPED else None)
+        if chosen:
+            _, deaf = await asyncio.wait(chosen, timeout=STOP_S)
+            for task in deaf:
+                _left_behind.add(task)
+                task.add_done_callback(_forget)
 
     async def _results(self, calls: list[_Call]) -> tuple[list[ToolResultMessage], bool]:
         messages = []
@@ -245,6 +255,25 @@ class ToolBatch:
 
     def _terminated(self) -> bool:
         return bool(self._calls) and all(item.outcome is not None and item.outcome.terminate for item in self._calls)
+
+
+_left_behind: set[asyncio.Task[None]] = set()
+"""Calls that did not end when they were told to. Somebody has to hold on to them until they do."""
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    _left_behind.discard(task)
+    if not task.cancelled():
+        task.exception()  # nobody waits for it any more
+
+
+def _checked(result: ToolResult) -> ToolResult:
+    """Raise for what a tool must not return: it could be neither shown nor stored."""
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"The tool returned {type(result).__name__} instead of a ToolResult")
+    if result.details is not None:
+        encode(result.details)
+    return result
 
 
 def _error(text: str) -> ToolResult:

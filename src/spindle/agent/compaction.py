@@ -1,19 +1,58 @@
 """Where to cut a conversation that grew too long, and what of it to summarise. Pure functions over session entries."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from spindle.resources.settings import Compaction
 from spindle.sessions.context import build_context, entry_message
 from spindle.sessions.entries import Entry
 from spindle.types.content import ToolCall
 from spindle.types.messages import AgentMessage, AssistantMessage, BashExecutionMessage, CustomMessage, UserMessage
+from spindle.types.models import Model
 
 from .estimate import estimate_context, estimate_tokens
 
-__all__ = ["FileLists", "Preparation", "append_file_lists", "file_lists", "join_summaries", "prepare_compaction"]
+__all__ = [
+    "CompactionLimits",
+    "FileLists",
+    "Preparation",
+    "append_file_lists",
+    "file_lists",
+    "join_summaries",
+    "limits_for",
+    "prepare_compaction",
+]
 
 NO_HISTORY = "No prior history."
 _TURN_ENTRIES = ("custom_message", "branch_summary")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionLimits:
+    """The user's settings as they apply to one model."""
+
+    automatic: bool
+    reserve_tokens: int
+    keep_recent_tokens: int
+    threshold: float
+    """Tokens in the context above which it is compacted."""
+
+
+def limits_for(settings: Compaction, model: Model | None) -> CompactionLimits:
+    """Return what holds for a model: its overrides, and never more than its context window can bear.
+
+    A compaction that kept more than fits under the threshold would be followed by the next one at once.
+    """
+    if model is None:
+        return CompactionLimits(settings.enabled, settings.reserve_tokens, settings.keep_recent_tokens, math.inf)
+    chosen = settings.for_model(f"{model.provider}/{model.id}")
+    window = model.context_window
+    if window <= 0:
+        return CompactionLimits(chosen.enabled, chosen.reserve_tokens, chosen.keep_recent_tokens, math.inf)
+    reserve = chosen.reserve_tokens if chosen.reserve_tokens < window else window // 2
+    keep = min(chosen.keep_recent_tokens, (window - reserve) // 2)
+    return CompactionLimits(chosen.enabled, reserve, keep, window - reserve)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Carries a compaction out: events, hooks, the summary calls, the entry in the session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -25,7 +26,14 @@ from spindle.types.messages import AssistantMessage, Cost, Usage
 from spindle.types.models import Model
 
 from .abort import Aborted, AbortSignal
-from .compaction import NO_HISTORY, Preparation, append_file_lists, join_summaries, prepare_compaction
+from .compaction import (
+    NO_HISTORY,
+    CompactionLimits,
+    Preparation,
+    append_file_lists,
+    join_summaries,
+    prepare_compaction,
+)
 from .conversation import Conversation
 from .errors import AgentError
 from .estimate import estimate_tokens
@@ -52,9 +60,15 @@ class CompactionPort(Protocol):
     conversation: Conversation
     retry: Retry
     settings: Settings
+    on_compaction: list[Callable[[], None]]
 
     @property
     def model(self) -> Model | None: ...
+
+    @property
+    def limits(self) -> CompactionLimits: ...
+
+    def publish(self, event: Event) -> None: ...
 
     async def emit(self, event: Event) -> None: ...
 
@@ -77,18 +91,22 @@ class Compactor:
         if automatic:
             await self._port.emit(AutoCompactionStart(reason))
         await self._port.emit(CompactionStart(reason))
-        result: CompactionResult | None = None
+        made: _Made | None = None
         error: str | None = None
         aborted = False
         try:
             with signal:
-                result = await self._compact(reason, instructions, will_retry)
+                made = await self._compact(reason, instructions, will_retry)
         except Aborted:
             aborted = True
-        except (AgentError, SummaryFailed) as failure:
-            error = str(failure)
-        except Exception as failure:  # a hook or an adapter broke; the run must be able to go on
+        except asyncio.CancelledError:  # whoever asked for it has left; the others still want to hear of its end
+            self._port.publish(CompactionEnd(reason, None, True, False))
+            raise
+        except Exception as failure:  # the model failed, a hook or an adapter broke; the run must be able to go on
             error = str(failure) or type(failure).__name__
+        if made is not None:
+            await self._notify_success(made, reason, will_retry)
+        result = made.result if made is not None else None
         told = f"{_FAILURE[reason]}: {error}" if error is not None else None
         ending = (reason, result, aborted, will_retry and result is not None, told)
         if automatic:
@@ -98,6 +116,16 @@ class Compactor:
             await self._notify_failure(reason, told, aborted, will_retry)
             raise Aborted if aborted else AgentError(error or CANCELLED)
         return result
+
+    async def _notify_success(self, made: "_Made", reason: str, will_retry: bool) -> None:
+        if "session_compact" in self._port.hooks.listening:
+            await self._port.hooks.notify(
+                "session_compact",
+                compaction_entry=made.entry,
+                from_extension=made.from_extension,
+                reason=reason,
+                will_retry=will_retry,
+            )
 
     async def _notify_failure(self, reason: str, error: str | None, aborted: bool, will_retry: bool) -> None:
         if "session_compact_failed" in self._port.hooks.listening:
@@ -111,36 +139,35 @@ class Compactor:
             )
 
     def _prepare(self) -> Preparation | None:
-        settings = self._port.settings.compaction
-        return prepare_compaction(self._port.conversation.store.get_branch(), settings.keep_recent_tokens)
+        return prepare_compaction(self._port.conversation.store.get_branch(), self._port.limits.keep_recent_tokens)
 
-    async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> CompactionResult:
+    async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> "_Made":
         conversation = self._port.conversation
         branch = conversation.store.get_branch()
         if branch and branch[-1].type == "compaction":
             raise AgentError(ALREADY)
-        plan = prepare_compaction(branch, self._port.settings.compaction.keep_recent_tokens)
+        plan = prepare_compaction(branch, self._port.limits.keep_recent_tokens)
         if plan is None:
             raise AgentError(TOO_SMALL)
         replacement = None
         if "session_before_compact" in self._port.hooks.listening:
             replacement = await self._ask_extensions(plan, branch, reason, instructions, will_retry)
-        made = replacement or await self._summarize(plan, reason, instructions)
+        result = replacement or await self._summarize(plan, reason, instructions)
+        # From here on nothing waits: an abort comes before the change or after it.
         entry_id = conversation.store.append_compaction(
-            made.summary, made.first_kept_entry_id, made.tokens_before, made.details, bool(replacement), made.usage
+            result.summary,
+            result.first_kept_entry_id,
+            result.tokens_before,
+            result.details,
+            bool(replacement),
+            result.usage,
         )
         conversation.reload()
-        made.estimated_tokens_after = _size_after(conversation)
-        if "session_compact" in self._port.hooks.listening:
-            entry = conversation.store.get_entry(entry_id)
-            await self._port.hooks.notify(
-                "session_compact",
-                compaction_entry=entry.value if entry else {},
-                from_extension=bool(replacement),
-                reason=reason,
-                will_retry=will_retry,
-            )
-        return made
+        result.estimated_tokens_after = _size_after(conversation)
+        for listener in self._port.on_compaction:
+            listener()
+        entry = conversation.store.get_entry(entry_id)
+        return _Made(result, entry.value if entry else {}, bool(replacement))
 
     async def _ask_extensions(
         self, plan: Preparation, branch: Sequence[Entry], reason: str, instructions: str | None, will_retry: bool
@@ -171,7 +198,7 @@ class Compactor:
         return None if given is None else _supplied_result(given, plan)
 
     async def _summarize(self, plan: Preparation, reason: str, instructions: str | None) -> CompactionResult:
-        reserve = self._port.settings.compaction.reserve_tokens
+        reserve = self._port.limits.reserve_tokens
         task = FIRST if plan.previous_summary is None else UPDATE
         history = summary_request(plan.history, task, previous=plan.previous_summary, instructions=instructions)
         summaries: list[Summary] = []
@@ -223,6 +250,15 @@ class Compactor:
         finally:
             if announced:
                 await self._port.emit(SummarizationRetryFinished())
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A compaction that is part of the session now."""
+
+    result: CompactionResult
+    entry: dict[str, Any]
+    from_extension: bool
 
 
 async def _both(jobs: Sequence[Awaitable[Summary]]) -> list[Summary]:

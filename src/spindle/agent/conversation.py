@@ -1,7 +1,5 @@
 """The conversation in motion: the messages the model will see, kept in step with the session file."""
 
-import os
-
 from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.manager import SessionManager
@@ -14,6 +12,7 @@ from spindle.types.messages import (
     UserMessage,
 )
 
+from .estimate import estimate_context, estimate_tokens
 from .stats import StatsCounter
 
 __all__ = ["Conversation"]
@@ -28,6 +27,9 @@ class Conversation:
         """Entries of failed attempts: they stay in the file but not in the context."""
         self._held: list[BashExecutionMessage] = []
         """Results of the user's commands that wait for the run to end."""
+        self._fresh_from = 0
+        """Where in `messages` those begin that came after the last compaction; 0 if there was none."""
+        self._compacted = False
         self._stats = StatsCounter()
         self._last_id: str | None = None
         self.reload()
@@ -47,9 +49,25 @@ class Conversation:
     def reload(self) -> SessionContext:
         """Build the context anew from the tree: after a switch, a jump or a compaction."""
         context = self.store.build_session_context()
-        pairs = zip(context.entry_ids, context.messages, strict=True)
-        self.messages = [message for entry_id, message in pairs if entry_id not in self._dropped]
+        kept = [
+            (entry_id, message)
+            for entry_id, message in zip(context.entry_ids, context.messages, strict=True)
+            if entry_id not in self._dropped
+        ]
+        self.messages = [message for _, message in kept]
+        fresh = self._since_compaction()
+        self._compacted = fresh is not None
+        self._fresh_from = sum(entry_id not in fresh for entry_id, _ in kept) if fresh is not None else 0
         return context
+
+    def _since_compaction(self) -> set[str] | None:
+        """Return the entries after the last compaction on the branch; None if there is none."""
+        fresh: set[str] = set()
+        for entry in reversed(self.store.get_branch()):
+            if entry.type == "compaction":
+                return fresh
+            fresh.add(entry.id)
+        return None
 
     def append(self, message: AgentMessage) -> str:
         """Store a message and make it part of the context. Returns its entry id."""
@@ -84,6 +102,25 @@ class Conversation:
     def last_assistant(self) -> AssistantMessage | None:
         return next((m for m in reversed(self.messages) if isinstance(m, AssistantMessage)), None)
 
+    def is_stale(self, answer: AssistantMessage) -> bool:
+        """Say whether the context was compacted after this answer, so that its usage tells nothing."""
+        return self._compacted and not any(m is answer for m in self.messages[self._fresh_from :])
+
+    def usage_known(self) -> bool:
+        """Say whether the model has told, since the last compaction, how full its context is."""
+        return not self._compacted or any(
+            isinstance(m, AssistantMessage) and m.stop_reason not in ("error", "aborted")
+            for m in self.messages[self._fresh_from :]
+        )
+
+    def tokens(self) -> int:
+        """Estimate how full the context is."""
+        estimate = estimate_context(self.messages)
+        if estimate.last_usage_index is None or estimate.last_usage_index >= self._fresh_from:
+            return estimate.tokens
+        # Answers that were kept by a compaction still report the usage of the long context.
+        return sum(map(estimate_tokens, self.messages))
+
     def last_assistant_text(self) -> str | None:
         """Return the text of the last answer that has any content."""
         for message in reversed(self.messages):
@@ -109,15 +146,6 @@ class Conversation:
         if entry is not None and entry.type == "message" and isinstance(entry.message, UserMessage):
             return entry
         return None
-
-    def has_thinking_level(self) -> bool:
-        """Say whether the session itself tells how hard to think."""
-        return any(entry.type == "thinking_level_change" for entry in self.store.get_branch())
-
-    def is_at(self, path: str) -> bool:
-        """Say whether `path` is the file of the current session."""
-        file = self.store.get_session_file()
-        return file is not None and os.path.realpath(file) == os.path.realpath(path)
 
     def stats(self) -> StatsCounter:
         self._stats.catch_up(self.store.get_entries())

@@ -105,13 +105,9 @@ def _choose_model(store: SessionManager, options: AgentOptions, resources: Resou
         settings,
         asked=options.thinking,
         given=start.level,
-        session=context.thinking_level if _has_level(store) else None,
+        session=context.thinking_level if store.has_thinking_level() else None,
     )
     return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
-
-
-def _has_level(store: SessionManager) -> bool:
-    return any(entry.type == "thinking_level_change" for entry in store.get_branch())
 
 
 def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | None:

@@ -6,8 +6,10 @@ compaction, then perhaps another run, until nothing more follows and the agent i
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import sys
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
 from spindle.llm.convert import to_model_messages
@@ -23,28 +25,25 @@ from spindle.types.events import (
     CompactionEnd,
     CompactionResult,
     Event,
+    ExtensionError,
     MessageEnd,
+    MessageStart,
     MessageUpdate,
     QueueUpdate,
     ToolResult,
 )
-from spindle.types.messages import (
-    AgentMessage,
-    AssistantMessage,
-    CompactionSummaryMessage,
-    CustomMessage,
-    ToolResultMessage,
-)
+from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
 from spindle.types.models import Model
 from spindle.types.paths import agent_dir
 
 from . import loop
 from .abort import Aborted, AbortSignal
 from .batch import ToolBatch
+from .compaction import CompactionLimits, limits_for
 from .compactor import Compactor
 from .conversation import Conversation
 from .errors import AgentError
-from .estimate import context_tokens, estimate_context
+from .estimate import context_tokens
 from .guard import Guard
 from .hub import Hub
 from .lifecycle import Lifecycle, Phase
@@ -59,6 +58,9 @@ RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "
     "Try reducing context or switching to a larger-context model."
 )
+TRUNCATED_AGAIN = "Truncated response recovery failed after one compact-and-retry attempt."
+ABORTED_EARLY = "The prompt was aborted before the run began"
+KILL_S = 2.0
 
 
 class Engine:
@@ -91,6 +93,8 @@ class Engine:
         """Sees every piece of an answer; may raise `AnswerStopped`."""
         self.on_commit: list[Callable[[AgentMessage], None]] = []
         """Told of every message that enters the conversation."""
+        self.on_compaction: list[Callable[[], None]] = []
+        """Told when a summary has taken the place of older messages."""
         self.continuations: list[Callable[[AssistantMessage], Awaitable[bool]]] = []
         """Asked after a run that would be the last one: true means that another run should follow."""
         self._build_prompt = system_prompt
@@ -133,14 +137,26 @@ class Engine:
         self.hub.publish(event)
 
     async def emit(self, event: Event) -> None:
+        """Tell of something, to extensions first, and wait while listeners cannot keep up."""
         hooks = self.hooks
-        if hooks.listening and type(event).__struct_config__.tag in hooks.listening:
-            await hooks.observe(event)
-        self.hub.publish(event)
+        try:
+            if hooks.listening and type(event).__struct_config__.tag in hooks.listening:
+                await hooks.observe(event)
+        finally:  # also if an abort came meanwhile: every start has its end
+            self.hub.publish(event)
         if self.on_piece is not None and type(event) is MessageUpdate:
             self.on_piece(event)
-        if self.hub.congested:
-            await self.hub.room()
+        if self.hub.congested and not self.signal.aborted:
+            await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        """Let listeners catch up. An abort ends the wait: what still comes then is little, and must not be held up."""
+        waits = [asyncio.create_task(self.hub.room()), asyncio.create_task(self.signal.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     @property
     def congested(self) -> bool:
@@ -154,51 +170,61 @@ class Engine:
         for listener in self.on_commit:
             listener(message)
         self.hub.publish(MessageEnd(message))
-        if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
+        if isinstance(message, UserMessage):
+            self._recovered = False
+        elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             await self.retry.succeeded()
         return message
 
     # -- a chain of work -------------------------------------------------------------------------
 
-    def claim(self) -> None:
-        """Reserve the agent for a prompt. Raises if it is at work."""
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Reserve the agent for a prompt; unless `start` is called it is given back. Raises if it is at work."""
         if self.lifecycle.phase is Phase.SUMMARIZING:
             raise AgentError(
                 "Cannot submit a prompt while compaction is in progress. Wait for compaction to finish and retry."
             )
+        if self.lifecycle.phase is Phase.SWITCHING:
+            raise AgentError("Cannot submit a prompt while the session is being replaced.")
         if self.lifecycle.running:
             raise AgentError(
                 "Agent is already processing. Specify streamingBehavior ('steer' or 'followUp') to queue the message."
             )
         self._begin(Phase.PREPARING)
+        try:
+            yield
+        except Aborted:
+            raise AgentError(ABORTED_EARLY) from None
+        finally:
+            if self.lifecycle.phase is Phase.PREPARING:
+                self._release()
 
     def _begin(self, phase: Phase) -> None:
         self.lifecycle.move(phase)
         self.signal = AbortSignal()
         self._idle.clear()
 
-    def release(self) -> None:
-        """Give a claimed agent back without having run."""
+    def _release(self) -> None:
         self.lifecycle.move(Phase.IDLE)
         self._idle.set()
 
     async def make_room(self) -> None:
-        """Compact before a prompt if the last answer left too little room."""
+        """Compact before a prompt if the last answer left too little room. Raises `Aborted`."""
         last = self.conversation.last_assistant()
-        reason = self._compaction_reason(last) if last is not None and self.auto_compaction else None
+        reason = self._compaction_reason(last) if last is not None else None
         if reason is None or not self.compactor.needed():
             return
         self.lifecycle.move(Phase.COMPACTING)
         try:
             await self.compactor.run(reason, self.signal)
-        except AgentError:
-            pass  # the events told; the model may still cope
+        except (AgentError, Aborted):
+            self.signal.check()  # otherwise it failed or was cancelled, as the events told; the model may still cope
         finally:
             self.lifecycle.move(Phase.PREPARING)
 
     def start(self, prompt: Sequence[AgentMessage], system_prompt: str | None = None) -> None:
         """Begin to work on a claimed agent's prompt. Events come from a task of their own, after the caller went on."""
-        self._recovered = False
         self._run_prompt = system_prompt
         self.lifecycle.move(Phase.STREAMING)
         self._chain = asyncio.create_task(self._work(list(prompt)), name="spindle-run")
@@ -208,25 +234,31 @@ class Engine:
             following: list[AgentMessage] | None = prompt
             while following is not None:
                 self.lifecycle.move(Phase.STREAMING)
-                answer = await loop.run(following, self, self.signal)
-                following = await self._after(answer)
+                following = await self._after(await loop.run(following, self, self.signal))
+        except Exception as error:  # a bug of ours: the session must outlive it, and the client must hear of it
+            traceback.print_exception(error, file=sys.stderr)
+            self.publish(ExtensionError("", "agent", f"{type(error).__name__}: {error}"))
         finally:
             self._settle()
 
-    async def _after(self, answer: AssistantMessage) -> list[AgentMessage] | None:
+    async def _after(self, ending: loop.Ending) -> list[AgentMessage] | None:
         """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
+        answer = ending.answer
         if self.signal.aborted:
-            await self.retry.failed("Retry cancelled")
+            await self.retry.gave_up()
             return None
         if answer.stop_reason == "aborted":  # by somebody who may want it tried again, not by the user
-            return [] if await self._goes_on(answer) else None
+            if await self._goes_on(answer):
+                return []
+            await self.retry.gave_up()
+            return None
+        if ending.will_retry:
+            self.lifecycle.move(Phase.RETRYING)
+            self.conversation.drop_failed(answer)
+            return [] if await self.retry.wait(answer, self.signal) else None
         if answer.stop_reason == "error":
-            if self.will_retry(answer):
-                self.lifecycle.move(Phase.RETRYING)
-                self.conversation.drop_failed(answer)
-                return [] if await self.retry.wait(answer, self.signal) else None
             await self.retry.failed(answer.error_message or "Unknown error")
-        recovered = self.auto_compaction and await self._compact_after(answer)
+        recovered = await self._compact_after(answer)
         if self.signal.aborted:
             return None
         waiting = answer.stop_reason != "error" and len(self.queues) > 0
@@ -244,63 +276,59 @@ class Engine:
         return False
 
     async def _compact_after(self, answer: AssistantMessage) -> bool:
-        """Compact if the answer asks for it. Returns whether a failed answer may now be tried again."""
+        """Compact if the answer asks for it. Returns whether an answer that had no room may now be tried again."""
         reason = self._compaction_reason(answer)
-        overflow = reason == "overflow" and answer.stop_reason == "error"
-        if overflow and self._recovered:
-            for kind in (AutoCompactionEnd, CompactionEnd):
-                await self.emit(kind("overflow", None, False, False, RECOVERY_FAILED))
+        if reason is None:
             return False
-        if overflow:
+        again = reason == "overflow" and answer.stop_reason in ("error", "length")
+        if again and self._recovered:
+            text = RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN
+            for kind in (AutoCompactionEnd, CompactionEnd):
+                await self.emit(kind("overflow", None, False, False, text))
+            return False
+        if not self.compactor.needed():
+            return False
+        if again:
             self._recovered = True
             self.conversation.drop_failed(answer)
-        if reason is None or not self.compactor.needed():
-            return False
         self.lifecycle.move(Phase.COMPACTING)
         try:
-            await self.compactor.run(reason, self.signal, will_retry=overflow)
+            await self.compactor.run(reason, self.signal, will_retry=again)
         except (AgentError, Aborted):
             return False
-        return overflow
+        return again
+
+    @property
+    def limits(self) -> CompactionLimits:
+        """How full the context of the current model may get."""
+        return limits_for(self.settings.compaction, self.model)
 
     def _compaction_reason(self, answer: AssistantMessage) -> str | None:
-        """Say why the context should be compacted after this answer, if it should."""
-        model = self.model
-        messages = self.conversation.messages
-        if model is None or self._is_stale(answer):
+        """Say why the context should be compacted by itself after this answer, if it should."""
+        model, limits = self.model, self.limits
+        if model is None or not (self.auto_compaction and limits.automatic) or self.conversation.is_stale(answer):
             return None
-        same_model = (answer.provider, answer.model) == (model.provider, model.id)
-        if same_model and is_overflow(answer, model.context_window):
+        own = (answer.provider, answer.model) == (model.provider, model.id)
+        if own and is_overflow(answer, model.context_window):
             return "overflow"
-        if answer.stop_reason == "error":
-            used = estimate_context(messages).tokens
-        else:
-            used = context_tokens(answer.usage)
-        limit = model.context_window - self.settings.compaction.reserve_tokens
-        return "threshold" if used > limit else None
-
-    def _is_stale(self, answer: AssistantMessage) -> bool:
-        """Say whether a compaction happened after this answer, so that its usage tells nothing."""
-        newest = next((m for m in self.conversation.messages if isinstance(m, CompactionSummaryMessage)), None)
-        return newest is not None and newest.timestamp is not None and answer.timestamp <= newest.timestamp
-
-    def usage_unknown(self) -> bool:
-        """Say whether a compaction made the last reported usage worthless."""
-        newest = next((m for m in self.conversation.messages if isinstance(m, CompactionSummaryMessage)), None)
-        return newest is not None and all(
-            self._is_stale(m) or m.stop_reason in ("error", "aborted")
-            for m in self.conversation.messages
-            if isinstance(m, AssistantMessage)
-        )
+        used = 0 if answer.stop_reason == "error" else context_tokens(answer.usage)
+        if (used or self.conversation.tokens()) <= limits.threshold:
+            return None
+        # An answer that was cut although the model could have said more had no room left.
+        cut = own and answer.stop_reason == "length" and answer.usage.output < (self.max_tokens or model.max_tokens)
+        return "overflow" if cut else "threshold"
 
     def _settle(self) -> None:
+        """End the chain. Whatever went wrong before, the agent is idle afterwards."""
         self._chain = None
         self._run_prompt = None
-        self.conversation.release_held()
-        self.conversation.store.sync()
-        self.lifecycle.move(Phase.IDLE)
-        self._idle.set()
-        self.publish(AgentSettled(self.signal.aborted))
+        self.queues.put_back()
+        try:
+            self.conversation.release_held()
+            self.conversation.store.sync()
+        finally:
+            self._release()
+            self.publish(AgentSettled(self.signal.aborted))
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -323,33 +351,57 @@ class Engine:
         await self._idle.wait()
 
     async def kill(self) -> None:
-        """End the work without ceremony: the process is going away."""
+        """End the work for good: the process is going away."""
         self.stop()
         chain = self._chain
-        if chain is not None:
+        if chain is None:
+            return
+        _, late = await asyncio.wait([chain], timeout=KILL_S)
+        if late:
             chain.cancel()
-            await asyncio.wait([chain], timeout=2)
+            await asyncio.wait(late, timeout=KILL_S)
 
-    # -- a summary that somebody asked for -------------------------------------------------------
+    # -- work outside any run --------------------------------------------------------------------
 
     @asynccontextmanager
-    async def summarizing(self) -> AsyncIterator[AbortSignal]:
-        """Keep the agent to oneself, outside any run; what was running is aborted first."""
-        await self.abort()
-        self._begin(Phase.SUMMARIZING)
+    async def alone(self, phase: Phase) -> AsyncIterator[AbortSignal]:
+        """Keep the agent to oneself; what was running is aborted first."""
+        while self.lifecycle.phase is not Phase.IDLE:  # somebody else may have been quicker
+            await self.abort()
+        self._begin(phase)
         try:
             yield self.signal
         finally:
-            self.release()
+            self._release()
+
+    async def wait_switched(self) -> None:
+        """Return when no change of the session is under way."""
+        while self.lifecycle.phase is Phase.SWITCHING:
+            await self._idle.wait()
 
     async def compact(self, instructions: str | None) -> CompactionResult:
-        async with self.summarizing() as signal:
+        async with self.alone(Phase.SUMMARIZING) as signal:
             try:
                 return await self.compactor.run("manual", signal, instructions=instructions)
             except Aborted:
                 raise AgentError("Compaction cancelled") from None
 
     # -- the loop's port -------------------------------------------------------------------------
+
+    @property
+    def unanswered(self) -> bool:
+        messages = self.conversation.messages
+        return bool(messages) and not isinstance(messages[-1], AssistantMessage)
+
+    def broke(self, error: Exception) -> AssistantMessage:
+        message = self.empty_answer("error", f"{type(error).__name__}: {error}")
+        try:
+            self.conversation.append(message)
+        except Exception:  # if the file is what is broken, memory has to do
+            self.conversation.messages.append(message)
+        self.hub.publish(MessageStart(message))
+        self.hub.publish(MessageEnd(message))
+        return message
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return not self.signal.aborted and self.retry.worthwhile(message, self.model, self.retry.attempt)

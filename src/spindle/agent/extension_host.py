@@ -54,10 +54,11 @@ class ExtensionHost:
         if self._generation is None:
             return
         if self._beginning is None:
-            self._beginning = asyncio.create_task(self._announce("startup", None))
+            self._beginning = asyncio.create_task(self.announce("startup", None))
         await asyncio.shield(self._beginning)
 
-    async def _announce(self, reason: str, previous: str | None) -> None:
+    async def announce(self, reason: str, previous: str | None) -> None:
+        """Tell extensions that a session has begun, and why."""
         generation, hooks = self._generation, self._session.hooks
         if generation is None:
             return
@@ -81,8 +82,8 @@ class ExtensionHost:
         if "session_shutdown" in self._session.hooks.listening:
             await self._session.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
 
-    async def arrive(self, reason: str, previous: str | None = None) -> None:
-        """Load extensions for the session that is open now and tell them."""
+    async def replace(self) -> None:
+        """Load extensions for the session that is open now; `announce` tells them of it."""
         before = self._generation
         session = self._session
         if before is None and not has_extensions(session.resources, self._options):
@@ -95,13 +96,13 @@ class ExtensionHost:
         self.install(fresh)
         if before is not None:
             await before.hooks.retire()
-        await self._announce(reason, previous)
 
     async def reload(self) -> None:
         """Load extensions, skills, templates and settings anew in mid-session."""
         await self.leave("reload")
         self._session.resources.reload()
-        await self.arrive("reload")
+        await self.replace()
+        await self.announce("reload", None)
 
     async def close(self) -> None:
         """End everything that extensions began."""

@@ -2,7 +2,8 @@
 
 A prompt is `PREPARING` while hooks and checks look at it, then the run goes back and forth between `STREAMING` (the
 model writes) and `TOOLS`. After a run the agent may wait (`RETRYING`) or summarise (`COMPACTING`) and go on by itself;
-when nothing more follows it is `IDLE` again. `SUMMARIZING` is a summary that a person asked for, outside any run.
+when nothing more follows it is `IDLE` again. Outside any run, `SUMMARIZING` is a summary that a person asked for and
+`SWITCHING` the change to another session.
 """
 
 from enum import Enum
@@ -18,11 +19,12 @@ class Phase(Enum):
     RETRYING = "retrying"
     COMPACTING = "compacting"
     SUMMARIZING = "summarizing"
+    SWITCHING = "switching"
 
 
 _P = Phase
 MOVES: dict[Phase, frozenset[Phase]] = {
-    _P.IDLE: frozenset({_P.PREPARING, _P.SUMMARIZING}),
+    _P.IDLE: frozenset({_P.PREPARING, _P.SUMMARIZING, _P.SWITCHING}),
     # A prompt may be refused or handled elsewhere (back to idle), or need room first.
     _P.PREPARING: frozenset({_P.STREAMING, _P.COMPACTING, _P.IDLE}),
     _P.STREAMING: frozenset({_P.TOOLS, _P.RETRYING, _P.COMPACTING, _P.IDLE}),
@@ -31,6 +33,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     # Compaction before a prompt returns to it; after a run it ends the work or is followed by a continuation.
     _P.COMPACTING: frozenset({_P.PREPARING, _P.STREAMING, _P.IDLE}),
     _P.SUMMARIZING: frozenset({_P.IDLE}),
+    _P.SWITCHING: frozenset({_P.IDLE}),
 }
 
 
@@ -47,7 +50,7 @@ class Lifecycle:
     @property
     def running(self) -> bool:
         """Whether a prompt is being worked on, its pauses included."""
-        return self.phase not in (Phase.IDLE, Phase.SUMMARIZING)
+        return self.phase not in (Phase.IDLE, Phase.SUMMARIZING, Phase.SWITCHING)
 
     @property
     def compacting(self) -> bool:

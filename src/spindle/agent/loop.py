@@ -6,7 +6,7 @@ that collects events are enough to test it.
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
@@ -16,7 +16,7 @@ from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMes
 from .abort import Aborted, AbortSignal
 from .queues import Queued, Queues
 
-__all__ = ["AnswerStopped", "LoopPort", "run"]
+__all__ = ["AnswerStopped", "Ending", "LoopPort", "run"]
 
 
 class AnswerStopped(Exception):
@@ -27,6 +27,10 @@ class LoopPort(Protocol):
     """What the loop needs of the world."""
 
     queues: Queues
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the conversation ends with something the model has yet to answer."""
 
     async def emit(self, event: Event) -> None:
         """Tell the listeners; wait while they cannot keep up."""
@@ -46,35 +50,68 @@ class LoopPort(Protocol):
     def will_retry(self, message: AssistantMessage) -> bool:
         """Say whether a failed answer will be tried again after this run."""
 
+    def broke(self, error: Exception) -> AssistantMessage:
+        """Put an answer that tells of a bug in the place of the one that will not come, whatever else is broken."""
 
-async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSignal) -> AssistantMessage:
-    """Run until the model is done, fails, or is aborted. Returns its last answer."""
+
+class Ending(NamedTuple):
+    answer: AssistantMessage
+    """The model's last one."""
+    will_retry: bool
+    """As the listeners were told."""
+
+
+async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSignal) -> Ending:
+    """Run until the model is done, fails, or is aborted. A bug on the way comes out, after the run was ended."""
     created: list[AgentMessage] = []
+    # Taken before anybody else has a turn: what a continuation was begun for cannot be cleared any more.
+    waiting = [] if prompt else port.queues.steering.batch()
+    if not prompt and not waiting and not port.unanswered:
+        waiting = port.queues.follow_up.batch()
+    await port.emit(AgentStart())
+    await port.emit(TurnStart())
+    try:
+        answer = await _turns(prompt, waiting, port, signal, created)
+    except Exception as error:
+        answer = port.broke(error)
+        created.append(answer)
+        await port.emit(TurnEnd(answer, []))
+        await port.emit(AgentEnd(created, False))
+        raise
+    ending = Ending(answer, port.will_retry(answer))
+    await port.emit(AgentEnd(created, ending.will_retry))
+    return ending
+
+
+async def _turns(
+    prompt: Sequence[AgentMessage],
+    waiting: list[Queued],
+    port: LoopPort,
+    signal: AbortSignal,
+    created: list[AgentMessage],
+) -> AssistantMessage:
+    """Let model and tools take turns. Every message goes into `created`; returns the last answer."""
     queues = port.queues
 
     async def enter(message: AgentMessage) -> None:
         await port.emit(MessageStart(message))
         created.append(await port.commit(message))
 
-    async def enter_queued(waiting: list[Queued]) -> None:
-        for message in waiting:
-            queues.deliver(message)
-            await enter(message)
-
-    await port.emit(AgentStart())
-    await port.emit(TurnStart())
     for message in prompt:
         await enter(message)
-    waiting = [] if signal.aborted else queues.steering.batch()
-    if not prompt and not waiting and len(queues.follow_up) and not signal.aborted:
-        waiting = queues.follow_up.batch()
+    if prompt and not signal.aborted:
+        waiting = queues.steering.batch()
     while True:
-        await enter_queued(waiting)
+        for queued in waiting:
+            if signal.aborted:
+                break  # it waits for the next run
+            queues.deliver(queued)
+            await enter(queued)
         answer = await _answer(port, signal)
         created.append(answer)
         if answer.stop_reason in ("error", "aborted"):
             await port.emit(TurnEnd(answer, []))
-            break
+            return answer
         results, ended = await port.run_tools(answer, signal)
         created.extend(results)
         await port.emit(TurnEnd(answer, results))
@@ -83,10 +120,8 @@ async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSigna
         if not signal.aborted:
             waiting = queues.steering.batch() or ([] if go_on else queues.follow_up.batch())
         if not go_on and not waiting:
-            break
+            return answer
         await port.emit(TurnStart())
-    await port.emit(AgentEnd(created, port.will_retry(answer)))
-    return answer
 
 
 async def _answer(port: LoopPort, signal: AbortSignal) -> AssistantMessage:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from spindle.resources.registry import ModelRegistry
 from spindle.resources.select import ModelChoice
 from spindle.types.content import Wire
-from spindle.types.models import Model, ThinkingLevel
+from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
 
 __all__ = ["CycledModel", "ModelState"]
 
@@ -41,6 +41,11 @@ class ModelState:
         # A plain model forces "off"; coming back from one, the default counts again.
         wanted = level or (self._default_level if came_from_plain and model.reasoning else self.level)
         return self.set_level(wanted)
+
+    def restore(self, model: Model | None, level: str | None) -> None:
+        """Take over what a stored session was using: None for a model that is gone, or a level it does not tell."""
+        self.model = model or self.model
+        self.set_level(level if level in THINKING_LEVELS else self._default_level)
 
     def set_level(self, level: ThinkingLevel) -> bool:
         """Set the level, clamped to the model. Returns whether it changed."""

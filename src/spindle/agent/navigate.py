@@ -14,6 +14,7 @@ from .abort import Aborted
 from .compaction import FileLists, append_file_lists, file_lists
 from .errors import AgentError
 from .estimate import estimate_tokens
+from .lifecycle import Phase
 from .summarize import BRANCH, summary_request
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ async def navigate(session: "AgentSession", jump: Jump) -> Navigated:
     old_leaf = store.get_leaf_id()
     if jump.target_id == old_leaf:
         return Navigated(False)
-    async with engine.summarizing() as signal:
+    async with engine.alone(Phase.SUMMARIZING) as signal:
         left, ancestor = _left_behind(store.get_branch(), store.get_branch(jump.target_id))
         try:
             with signal:

@@ -17,23 +17,39 @@ Queued = UserMessage | CustomMessage
 class MessageQueue:
     mode: QueueMode = "one-at-a-time"
     waiting: list[Queued] = field(default_factory=list)
+    taken: list[Queued] = field(default_factory=list)
+    """On their way into the conversation: still shown, but nobody can clear them any more."""
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return len(self.taken) + len(self.waiting)
 
     def put(self, message: Queued) -> None:
         self.waiting.append(message)
 
     def batch(self) -> list[Queued]:
-        """Return what the next delivery holds; each message leaves the queue when it is delivered."""
-        return self.waiting[:1] if self.mode == "one-at-a-time" else self.waiting[:]
+        """Take what the next delivery holds. Each message is to be told of with `Queues.deliver`."""
+        count = 1 if self.mode == "one-at-a-time" else len(self.waiting)
+        batch, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.taken += batch
+        return batch
 
-    def remove(self, message: Queued) -> None:
-        self.waiting[:] = [other for other in self.waiting if other is not message]
+    def delivered(self, message: Queued) -> None:
+        self.taken[:] = [other for other in self.taken if other is not message]
+
+    def put_back(self) -> None:
+        """Let what was taken but not delivered wait again."""
+        self.waiting[:0] = self.taken
+        self.taken.clear()
+
+    def clear(self) -> list[str]:
+        """Empty the queue; return the texts that were waiting."""
+        removed = _texts(self.waiting)
+        self.waiting.clear()
+        return removed
 
     def texts(self) -> list[str]:
         """Return the user's texts; messages of extensions are not shown."""
-        return [text_of(message.content) for message in self.waiting if isinstance(message, UserMessage)]
+        return _texts([*self.taken, *self.waiting])
 
 
 class Queues:
@@ -56,20 +72,27 @@ class Queues:
         self._changed()
 
     def deliver(self, message: Queued) -> None:
-        """Take a message out because it enters the conversation now."""
-        self.steering.remove(message)
-        self.follow_up.remove(message)
+        """Let go of a message because it enters the conversation now."""
+        self.steering.delivered(message)
+        self.follow_up.delivered(message)
         self._changed()
+
+    def put_back(self) -> None:
+        self.steering.put_back()
+        self.follow_up.put_back()
 
     def clear(self) -> tuple[list[str], list[str]]:
         """Empty both; return the texts that were waiting."""
-        removed = self.steering.texts(), self.follow_up.texts()
-        self.steering.waiting.clear()
-        self.follow_up.waiting.clear()
+        removed = self.steering.clear(), self.follow_up.clear()
         self._changed()
         return removed
 
     def forget(self) -> None:
         """Empty both without a word: the session they belonged to is gone."""
-        self.steering.waiting.clear()
-        self.follow_up.waiting.clear()
+        for queue in (self.steering, self.follow_up):
+            queue.waiting.clear()
+            queue.taken.clear()
+
+
+def _texts(messages: list[Queued]) -> list[str]:
+    return [text_of(message.content) for message in messages if isinstance(message, UserMessage)]

@@ -13,7 +13,7 @@ from .abort import Aborted, AbortSignal
 
 __all__ = ["Retry"]
 
-CANCELLED = "Retry cancelled"
+_CANCELLED = "Retry cancelled"
 
 
 class Retry:
@@ -58,7 +58,7 @@ class Retry:
             pass
         finally:
             self._cancel = None
-        await self.failed(CANCELLED)
+        await self.gave_up()
         return False
 
     def cancel(self) -> bool:
@@ -72,6 +72,10 @@ class Retry:
         if self.attempt:
             attempt, self.attempt = self.attempt, 0
             await self._emit(AutoRetryEnd(True, attempt))
+
+    async def gave_up(self) -> None:
+        """Tell that nobody wants another attempt."""
+        await self.failed(_CANCELLED)
 
     async def failed(self, error: str) -> None:
         if self.attempt:

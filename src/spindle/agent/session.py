@@ -5,9 +5,8 @@ bash runner; this class holds them together and keeps the rules that span them.
 """
 
 import asyncio
-import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,18 +17,16 @@ from spindle.resources.auth import MissingCredentials
 from spindle.resources.loader import Resources
 from spindle.sessions.index import SessionInfo
 from spindle.sessions.manager import SessionManager
-from spindle.types.content import Image, Text, text_of
+from spindle.types.content import Image, Text
 from spindle.types.events import CompactionResult, Event, ExtensionError, SessionInfoChanged, ThinkingLevelChanged
 from spindle.types.messages import CustomMessage, UserMessage
 from spindle.types.models import Model, ThinkingLevel
 
-from .abort import Aborted
 from .answers import Answers
 from .bash import BashRunner
 from .conversation import Conversation
 from .engine import Engine
 from .errors import AgentError
-from .estimate import estimate_context
 from .extension_host import ExtensionHost
 from .extension_loading import ExtensionOptions
 from .host_tools import HostTools
@@ -37,6 +34,7 @@ from .hub import Listener
 from .images import read_images
 from .lifecycle import Phase
 from .model_state import CycledModel, ModelState
+from .session_changes import SessionChanges, Setup
 from .stats import ContextUsage, SessionStats
 from .stream_rules import StreamRules
 from .todos import Todos
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["AgentSession", "Disposition"]
 
 Disposition = Literal["started", "queued", "handled"]
-ABORTED_EARLY = "The prompt was aborted before the run began"
 
 
 class AgentSession:
@@ -82,7 +79,10 @@ class AgentSession:
         )
         self.extensions = ExtensionHost(self, extensions or ExtensionOptions())
         self.shutdown_requested = asyncio.Event()
-        self._record_choice()
+        self._changes = SessionChanges(self)
+        self.record_choice()
+        self.todos.rebuild()
+        self.rules.rebuild()
 
     # -- parts that others need ------------------------------------------------------------------
 
@@ -132,90 +132,66 @@ class AgentSession:
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
         pictures = read_images(images)
-        if source != "extension":  # those may be what the beginning waits for
+        if source != "extension":  # those may be what the beginning, or the change of the session, waits for
+            await self.engine.wait_switched()
             await self.extensions.begin()
         if expand and text.startswith("/") and await self.hooks.run_command(text):
             return "handled"
-        if self.engine.lifecycle.running:
-            return await self._queue_prompt(text, pictures, behavior, source, expand)
-        self.engine.claim()
-        try:
+        if behavior and self.engine.lifecycle.running:
+            ready = await self._ready_input(text, pictures, source, behavior, expand)
+            if ready is None:
+                return "handled"
+            if self.engine.lifecycle.running:
+                self._queue_for(behavior)(_user_message(*ready))
+                return "queued"
+            with self.engine.claimed():  # the run has ended while hooks looked at the message
+                await self._launch(*ready)
+            return "started"
+        with self.engine.claimed():
             ready = await self._ready_input(text, pictures, source, None, expand)
             if ready is None:
-                self.engine.release()
                 return "handled"
-            text, pictures = ready
-            self.conversation.release_held()
-            self._require_model()
-            await self.engine.make_room()
-            prompt: list[Any] = [_user_message(text, pictures), *self.engine.next_turn]
-            system_prompt = None
-            if "before_agent_start" in self.hooks.listening:
-                extra, system_prompt = await self.hooks.before_agent_start(
-                    text, pictures, self.engine.system_prompt, self._prompt_options()
-                )
-                prompt += extra
-            self.engine.signal.check()
-        except Aborted:
-            self.engine.release()
-            raise AgentError(ABORTED_EARLY) from None
-        except BaseException:
-            self.engine.release()
-            raise
-        self.engine.next_turn.clear()
-        # No await from here on: the caller's answer must go out before the run's first event.
-        self.engine.start(prompt, system_prompt)
+            await self._launch(*ready)
         return "started"
+
+    async def _launch(self, text: str, images: list[Image]) -> None:
+        """Start the run of a claimed agent. Raises `AgentError`, `Aborted`."""
+        self.conversation.release_held()
+        self._require_model()
+        await self.engine.make_room()
+        prompt: list[Any] = [_user_message(text, images), *self.engine.next_turn]
+        system_prompt = None
+        if "before_agent_start" in self.hooks.listening:
+            extra, system_prompt = await self.hooks.before_agent_start(
+                text, images, self.engine.system_prompt, self._prompt_options()
+            )
+            prompt += extra
+        self.engine.signal.check()
+        self.engine.next_turn.clear()
+        # Nobody awaits anything from here on: the caller's answer must go out before the run's first event.
+        self.engine.start(prompt, system_prompt)
 
     async def submit_message(self, message: CustomMessage) -> None:
         """Let the model answer a message of an extension. Raises `AgentError` like `submit`."""
-        self.engine.claim()
-        try:
+        with self.engine.claimed():
             self._require_model()
             await self.engine.make_room()
             self.engine.signal.check()
-        except Aborted:
-            self.engine.release()
-            raise AgentError(ABORTED_EARLY) from None
-        except BaseException:
-            self.engine.release()
-            raise
-        self.engine.start([message])
+            self.engine.start([message])
 
-    async def _queue_prompt(
-        self, text: str, images: list[Image], behavior: str | None, source: str, expand: bool
-    ) -> Disposition:
-        if not behavior:
-            self.engine.claim()  # raises, saying what to do
-        ready = await self._ready_input(text, images, source, behavior, expand)
-        if ready is None:
-            return "handled"
-        if not self.engine.lifecycle.running:
-            return await self.submit(*ready, source=source, expand=False)
-        message = _user_message(*ready)
-        if behavior == "followUp":
-            self.engine.queues.follow(message)
-        else:
-            self.engine.queues.steer(message)
-        return "queued"
+    def _queue_for(self, behavior: str) -> Callable[[UserMessage], None]:
+        queues = self.engine.queues
+        return queues.follow if behavior == "followUp" else queues.steer
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        message = await self._queueable(text, images, source, "steer")
-        if message is None:
-            return "handled"
-        self.engine.queues.steer(message)
-        return "queued"
+        return await self._queue(text, images, source, "steer")
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        message = await self._queueable(text, images, source, "followUp")
-        if message is None:
-            return "handled"
-        self.engine.queues.follow(message)
-        return "queued"
+        return await self._queue(text, images, source, "followUp")
 
-    async def _queueable(self, text: str, images: Sequence[Any], source: str, behavior: str) -> UserMessage | None:
+    async def _queue(self, text: str, images: Sequence[Any], source: str, behavior: str) -> Disposition:
         pictures = read_images(images)
         name = text[1:].split(" ", 1)[0] if text.startswith("/") else ""
         if name and self.hooks.has_command(name):
@@ -223,7 +199,10 @@ class AgentSession:
                 f'Extension command "/{name}" cannot be queued. Use prompt() or execute the command when not streaming.'
             )
         ready = await self._ready_input(text, pictures, source, behavior)
-        return None if ready is None else _user_message(*ready)
+        if ready is None:
+            return "handled"
+        self._queue_for(behavior)(_user_message(*ready))
+        return "queued"
 
     async def _ready_input(
         self, text: str, images: list[Image], source: str, behavior: str | None, expand: bool = True
@@ -259,28 +238,21 @@ class AgentSession:
 
     async def regenerate(self) -> None:
         """Drop everything after the last user message and answer it again. Raises `AgentError`."""
-        self.engine.claim()
-        try:
+        with self.engine.claimed():
             entry = next((e for e in reversed(self.store.get_branch()) if self.conversation.user_entry(e.id)), None)
             if entry is None:
                 raise AgentError("Nothing to regenerate")
             self._require_model()
             self.store.branch(entry.id)
             self.rebuild()
-        except BaseException:
-            self.engine.release()
-            raise
-        self.engine.start([])
+            self.engine.start([])
 
     def clear_context(self) -> None:
         """Begin anew within the session: what came before stays in the file, on a branch of its own."""
-        self.engine.claim()
-        try:
+        with self.engine.claimed():
             self.store.reset_leaf()
-            self._record_choice()
+            self.record_choice()
             self.rebuild()
-        finally:
-            self.engine.release()
 
     def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
         """Ask the user before tools run, or after so many model calls; neither: no more questions."""
@@ -293,7 +265,8 @@ class AgentSession:
         await self.engine.abort_retry()
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
-        await self.abort()
+        while self.busy:  # again if somebody else was quicker
+            await self.abort()
         return await self.submit(text, images)
 
     async def close(self) -> None:
@@ -354,107 +327,24 @@ class AgentSession:
 
     # -- sessions --------------------------------------------------------------------------------
 
-    async def new_session(
-        self, parent: str | None = None, setup: Callable[[SessionManager], Awaitable[None] | None] | None = None
-    ) -> bool:
+    async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
         """Begin an empty session with the same model. Returns whether an extension cancelled it.
 
         `setup` may write to the new session before anybody sees it.
         """
-        if await self._vetoed("session_before_switch", reason="new"):
-            return True
-        await self._leave("new", None)
-        previous = self.store.get_session_file()
-        self.store.new_session(parent_session=parent)
-        written = None if setup is None else setup(self.store)
-        if written is not None:
-            await written
-        await self._arrive("new", previous)
-        return False
+        return await self._changes.new(parent, setup)
 
     async def switch_session(self, path: str) -> bool:
         """Go on with another session file; a path that does not exist yet is a new session there."""
-        if await self._vetoed("session_before_switch", reason="resume", target_session_file=path):
-            return True
-        # Opened first: if that fails, the current session goes on untouched. Its own file it must not lock twice.
-        opened = None if self.conversation.is_at(path) else self._open(path)
-        previous = self.store.get_session_file()
-        await self._leave("resume", path)
-        if opened is None:
-            self.store.set_session_file(path)
-        else:
-            self.conversation.use(opened)
-        await self._arrive("resume", previous)
-        return False
-
-    def _open(self, path: str) -> SessionManager:
-        opened = SessionManager.open(os.path.join(self.cwd, path), fsync=self.resources.settings.fsync)
-        if not os.path.isdir(opened.get_cwd()):
-            opened.close()
-            raise AgentError(
-                f"Stored session working directory does not exist: {opened.get_cwd()}\nSession file: {path}\n"
-                f"Current working directory: {self.cwd}"
-            )
-        return opened
+        return await self._changes.switch(path)
 
     async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
         """Begin a session with everything before that user message. Returns its text, and whether it was cancelled."""
-        entry = self.conversation.user_entry(entry_id)
-        if entry is None:
-            raise AgentError(invalid)
-        text = text_of(entry.message.content)  # type: ignore[union-attr]
-        if await self._vetoed("session_before_fork", entry_id=entry_id, position="before"):
-            return text, True
-        await self._leave("fork", None)
-        source = self.store.get_session_file()
-        if entry.parent_id is None:
-            self.store.new_session(parent_session=source)
-        else:
-            self.store.create_branched_session(entry.parent_id)
-        await self._arrive("fork", source)
-        return text, False
+        return await self._changes.fork(entry_id, invalid)
 
     async def clone(self, entry_id: str | None = None) -> bool:
         """Copy the current branch (or the one that ends at an entry) into a session of its own and go on there."""
-        leaf = entry_id or self.store.get_leaf_id()
-        if leaf is None:
-            raise AgentError("Cannot clone session: no current entry selected")
-        if self.store.get_entry(leaf) is None:
-            raise AgentError(f"Entry {leaf} not found")
-        if await self._vetoed("session_before_fork", entry_id=leaf, position="at"):
-            return True
-        await self._leave("fork", None)
-        source = self.store.get_session_file()
-        self.store.create_branched_session(leaf)
-        await self._arrive("fork", source)
-        return False
-
-    async def _vetoed(self, event: str, **fields: Any) -> bool:
-        return event in self.hooks.listening and await self.hooks.veto(event, **fields)
-
-    async def _leave(self, reason: str, target: str | None) -> None:
-        """End what runs in the current session; its last events go out before anything changes."""
-        await self.engine.abort()
-        await self.extensions.leave(reason, target)
-        self.engine.queues.forget()
-        self.engine.next_turn.clear()
-
-    async def _arrive(self, reason: str, previous: str | None) -> None:
-        """Take up the session that is open now: its context, its model, its thinking level."""
-        before = self.choice.model
-        context = self.conversation.arrive()
-        if reason == "resume" and context.messages:
-            self._restore_choice(context.model, context.thinking_level)
-        else:
-            self._record_choice()
-        self.todos.rebuild()
-        self.rules.rebuild()
-        self.resources.move_to(self.cwd)
-        self.engine.tools_changed()
-        await self.extensions.arrive(reason, previous)
-        model = self.choice.model
-        if model is not None and model != before and "model_select" in self.hooks.listening:
-            await self.hooks.notify("model_select", model=model, previous_model=before, source="restore")
+        return await self._changes.clone(entry_id)
 
     def rebuild(self) -> None:
         """Read the context anew after a jump in the session tree."""
@@ -462,20 +352,12 @@ class AgentSession:
         self.todos.rebuild()
         self.rules.rebuild()
 
-    def _restore_choice(self, wanted: tuple[str, str] | None, level: str | None) -> None:
-        """Use the session's own model and level, as far as they are still to be had."""
-        model = self.choice.registry.find_available(*wanted) if wanted else None
-        if model is not None:
-            self.choice.model = model
-        if level is not None and self.choice.model is not None:
-            self.choice.level = self.choice.model.clamp_thinking(level)
-
-    def _record_choice(self) -> None:
+    def record_choice(self) -> None:
         """A new session begins with the model and level it starts with; an old one lacks at most the level."""
         context = self.store.build_session_context()
         if not context.messages and self.choice.model is not None and context.model is None:
             self.store.append_model_change(self.choice.model.provider, self.choice.model.id)
-        if not self.conversation.has_thinking_level():
+        if not self.store.has_thinking_level():
             self.store.append_thinking_level_change(self.choice.level)
 
     def set_host_tools(self, tools: list[Any]) -> list[str]:
@@ -546,9 +428,9 @@ class AgentSession:
         model = self.choice.model
         if model is None or not model.context_window:
             return None
-        if self.engine.usage_unknown():
+        if not self.conversation.usage_known():
             return ContextUsage(None, model.context_window, None)
-        tokens = estimate_context(self.conversation.messages).tokens
+        tokens = self.conversation.tokens()
         return ContextUsage(tokens, model.context_window, tokens / model.context_window * 100)
 
     @property

@@ -145,7 +145,10 @@ async def summarize(
     while True:
         answer = await _complete(await stream(request))
         if answer.stop_reason not in ("error", "aborted"):
-            return Summary(text_of(answer.content, "\n"), answer)
+            text = text_of(answer.content, "\n")
+            if not text.strip():  # nothing would take the place of everything that was said
+                raise SummaryFailed("The model returned an empty summary")
+            return Summary(text, answer)
         attempt += 1
         if not await retry(answer, attempt):
             raise SummaryFailed(answer.error_message or "Unknown error")

@@ -44,6 +44,7 @@ class Todos:
         if settings.todo.enabled:
             engine.toolbox.add(self._tool(), active=False)
         engine.on_commit.append(self._see)
+        engine.on_compaction.append(self.rebuild)
         engine.continuations.append(self._remind)
 
     # -- the client's side -----------------------------------------------------------------------
@@ -55,21 +56,30 @@ class Todos:
         except ValueError as error:
             raise AgentError(str(error)) from None
         self._adopt(made)
-        if made and TODO_TOOL in self._engine.toolbox and TODO_TOOL not in self._engine.toolbox.active:
-            self._engine.toolbox.activate([*self._engine.toolbox.active, TODO_TOOL])
-            self._engine.tools_changed()
+        self._offer_tool()
         return self.phases
+
+    def _offer_tool(self) -> None:
+        """Let the model use the tool as soon as there is a list."""
+        toolbox = self._engine.toolbox
+        if self.phases and TODO_TOOL in toolbox and TODO_TOOL not in toolbox.active:
+            toolbox.activate([*toolbox.active, TODO_TOOL])
+            self._engine.tools_changed()
 
     def rebuild(self) -> None:
         """Take the list from the newest result of the tool on the current branch."""
-        for message in reversed(self._engine.conversation.messages):
-            phases = _phases_of(message)
-            if phases is not None:
-                self._adopt(remaining(phases))
-                break
-        else:
-            self._adopt([])
+        self._adopt(remaining(self._last_written() or []))
+        self._offer_tool()
         self._reminders, self._progress = 0, True
+
+    def _last_written(self) -> list[TodoPhase] | None:
+        for entry in reversed(self._engine.conversation.store.get_branch()):
+            # Most entries are seen to be something else without being decoded.
+            if entry.type == "message" and TODO_TOOL.encode() in entry.raw:
+                phases = _phases_of(entry.message)
+                if phases is not None:
+                    return phases
+        return None
 
     def close(self) -> None:
         for timer in self._timers.values():
@@ -148,9 +158,8 @@ class Todos:
             self._timers.pop(id).cancel()
         if self._clear_delay < 0:
             return
-        loop = asyncio.get_running_loop()
         for id in finished - self._timers.keys():
-            self._timers[id] = loop.call_later(self._clear_delay, self._clear, id)
+            self._timers[id] = asyncio.get_running_loop().call_later(self._clear_delay, self._clear, id)
 
     def _clear(self, id: str) -> None:
         self._timers.pop(id, None)

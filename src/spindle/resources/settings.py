@@ -27,6 +27,13 @@ class Compaction(_Group, frozen=True):
     model_overrides: dict[str, dict[str, Any]] = {}
     """`provider/id` → values that replace the ones above for that model."""
 
+    def for_model(self, name: str) -> "Compaction":
+        """Return what holds for the model `provider/id`; overrides that make no sense do not count."""
+        try:
+            return msgspec.convert({**msgspec.to_builtins(self), **self.model_overrides.get(name, {})}, Compaction)
+        except msgspec.ValidationError:
+            return self
+
 
 class BranchSummary(_Group, frozen=True):
     reserve_tokens: Count = 16384

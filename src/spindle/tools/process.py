@@ -101,6 +101,15 @@ class Process:
         finally:
             self._close_pipes()
 
+    def pause(self) -> None:
+        """Read no more for now, so that a child that writes on has to wait; `resume` goes on."""
+        for pipe in self._pipes:
+            self._loop.remove_reader(pipe)
+
+    def resume(self) -> None:
+        for pipe in self._pipes:
+            self._loop.add_reader(pipe, self._read, pipe)
+
     def kill(self) -> None:
         """Kill the whole group. Does nothing once it has ended."""
         if self._ended.done():

@@ -1,0 +1,146 @@
+"""The change to another session: a new one, a stored one, a copy of this one up to some point.
+
+What runs is ended first and its last events go out; then extensions hear of the end, the file changes, and everything
+that was learned from the old session is learned anew. Nobody else has the agent meanwhile.
+"""
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from spindle.sessions.context import SessionContext
+from spindle.sessions.manager import SessionManager
+from spindle.types.content import text_of
+
+from .errors import AgentError
+from .lifecycle import Phase
+
+if TYPE_CHECKING:
+    from .session import AgentSession
+
+__all__ = ["SessionChanges", "Setup"]
+
+Setup = Callable[[SessionManager], Awaitable[None] | None]
+
+
+class SessionChanges:
+    def __init__(self, session: "AgentSession") -> None:
+        self._session = session
+
+    async def new(self, parent: str | None, setup: Setup | None) -> bool:
+        if await self._vetoed("session_before_switch", reason="new"):
+            return True
+
+        async def turn() -> None:
+            self._session.store.new_session(parent_session=parent)
+            written = None if setup is None else setup(self._session.store)
+            if written is not None:
+                await written
+
+        await self._change("new", turn)
+        return False
+
+    async def switch(self, path: str) -> bool:
+        if await self._vetoed("session_before_switch", reason="resume", target_session_file=path):
+            return True
+        session = self._session
+        file = os.path.join(session.cwd, path)
+        # Opened first: if that fails, the current session goes on untouched. Its own file it must not lock twice.
+        opened = None if session.store.is_same_file(file) else self._open(file)
+
+        async def turn() -> None:
+            nonlocal opened
+            if opened is None:
+                session.store.set_session_file(file)
+            else:
+                session.conversation.use(opened)
+                opened = None
+
+        try:
+            await self._change("resume", turn, target=path)
+        finally:
+            if opened is not None:
+                opened.close()
+        return False
+
+    async def fork(self, entry_id: str, invalid: str) -> tuple[str, bool]:
+        session = self._session
+        entry = session.conversation.user_entry(entry_id)
+        if entry is None:
+            raise AgentError(invalid)
+        text = text_of(entry.message.content)  # type: ignore[union-attr]
+        if await self._vetoed("session_before_fork", entry_id=entry_id, position="before"):
+            return text, True
+
+        async def turn() -> None:
+            if entry.parent_id is None:
+                session.store.new_session(parent_session=session.store.get_session_file())
+            else:
+                session.store.create_branched_session(entry.parent_id)
+
+        await self._change("fork", turn)
+        return text, False
+
+    async def clone(self, entry_id: str | None) -> bool:
+        session = self._session
+        leaf = entry_id or session.store.get_leaf_id()
+        if leaf is None:
+            raise AgentError("Cannot clone session: no current entry selected")
+        if await self._vetoed("session_before_fork", entry_id=leaf, position="at"):
+            return True
+
+        async def turn() -> None:
+            session.store.create_branched_session(leaf)
+
+        await self._change("fork", turn)
+        return False
+
+    # -- how -------------------------------------------------------------------------------------
+
+    async def _vetoed(self, event: str, **fields: Any) -> bool:
+        hooks = self._session.hooks
+        return event in hooks.listening and await hooks.veto(event, **fields)
+
+    def _open(self, file: str) -> SessionManager:
+        session = self._session
+        opened = SessionManager.open(file, fsync=session.resources.settings.fsync)
+        if not os.path.isdir(opened.get_cwd()):
+            opened.close()
+            raise AgentError(
+                f"Stored session working directory does not exist: {opened.get_cwd()}\nSession file: {file}\n"
+                f"Current working directory: {session.cwd}"
+            )
+        return opened
+
+    async def _change(self, reason: str, turn: Callable[[], Awaitable[None]], target: str | None = None) -> None:
+        """Leave the current session, let `turn` change the file, and take up what is there then."""
+        session = self._session
+        async with session.engine.alone(Phase.SWITCHING):
+            await session.bash.abort_all()
+            await session.extensions.leave(reason, target)
+            session.engine.queues.forget()
+            session.engine.next_turn.clear()
+            previous = session.store.get_session_file()
+            await turn()
+            self._take_up(reason)
+            await session.extensions.replace()
+        await session.extensions.announce(reason, previous)
+
+    def _take_up(self, reason: str) -> None:
+        """Learn the context of the session that is open now, its model, its thinking level, its directory."""
+        session = self._session
+        context = session.conversation.arrive()
+        if reason == "resume" and context.messages:
+            self._restore_choice(context)
+        session.record_choice()
+        session.todos.rebuild()
+        session.rules.rebuild()
+        session.resources.move_to(session.cwd)
+        session.engine.tools_changed()
+
+    def _restore_choice(self, context: SessionContext) -> None:
+        """Use the session's own model and level, as far as they are still to be had."""
+        choice = self._session.choice
+        model = choice.registry.find_available(*context.model) if context.model else None
+        level = context.thinking_level if self._session.store.has_thinking_level() else None
+        choice.restore(model, level)
