@@ -59,6 +59,7 @@ class Options:
     """Id under which the provider caches; the session's own if not given."""
     approve: bool | None = None
     export: str | None = None
+    redact: bool = False
     list_models: str | None = None
     """The search text; empty lists all."""
     dialect: str | None = None
@@ -134,6 +135,7 @@ OPTIONS: tuple[Option, ...] = (
     _switch("--approve -a", "approve", "Trust this project for this run"),
     _switch("--no-approve -na", "approve", "Do not trust it", "no"),
     Option(("--export",), "export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
+    _switch("--redact", "redact", "Leave what looks like keys and tokens out of the exported page"),
     Option(("--list-models",), "list_models", "[SEARCH]", "List models that are ready to use", "maybe"),
     Option(("--dialect",), "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS),
     Option(("--updates",), "updates", "FORM", "full or delta message updates", choices=("full", "delta")),

@@ -102,17 +102,10 @@ def _list_models(options: Options) -> int:
 
 
 def _export(options: Options) -> int:
-    from spindle.export import ExportError, export_session
-    from spindle.sessions.errors import SessionError
-    from spindle.sessions.manager import SessionManager
+    from spindle.export.command import run_export
 
-    out = Path(options.messages[0]) if options.messages else None
-    try:
-        with SessionManager.open(options.export or "", read_only=True) as session:
-            print(f"Exported to: {export_session(session, out)}")
-    except (ExportError, SessionError) as error:
-        return _fail(str(error))
-    return 0
+    out = options.messages[0] if options.messages else None
+    return run_export(options.export or "", out, redact=options.redact)
 
 
 # -- commands ------------------------------------------------------------------------------------
