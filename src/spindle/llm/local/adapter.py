@@ -63,7 +63,6 @@ def _ask(model: Model, facts: Facts, plan: Plan, options: StreamOptions) -> Asyn
         api_key=facts.key,
         headers=_HEADERS,
         max_tokens=plan.max_tokens,
-        tool_choice=None,
         proxy=None,
         on_payload=add_keys,
     )

@@ -20,7 +20,7 @@ ONE_LINE = "root ::= [^\\n]{1,400}\n"
 _LOOKING = """\
 look ::= "\\"" (alone | show " " path) "\\""
 alone ::= "ls" (" -" [alhrt]{1,3})? (" " path)? | "pwd" | "date" | "git status" | "git log --oneline" | "git diff"
-show ::= "cat" | "head" | "tail" | "wc -l"
+show ::= "cat" | "head" | "tail"
 path ::= [^-/~\\x00-\\x20\\x7f"'\\\\`$&|;<>(){}!#*?] [^~\\x00-\\x20\\x7f"'\\\\`$&|;<>(){}!#*?]{0,80}
 """
 # \\u is left out on purpose: a model can write any character itself, and half a surrogate pair cannot come up.

@@ -58,12 +58,14 @@ def _load(wanted: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 def _facts(url: str, key: str) -> dict[str, Any]:
     """Ask the server what it has loaded."""
     meta = _get(url, key, "/v1/models")["data"][0]["meta"]
-    template = str(_get(url, key, "/props").get("chat_template", ""))
+    props = _get(url, key, "/props")
+    template = str(props.get("chat_template", ""))
+    able = props.get("chat_template_caps") or {}
     return {
         "url": url,
         "parameters": meta["n_params"],
         "context": meta["n_ctx"],
-        "tools": "tools" in template,
+        "tools": bool(able.get("supports_tool_calls", "tools" in template)),
         "thinking": "enable_thinking" in template,
     }
 

