@@ -8,12 +8,15 @@
 A tab notes everything suspicious (`trouble`): errors, warnings, dialogs, requests to anywhere but our server.
 """
 
+import base64
 import re
+import struct
+import zlib
 from typing import Any
 
 from tests.remote.server import ServerProcess
 
-__all__ = ["Tab"]
+__all__ = ["Tab", "png", "user_texts"]
 
 WAIT_MS = 20_000
 PASTE = """
@@ -131,3 +134,24 @@ class Tab:
     @property
     def session(self) -> str:
         return str(self.page.url.partition("#")[2])
+
+
+def png(width: int = 3, height: int = 2) -> str:
+    """Return a small red image in base64."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = (b"\0" + b"\xff\0\0" * width) * height
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return base64.b64encode(data).decode()
+
+
+def user_texts(server: ServerProcess) -> list[list[str]]:
+    """Return what the user said in each request that the model got."""
+    found = []
+    for request in server.mock.requests:
+        said = [message["content"] for message in request.body["messages"] if message["role"] == "user"]
+        found.append([one if isinstance(one, str) else "".join(p.get("text", "") for p in one) for one in said])
+    return found

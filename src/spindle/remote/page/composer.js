@@ -94,7 +94,7 @@ export class Composer {
     this.images = [];
     this.showImages();
     this.setText('');
-    this.field.focus();
+    if (!TOUCH) this.field.focus();
   }
 
   // -- the text --------------------------------------------------------------------------------------------------------

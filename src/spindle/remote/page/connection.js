@@ -4,6 +4,8 @@
 const FIRST_DELAY = 400;
 const LONGEST_DELAY = 10_000;
 const NO_SUCH_SESSION = 4004;
+const BEAT = 20_000;
+const BEAT_TIMEOUT = 8000;
 const TOKEN = 'spindle-token';
 
 export class CommandError extends Error {}
@@ -30,8 +32,9 @@ export class Connection {
     this.failures = 0;
     this.timer = 0;
     addEventListener('online', () => this.hurry());
-    addEventListener('offline', () => this.socket?.close());
-    document.addEventListener('visibilitychange', () => document.hidden || this.hurry());
+    addEventListener('offline', () => this.socket && this.lost(true));
+    document.addEventListener('visibilitychange', () => document.hidden || this.hurry() || this.beat());
+    setInterval(() => document.hidden || this.beat(), BEAT);
   }
 
   /** Leave the present session and go to another; null is a new one. */
@@ -60,11 +63,21 @@ export class Connection {
     return true;
   }
 
-  /** Try again now instead of later. */
+  /** Try again now instead of later. Returns whether there was something to hurry. */
   hurry() {
-    if (!this.timer) return;
+    if (!this.timer) return false;
     clearTimeout(this.timer);
     this.connect();
+    return true;
+  }
+
+  /** A network can die without a word; a question that nobody answers tells. */
+  async beat() {
+    const { socket } = this;
+    if (socket?.readyState !== WebSocket.OPEN) return;
+    const timer = setTimeout(() => this.socket === socket && this.lost(true), BEAT_TIMEOUT);
+    await this.call('get_available_thinking_levels').catch(() => null);
+    clearTimeout(timer);
   }
 
   connect() {
@@ -106,7 +119,7 @@ export class Connection {
     }
   }
 
-  async lost(opened, code, reason) {
+  async lost(opened, code = 0, reason = '') {
     this.drop();
     if (code === NO_SUCH_SESSION) {
       this.onState('lost-session');

@@ -10,7 +10,7 @@ export class Dialogs {
     this.statuses = new Map();
     session.on('extension_ui_request', request => this.receive(request));
     session.on('agent_settled', () => this.closeAll());
-    session.on('attached', () => session.id !== this.sessionId && this.forget());
+    session.on('attached', ({ known }) => known || this.forget());
   }
 
   receive(request) {
@@ -76,7 +76,6 @@ export class Dialogs {
   }
 
   ask(request, symbol, ...content) {
-    this.sessionId = this.session.id;
     this.open.get(request.id)?.node.remove();
     const title = el('h3', null, icon(symbol), request.title ?? '');
     const node = el('section', { class: 'ask', role: 'group', 'aria-label': request.title }, title, ...content);
@@ -93,7 +92,10 @@ export class Dialogs {
   }
 
   answer(request, fields, text, positive) {
-    if (!this.session.wire.tell({ type: 'extension_ui_response', id: request.id, ...fields })) return;
+    if (!this.session.wire.tell({ type: 'extension_ui_response', id: request.id, ...fields })) {
+      this.toast('Not connected: the answer could not be sent');
+      return;
+    }
     this.close(request.id);
     this.conversation.notice(positive ? 'check' : 'close', text);
     this.composer.field.focus();
@@ -149,7 +151,8 @@ export class Dialogs {
   }
 
   setTitle({ title }) {
-    document.title = title;
+    this.session.title = title ?? null;
+    this.session.emit('state');
   }
 
   setEditorText({ text }) {

@@ -247,7 +247,8 @@ function buildItem(lines, loose, depth) {
   const task = /^\[([ xX])\] +/.exec(lines[0]);
   const text = task ? [lines[0].slice(task[0].length), ...lines.slice(1)] : lines;
   const blocks = readBlocks(text, depth + 1);
-  const nodes = blocks.flatMap(block => (block.kind === 'paragraph' && !loose ? inline(block.text) : [build(block, depth + 1)]));
+  const tight = !loose && blocks.filter(({ kind }) => kind === 'paragraph').length < 2;
+  const nodes = blocks.flatMap(block => (block.kind === 'paragraph' && tight ? inline(block.text) : [build(block, depth + 1)]));
   if (!task) return el('li', null, ...nodes);
   const done = task[1] !== ' ';
   const box = el('span', { class: 'box', role: 'img', 'aria-label': done ? 'done' : 'to do' }, done ? '☑' : '☐');

@@ -23,10 +23,12 @@ export class Session {
   clear() {
     this.id = null;
     this.state = { model: null, thinkingLevel: 'off', sessionName: null };
+    this.title = null; // of the window, if an extension has set one
     this.messages = [];
     this.running = false;
     this.queue = { steering: [], followUp: [] };
     this.loading = true; // events are part of what is being fetched
+    this.missed = false; // some were
     this.wantsSnapshot = false; // an answer is being written whose beginning was not seen
   }
 
@@ -49,9 +51,9 @@ export class Session {
   }
 
   ready({ sessionId, replay }) {
-    const known = replay && this.id === sessionId;
+    const known = replay && !this.loading && this.id === sessionId;
     this.id = sessionId;
-    this.emit('attached');
+    this.emit('attached', { known });
     if (!known) this.load().catch(error => this.complain(error));
     else this.call('set_update_mode', { mode: 'delta' }).then(() => this.refresh()).catch(error => this.complain(error));
   }
@@ -59,6 +61,7 @@ export class Session {
   /** Fetch everything: after connecting without replay, and after every jump to another place. */
   async load() {
     this.loading = true;
+    this.missed = false;
     const [state, { messages }] = await Promise.all([this.call('get_state'), this.call('get_messages')]);
     this.messages = messages;
     this.takeState(state);
@@ -68,7 +71,8 @@ export class Session {
     // Whole messages come with updates until we say otherwise: the first one brings what an answer has so far.
     this.wantsSnapshot = state.isStreaming;
     if (!state.isStreaming) await this.call('set_update_mode', { mode: 'delta' });
-    await this.updateStats();
+    // Something may have ended between the answers about the state and the messages.
+    await (this.missed ? this.refresh() : this.updateStats());
   }
 
   async refresh() {
@@ -94,6 +98,7 @@ export class Session {
   // -- events ----------------------------------------------------------------------------------------------------------
 
   receive(event) {
+    if (this.loading) this.missed = true;
     if (this.loading && event.type !== 'extension_ui_request') return;
     this.follow(event);
     this.emit(event.type, event);

@@ -31,7 +31,7 @@ export class StatusView {
     const first = this.session.messages.find(({ role }) => role === 'user');
     const name = this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : '') || 'New conversation';
     $('title').textContent = name;
-    document.title = `${this.session.running ? '● ' : ''}${oneLine(name, 60)} – Spindle`;
+    document.title = `${this.session.running ? '● ' : ''}${this.session.title ?? `${oneLine(name, 60)} – Spindle`}`;
     document.body.classList.toggle('blank', this.session.messages.length === 0 && !this.session.running);
   }
 

@@ -1,0 +1,88 @@
+"""Markdown on the web page: what it becomes, that growing text ends as the whole does, and that no text takes long."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+
+from tests.remote.server import ServerProcess
+
+from .web_page import Tab
+
+pytestmark = pytest.mark.timeout(120)
+CASES = Path(__file__).parent / "golden" / "web-markdown.json"
+"""Texts, and what `RENDER` makes of them."""
+
+# Elements with their texts, without attributes except targets.
+RENDER = """
+async text => {
+  const { markdown } = await import('/page/markdown.js');
+  const plain = node => [...node.childNodes].map(child => {
+    if (child.nodeType === 3) return child.data;
+    if (child.matches('.code-bar, .icon')) return '';
+    const tag = child.localName;
+    if (tag === 'div' || tag === 'span') return plain(child);
+    const target = tag === 'a' ? `=${child.getAttribute('href')}` : '';
+    return `<${tag}${target}>${plain(child)}${tag === 'br' || tag === 'hr' ? '' : `</${tag}>`}`;
+  }).join('');
+  return plain(markdown(text));
+}
+"""
+GROW = """
+async ([text, cuts]) => {
+  const { Markdown, markdown } = await import('/page/markdown.js');
+  const node = document.createElement('div');
+  const view = new Markdown(node);
+  for (const cut of cuts) view.set(text.slice(0, cut), true);
+  view.set(text);
+  return [node.innerHTML, markdown(text).innerHTML];
+}
+"""
+TIME = """
+async text => {
+  const { markdown } = await import('/page/markdown.js');
+  const start = performance.now();
+  markdown(text);
+  return performance.now() - start;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> Iterator[Tab]:
+    with ServerProcess() as server, Tab(browser, server) as tab:
+        yield tab
+
+
+@pytest.mark.parametrize(("text", "expected"), json.loads(CASES.read_text("utf-8")))
+def test_what_it_becomes(tab: Tab, text: str, expected: str) -> None:
+    assert tab.js(RENDER, text) == expected
+
+
+PIECES = ["word ", "**", "*", "`", "```", "```py\n", "\n", "\n\n", "- ", "  - ", "1. ", "> ", "# ", "|", "|-|-|\n", "["]
+PIECES += ["](https://x.y)", "---", "===", "\t", "    ", "_", "~~", "\\", "<b>", "https://a.b ", "x = 1  # c\n"]
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=30), cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_text_that_grows_ends_as_the_whole_does(tab: Tab, pieces: list[str], cuts: list[int]) -> None:
+    text = "".join(pieces)
+    grown, whole = tab.js(GROW, [text, sorted(cut for cut in cuts if cut < len(text))])
+    assert grown == whole
+
+
+TIRING = ["*a " * 20_000, "[" * 50_000, "[a](" * 12_000, "`" * 40_000, "` `` " * 10_000, "> " * 20_000, "- " * 20_000]
+TIRING += ["_a*" * 16_000, "https://" * 6_000, "|a" * 25_000 + "\n" + "|-" * 25_000, "#" * 50_000, "\\" * 50_000]
+TIRING += ["* " * 10_000 + "x", "1. a\n\n" * 8_000]
+
+
+@pytest.mark.parametrize("text", TIRING, ids=lambda text: repr(text[:6]))
+def test_no_text_takes_long(tab: Tab, text: str) -> None:
+    assert tab.js(TIME, text) < 2000

@@ -1,0 +1,253 @@
+"""Sessions on the web page: going back and forking, coming back after a reload, a broken network, a new server."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mock_model import call, gate, reply, think
+
+pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+
+from tests.remote.server import TOKEN, ServerProcess
+
+from .web_page import Tab, png, user_texts
+
+pytestmark = pytest.mark.timeout(120)
+
+
+# -- going back ----------------------------------------------------------------------------------
+
+
+def test_the_tree_leads_back_and_forks(browser: Any) -> None:
+    steps = [reply("answer one"), reply("answer two"), reply("another two"), reply("in the fork")]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.ask("first")
+        tab.ask("second")
+        original = tab.session
+        tab.press("Alt+t")
+        tab.counts("#tree .node", 4)
+        tab.click("#tree .line", 1)  # the first answer
+        tab.counts(".user", 1)
+        tab.ask("second, differently")
+        tab.counts("#tree .node", 6)
+        tab.counts("#tree .node.path", 4)
+        assert user_texts(server)[-1] == ["first", "second, differently"]
+        # A message of the user: what came before it is kept, its text can be changed.
+        tab.page.get_by_title("second", exact=True).click()
+        tab.holds("#prompt", "second")
+        tab.counts(".user", 1)
+        tab.type("")
+        tab.page.locator("#tree .node", has_text="second, differently").get_by_label("Fork").click()
+        tab.holds("#prompt", "second, differently")
+        assert tab.session != original
+        tab.ask("elsewhere")
+        tab.sees(".answer >> nth=-1", "in the fork")
+        assert user_texts(server)[-1] == ["first", "elsewhere"]
+        tab.click("#tab-sessions")
+        tab.counts(".session", 2)
+        assert tab.trouble == []
+
+
+def test_editing_and_regenerating(browser: Any) -> None:
+    steps = [reply("one"), reply("two"), reply("two again"), reply("other")]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.ask("same")
+        tab.bring("paste", png())
+        tab.counts("#attachments img", 1)
+        tab.ask("same")
+        tab.press("Alt+r")
+        tab.sees(".answer >> nth=-1", "two again")
+        tab.settled()
+        assert tab.page.locator(".answer .md").all_inner_texts() == ["one", "two again"]
+        first, second = server.mock.requests[1].body["messages"], server.mock.requests[2].body["messages"]
+        assert [m for m in first if m["role"] != "system"] == [m for m in second if m["role"] != "system"]
+        tab.page.locator(".user").first.hover()
+        tab.click(".user [aria-label='Go back and edit']")
+        tab.holds("#prompt", "same")
+        tab.counts(".user", 0)
+        tab.ask("changed")
+        assert user_texts(server)[-1] == ["changed"]
+
+
+def test_a_new_conversation_and_the_list(browser: Any) -> None:
+    with ServerProcess([reply("ok")]) as server, Tab(browser, server) as tab:
+        tab.ask("about parsers")
+        first = tab.session
+        tab.click("#title")
+        tab.page.fill(".rename", "Parsers <b>&amp;</b>")
+        tab.press("Enter")
+        tab.sees("#title", "Parsers <b>&amp;</b>")
+        tab.press("Alt+c")
+        tab.shows("#welcome")
+        tab.ask("about lexers")
+        assert tab.session != first
+        tab.press("Control+k")
+        tab.counts(".session", 2)
+        tab.page.keyboard.type("parsers")
+        tab.counts(".session", 1)
+        tab.click(".session")
+        tab.sees(".bubble", "about parsers")
+        tab.sees("#title", "Parsers <b>&amp;</b>")
+        assert tab.session == first
+        tab.page.go_back()
+        tab.sees(".bubble", "about lexers")
+        assert tab.trouble == []
+
+
+def test_work_goes_on_while_another_conversation_is_begun(browser: Any) -> None:
+    steps = [reply("slow", gate("go"), " but done"), reply("quick")]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.say("long task")
+        server.mock.wait_gate("go")
+        busy = tab.session
+        tab.click("#new")
+        tab.shows("#welcome")
+        tab.connected()
+        tab.ask("something else")
+        server.mock.release("go")
+        tab.click(f".session[href='#{busy}']")
+        tab.sees(".answer", "slow but done")
+        assert server.mock.hangups == 0
+
+
+# -- coming back ---------------------------------------------------------------------------------
+
+
+def test_a_reload_finds_the_session_and_the_draft(browser: Any) -> None:
+    steps = [reply(think("hm"), "intro", call("bash", {"command": "echo out"})), reply("the end")]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.ask("remember me")
+        tab.type("half a thought")
+        before, session = tab.text(), tab.session
+        tab.page.reload()
+        tab.connected()
+        tab.sees(".answer >> nth=-1", "the end")
+        assert tab.session == session
+        assert tab.text().replace("Thoughts", "Thought for a moment") == before
+        tab.sees("[data-tool=bash][data-state=done]", "out")
+        tab.holds("#prompt", "half a thought")
+
+
+def test_a_reload_in_mid_answer_shows_all_of_it(browser: Any) -> None:
+    steps = [reply("The beginning, ", gate("a"), "the middle", gate("b"), " and the end.")]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.say("go")
+        tab.sees(".answer", "The beginning")
+        tab.page.reload()
+        tab.connected()
+        tab.shows("#stop")
+        server.mock.release("a")
+        tab.sees(".answer", "The beginning, the middle")
+        server.mock.release("b")
+        tab.settled()
+        tab.sees(".answer .md", re.compile("^The beginning, the middle and the end.$"))
+
+
+def test_a_broken_connection_is_made_good(browser: Any) -> None:
+    steps = [reply("one ", gate("a"), "two ", gate("b"), "three"), reply("next")]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.say("count")
+        tab.sees(".answer", "one")
+        tab.context.set_offline(True)
+        tab.sees("#banner", "Connection lost")
+        server.mock.release("a")
+        server.mock.wait_gate("b")
+        tab.context.set_offline(False)
+        tab.hides("#banner")
+        tab.sees(".answer .md", "one two")
+        server.mock.release("b")
+        tab.settled()
+        assert tab.text(".answer .md") == "one two three"
+        tab.counts(".user", 1)
+        tab.ask("more")
+        tab.sees(".answer >> nth=-1", "next")
+
+
+def test_a_server_that_was_started_again_is_found(browser: Any, tmp_path: Path) -> None:
+    with ServerProcess([reply("before")], base=tmp_path) as server, Tab(browser, server) as tab:
+        tab.ask("hello")
+        session = tab.session
+        server.stop()
+        tab.shows("#banner")
+        address = f"127.0.0.1:{server.port}"
+        with ServerProcess([reply("after")], base=tmp_path, args=["--remote", address]) as again:
+            tab.hides("#banner")
+            tab.sees(".answer", "before")
+            tab.ask("still there?")
+            tab.sees(".answer >> nth=-1", "after")
+            assert user_texts(again) == [["hello", "still there?"]]
+            assert tab.session == session
+
+
+def test_two_tabs_see_the_same_conversation(browser: Any) -> None:
+    with (
+        ServerProcess([reply("for both")]) as server,
+        Tab(browser, server) as one,
+        Tab(browser, server, session=one.session) as two,
+    ):
+        one.ask("who is there?")
+        two.sees(".bubble", "who is there?")
+        two.sees(".answer", "for both")
+        two.settled()
+
+
+def test_an_unknown_session_is_told(browser: Any) -> None:
+    with ServerProcess() as server, Tab(browser, server, session="no-such-session") as tab:
+        tab.sees(".toast", "not here any more")
+        assert tab.session != "no-such-session"
+        tab.ask("hi")
+
+
+def test_a_token_is_asked_for_once(browser: Any) -> None:
+    with ServerProcess(env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server, Tab(browser, server, ready=False) as tab:
+        tab.sees("#token-dialog", "needs a token")
+        tab.page.fill("#token-dialog input", "wrong")
+        tab.press("Enter")
+        tab.sees("#token-dialog", "not accepted")
+        tab.page.fill("#token-dialog input", TOKEN)
+        tab.press("Enter")
+        tab.connected()
+        tab.ask("hi")
+        tab.page.reload()
+        tab.connected()
+        tab.sees(".answer", "OK")
+        assert TOKEN not in tab.page.content()
+
+
+def test_a_long_conversation_stays_quick_and_in_place(browser: Any, tmp_path: Path) -> None:
+    from tests.export.helpers import long_session
+
+    count = 2000
+    with ServerProcess([reply("first")], base=tmp_path) as server:
+        with Tab(browser, server) as tab:
+            tab.ask("make a file")
+            session = tab.session
+        server.stop()
+    (file,) = (tmp_path / "agent" / "sessions").rglob("*.jsonl")
+    header = json.loads(file.read_text().partition("\n")[0])
+    file.write_text("\n".join(json.dumps(line) for line in [header, *long_session(count)]) + "\n")
+    steps = [reply(*["word "] * 200, gate("go"), "end")]
+    with ServerProcess(steps, base=tmp_path) as server, Tab(browser, server, session=session) as tab:
+        tab.sees(".answer >> nth=-1", f"Answer {count - 1}")
+        tab.counts("#feed > *", count // 4 * 3)
+        at_end = "(s => s.scrollHeight - s.scrollTop - s.clientHeight < 2)(document.getElementById('scroller'))"
+        assert tab.js(at_end)
+        tab.say("and now?")
+        server.mock.wait_gate("go")
+        tab.sees(".answer >> nth=-1", "word")
+        assert tab.js(at_end)
+        # Whoever reads further up is left there.
+        tab.page.mouse.move(700, 400)
+        tab.page.mouse.wheel(0, -3000)
+        tab.shows("#latest")
+        before = tab.js("document.getElementById('scroller').scrollTop")
+        server.mock.release("go")
+        tab.settled()
+        assert tab.js("document.getElementById('scroller').scrollTop") == pytest.approx(before, abs=2)
+        tab.click("#latest")
+        tab.hides("#latest")
+        assert tab.js(at_end)
