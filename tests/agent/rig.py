@@ -27,7 +27,7 @@ from spindle.types.codec import decode, encode
 from spindle.types.content import Text
 from spindle.types.events import ToolResult
 
-__all__ = ["Rig", "kinds", "run", "slow_tool"]
+__all__ = ["Rig", "kinds", "run", "slow_tool", "until_true"]
 
 Frame = dict[str, Any]
 T = TypeVar("T")
@@ -35,6 +35,13 @@ T = TypeVar("T")
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, 20))
+
+
+async def until_true(condition: Callable[[], bool]) -> None:
+    """Let others run until something is the case."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0)
 
 
 def kinds(frames: Sequence[Frame]) -> list[str]:

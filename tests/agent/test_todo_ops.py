@@ -50,7 +50,11 @@ def test_new_ids_go_above_the_highest():
         ("plan", {"op": "add_task", "phase": "Plan", "content": "x"}, 'Phase "Plan" not found'),
         ("plan", {"op": "update", "id": "task-9"}, 'Task "task-9" not found'),
         ("plan", {"op": "remove_task", "id": "task-9"}, 'Task "task-9" not found'),
-        ("", {"op": "update", "id": "task-1"}, 'Task "task-1" not found (todo list is empty — was it replaced or not yet created?)'),
+        (
+            "",
+            {"op": "update", "id": "task-1"},
+            'Task "task-1" not found (todo list is empty — was it replaced or not yet created?)',
+        ),
         ("", {"op": "remove_task", "id": "task-1"}, 'Task "task-1" not found (todo list is empty)'),
     ],
 )  # fmt: skip

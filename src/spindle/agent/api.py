@@ -63,6 +63,11 @@ class _Inbox:
         self._taken.set()
         return taken
 
+    def close(self) -> None:
+        """Let go of the agent if it waits: nobody reads any more."""
+        self._waiting.clear()
+        self._taken.set()
+
 
 class _Callback:
     """A listener that is a plain function."""
@@ -140,6 +145,7 @@ class Agent:
                         return
         finally:
             self.session.unsubscribe(inbox)
+            inbox.close()
 
     async def ask(self, text: str, images: Sequence[Image] = ()) -> str:
         """Send a message, wait, and return the text of the last answer. Raises `AgentError` if the model failed."""

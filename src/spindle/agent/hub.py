@@ -1,5 +1,7 @@
 """Who listens to an agent, and whether they keep up."""
 
+import sys
+import traceback
 from typing import Protocol
 
 from spindle.types.events import Event
@@ -33,7 +35,10 @@ class Hub:
 
     def publish(self, event: Event) -> None:
         for listener in self._listeners:
-            listener.put(event)
+            try:
+                listener.put(event)
+            except Exception as error:  # whoever cannot take it must not keep it from the others
+                traceback.print_exception(error, file=sys.stderr)
 
     @property
     def congested(self) -> bool:

@@ -1,0 +1,342 @@
+"""Abort: the signal itself, and an abort in every phase of a run."""
+
+import asyncio
+
+import pytest
+
+from spindle.agent.abort import Aborted, AbortSignal
+from spindle.testing import Pause
+from spindle.tools.base import Tool
+from spindle.types.content import Text
+from spindle.types.events import ToolResult
+from spindle.types.messages import UserMessage
+
+from .rig import Rig, kinds, run, slow_tool
+
+SMALL = {"compaction": {"reserveTokens": 500, "keepRecentTokens": 100}}
+LONG = "lorem ipsum dolor " * 100
+
+
+def says(text: str = "ok", **usage: int) -> dict:
+    return {"text": text, "usage": {"input": 10, "output": 5, **usage}}
+
+
+# -- the signal ---------------------------------------------------------------------------------------
+
+
+def test_an_abort_turns_the_cancellation_of_a_region_into_one_exception():
+    async def main():
+        signal = AbortSignal()
+
+        async def work():
+            with pytest.raises(Aborted), signal:
+                await asyncio.sleep(30)
+            assert asyncio.current_task().cancelling() == 0
+            await asyncio.sleep(0)
+            return "went on"
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        signal.abort()
+        signal.abort()
+        assert await task == "went on"
+        with pytest.raises(Aborted), signal:
+            pass
+
+    run(main())
+
+
+def test_a_cancellation_from_elsewhere_passes_even_if_it_comes_with_an_abort():
+    async def main():
+        signal = AbortSignal()
+
+        async def work():
+            with signal:
+                await asyncio.sleep(30)
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        signal.abort()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())
+
+
+def test_work_that_turned_the_cancellation_into_another_error_is_not_cancelled_later():
+    async def main():
+        signal = AbortSignal()
+
+        async def work():
+            with pytest.raises(ValueError), signal:
+                try:
+                    await asyncio.sleep(30)
+                except asyncio.CancelledError:
+                    raise ValueError from None
+            return asyncio.current_task().cancelling()
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        signal.abort()
+        assert await task == 0
+
+    run(main())
+
+
+# -- phases -------------------------------------------------------------------------------------------
+
+
+def ends_well(rig: Rig) -> None:
+    """Every start has its end, and the agent says once that it has settled."""
+    order = kinds(rig.frames)
+    for start, end in (
+        ("agent_start", "agent_end"),
+        ("turn_start", "turn_end"),
+        ("message_start", "message_end"),
+        ("tool_execution_start", "tool_execution_end"),
+        ("compaction_start", "compaction_end"),
+        ("auto_retry_start", "auto_retry_end"),
+    ):
+        assert order.count(start) == order.count(end), order
+    assert order.count("agent_settled") == order.count("agent_start") > 0 or "agent_start" not in order
+    assert not rig.agent.busy
+
+
+async def abort_twice(rig: Rig) -> None:
+    """Two aborts at once: both are answered, after the end of the run."""
+    answers = await asyncio.gather(rig.call("abort"), rig.call("abort"))
+    assert all(answer["success"] for answer in answers)
+    ends_well(rig)
+
+
+async def goes_on(rig: Rig) -> None:
+    frames = await rig.run("again")
+    assert kinds(frames).count("agent_settled") == 1
+
+
+def test_while_the_model_writes(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["par", Pause(gate="go"), "tial"]}, says()]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("go")
+            await abort_twice(rig)
+            assert rig.roles() == ["user", "assistant(aborted)"]
+            assert rig.of("agent_settled") == [{"type": "agent_settled", "aborted": True}]
+            await goes_on(rig)
+
+    run(main())
+
+
+def test_while_tools_run(tmp_path):
+    async def main():
+        steps = [{"calls": [{"name": "slow"}, {"name": "slow"}]}, says()]
+        async with Rig(tmp_path, steps, tools=[slow_tool()]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.until("tool_execution_start")
+            await abort_twice(rig)
+            assert rig.roles() == ["user", "assistant(toolUse)", "toolResult", "toolResult", "assistant(aborted)"]
+            await goes_on(rig)
+
+    run(main())
+
+
+def test_while_a_tool_does_not_listen(tmp_path, monkeypatch):
+    """A tool that ignores its cancellation is left behind, not waited for."""
+    monkeypatch.setattr("spindle.agent.batch.STOP_S", 0.05)
+    let_go = asyncio.Event()
+
+    async def deaf(call_id, args, ctx):
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                pass
+        raise ValueError("nobody hears this")
+
+    async def main():
+        tool = Tool("deaf", "deaf", {"type": "object"}, deaf)
+        async with Rig(tmp_path, [{"calls": [{"name": "deaf"}]}, says()], tools=[tool]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.until("tool_execution_start")
+            await abort_twice(rig)
+            assert rig.of("tool_execution_end")[0]["result"]["content"][0]["text"] == "Operation aborted"
+            await goes_on(rig)
+            let_go.set()
+            await asyncio.sleep(0)
+
+    run(main())
+
+
+def test_while_it_waits_for_a_retry(tmp_path):
+    async def main():
+        settings = {"retry": {"baseDelayMs": 60000}}
+        async with Rig(tmp_path, [{"error": "503 down"}, says()], settings=settings) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.until("auto_retry_start")
+            await abort_twice(rig)
+            assert rig.of("auto_retry_end")[0]["finalError"] == "Retry cancelled"
+            assert rig.of("agent_end")[0]["willRetry"] is True
+            await goes_on(rig)
+
+    run(main())
+
+
+def test_while_summaries_are_written_side_by_side(tmp_path):
+    async def main():
+        steps = [
+            {"match": "<conversation>", "text": [Pause(gate="sum"), "SUMMARY"]},
+            says(LONG, input=10),
+            {"calls": [{"name": "slow"}], "text": LONG},
+            says("big", input=99_900),
+        ]
+        async with Rig(tmp_path, steps, settings=SMALL, tools=[slow_tool(seconds=0)]) as rig:
+            await rig.run("a " + LONG)
+            await rig.call("prompt", message="b " + LONG)
+            await rig.script.reached("sum")
+            await abort_twice(rig)
+            end = rig.of("compaction_end")[0]
+            assert (end["reason"], end["aborted"], end["result"]) == ("threshold", True, None)
+            assert "compactionSummary" not in rig.roles()
+            await rig.call("set_auto_compaction", enabled=False)
+            await goes_on(rig)
+
+    run(main())
+
+
+def test_while_the_prompt_makes_room_for_itself(tmp_path):
+    """Aborted before it was accepted: the prompt is refused, nothing has settled because nothing had begun."""
+
+    async def main():
+        steps = [{"match": "<conversation>", "text": [Pause(gate="sum"), "S"]}, says(LONG), says("x", input=99_900)]
+        async with Rig(tmp_path, steps, settings=SMALL) as rig:
+            await rig.run("a " + LONG)
+            await rig.call("set_auto_compaction", enabled=False)
+            await rig.run("b " + LONG)
+            await rig.call("set_auto_compaction", enabled=True)
+            settled = len(rig.of("agent_settled"))
+            prompt = rig.send("prompt", message="c")
+            await rig.script.reached("sum")
+            assert (await rig.data("get_state"))["isStreaming"] is True
+            await rig.call("abort")
+            refused = await rig.response(prompt)
+            assert refused["success"] is False and "aborted" in refused["error"]
+            assert len(rig.of("agent_settled")) == settled
+            ends_well(rig)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "event", ["input", "before_agent_start", "message_start", "message_end", "tool_call", "context"]
+)
+def test_while_an_extension_thinks(tmp_path, event):
+    async def main():
+        thinking = asyncio.Event()
+
+        def extension(agent):
+            async def handler(event, ctx):
+                if event.type != "message_start" or not isinstance(event.message, UserMessage):
+                    thinking.set()
+                    await asyncio.sleep(30)
+
+            agent.on(event, handler)
+
+        steps = [{"calls": [{"name": "slow"}]}, says()]
+        async with Rig(tmp_path, steps, extensions=[extension], tools=[slow_tool()]) as rig:
+            prompt = rig.send("prompt", message="hi")
+            await thinking.wait()
+            await abort_twice(rig)
+            await rig.response(prompt)
+
+    run(main())
+
+
+def test_while_the_client_does_not_read(tmp_path):
+    """The abort goes through, its tools are killed and it is over, although nothing can be written."""
+
+    async def main():
+        steps = [{"calls": [{"name": "slow"}, {"name": "quick"}]}, says()]
+        tools = [slow_tool(), slow_tool("quick", 0.01)]
+        async with Rig(tmp_path, steps, tools=tools) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.until("tool_execution_start")
+            rig.wire.stop_reading()
+            await rig.until(lambda f: f["type"] == "tool_execution_end" and f["toolName"] == "quick")
+            await asyncio.wait_for(abort_twice(rig), 5)
+            rig.wire.read_on()
+            await goes_on(rig)
+
+    run(main())
+
+
+def test_abort_and_prompt_of_two_clients_both_run(tmp_path):
+    async def main():
+        steps = [{"text": ["x", Pause(gate="never")]}, says()]
+        async with Rig(tmp_path, steps) as rig:
+            await rig.call("prompt", message="first")
+            await rig.script.reached("never")
+            ids = [rig.send("abort_and_prompt", message=text) for text in ("second", "third")]
+            answers = [await rig.response(id) for id in ids]
+            assert [answer["data"]["disposition"] for answer in answers] == ["started", "started"]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 3)
+            await asyncio.sleep(0)
+            ends_well(rig)
+            assert rig.roles()[-1] == "assistant(stop)"
+
+    run(main())
+
+
+# -- something else instead ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["new_session", "compact", "clone", "fork", "switch_session"])
+@pytest.mark.parametrize("phase", ["streaming", "tools", "retrying"])
+def test_another_job_ends_the_run_first(tmp_path, phase, name):
+    async def main():
+        step = {
+            "streaming": {"text": ["x", Pause(gate="never")]},
+            "tools": {"calls": [{"name": "slow"}]},
+            "retrying": {"error": "503 down"},
+        }[phase]
+        settings = {"retry": {"baseDelayMs": 60000}}
+        async with Rig(tmp_path, [says(), step], tools=[slow_tool()], settings=settings, session=True) as rig:
+            await rig.run("first")
+            reached = {
+                "streaming": lambda f: f["type"] == "message_start" and len(rig.of("message_start")) == 4,
+                "tools": "tool_execution_start",
+                "retrying": "auto_retry_start",
+            }
+            await rig.call("prompt", message="second")
+            await rig.until(reached[phase])
+            fields = {
+                "fork": {"entryId": rig.agent.conversation.user_messages()[0][0]},
+                "switch_session": {"sessionPath": str(tmp_path / "other.jsonl")},
+            }
+            answer = await rig.call(name, **fields.get(name, {}))
+            assert answer["success"] or "too small" in answer["error"]
+            order = kinds(rig.frames)
+            assert order.index("agent_settled", order.index("agent_settled") + 1) < len(order) - 1
+            ends_well(rig)
+
+    run(main())
+
+
+def test_a_failing_tool_that_calls_sys_exit_is_just_a_failing_tool(tmp_path):
+    async def leave(call_id, args, ctx):
+        raise SystemExit("bye")
+
+    async def nonsense(call_id, args, ctx):
+        return "not a result"
+
+    async def unwritable(call_id, args, ctx):
+        return ToolResult([Text("x")], details={"x": object()})
+
+    async def main():
+        tools = [Tool(f.__name__, "t", {"type": "object"}, f) for f in (leave, nonsense, unwritable)]
+        async with Rig(tmp_path, [{"calls": [{"name": t.name} for t in tools]}, says()], tools=tools) as rig:
+            await rig.run("go")
+            assert [f["isError"] for f in rig.of("tool_execution_end")] == [True, True, True]
+            assert rig.roles()[-1] == "assistant(stop)"
+
+    run(main())

@@ -1,0 +1,134 @@
+"""Whatever breaks, a run has an end: the client hears of it, and the next prompt works."""
+
+import asyncio
+
+import pytest
+
+from spindle.agent.lifecycle import MOVES, Lifecycle, Phase
+from spindle.testing import Pause
+
+from .rig import Rig, kinds, run, slow_tool, until_true
+
+
+def breaks(*_):
+    raise ZeroDivisionError("a bug")
+
+
+async def breaks_later(*_):
+    breaks()
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["commit", "run_tools", "on_commit", "will_retry", "store"],
+)
+def test_a_bug_inside_a_run_ends_it_with_an_error(tmp_path, capsys, where):
+    async def main():
+        async with Rig(tmp_path, [{"calls": [{"name": "slow"}]}, "fine"], tools=[slow_tool(seconds=0)]) as rig:
+            engine = rig.agent.engine
+            patch = pytest.MonkeyPatch()
+            if where == "on_commit":
+                engine.on_commit.insert(0, breaks)
+            elif where == "store":
+                patch.setattr(rig.agent.store, "append_message", breaks)
+            else:
+                patch.setattr(engine, where, breaks if where == "will_retry" else breaks_later, raising=True)
+            frames = await rig.run("go")
+            order = kinds(frames)
+            assert order[-1] == "agent_settled" and order.count("agent_settled") == 1
+            if where != "will_retry":
+                assert order.count("agent_start") == order.count("agent_end") == 1
+                assert order.count("turn_start") == order.count("turn_end")
+                told = [f["message"] for f in frames if f["type"] == "message_end"][-1]
+                assert (told["stopReason"], told["errorMessage"]) == ("error", "ZeroDivisionError: a bug")
+            assert "a bug" in next(f for f in frames if f["type"] == "extension_error")["error"]
+            patch.undo()
+            engine.on_commit[:] = [listener for listener in engine.on_commit if listener is not breaks]
+            assert not rig.agent.busy
+            await rig.run("again")
+            assert rig.roles()[-1] == "assistant(stop)"
+
+    run(main())
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["_compact_after", "continuations"])
+def test_a_bug_after_a_run_still_settles(tmp_path, capsys, where):
+    async def main():
+        async with Rig(tmp_path, ["fine"]) as rig:
+            if where == "continuations":
+                rig.agent.engine.continuations.append(breaks_later)
+            else:
+                rig.agent.engine._compact_after = breaks_later
+            frames = await rig.run("go")
+            assert kinds(frames)[-3:] == ["agent_end", "extension_error", "agent_settled"]
+            assert not rig.agent.busy
+
+    run(main())
+
+
+def test_a_listener_that_raises_does_not_disturb_the_run(home, capsys):
+    from spindle import Agent
+    from spindle.testing import Script
+
+    async def main():
+        async with await Agent.create(cwd=home, model=Script(["fine"]).model(), persist=False) as agent:
+            agent.subscribe(breaks)
+            assert await agent.ask("go") == "fine"
+
+    run(main())
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_whoever_stops_listening_does_not_stop_the_agent(home):
+    """A program that leaves the loop over events early: the run goes on without it."""
+    from spindle import Agent
+    from spindle.agent import api
+    from spindle.testing import Script
+
+    async def main():
+        text = ["x"] * (3 * api._Inbox.LIMIT)
+        script = Script([{"text": text}, "next"])
+        async with await Agent.create(cwd=home, model=script.model(), persist=False) as agent:
+            events = agent.prompt("go")
+            async for _ in events:
+                break
+            await until_true(lambda: agent.session.engine.hub.congested)
+            await asyncio.sleep(0.01)  # now it waits for us
+            await events.aclose()
+            await asyncio.wait_for(agent.session.engine.wait_idle(), 5)
+            assert await agent.ask("more") == "next"
+
+    run(main())
+
+
+def test_the_table_of_phases_has_a_way_back_from_everywhere():
+    for phase in Phase:
+        assert phase in MOVES
+        reached, todo = set(), [phase]
+        while todo:
+            here = todo.pop()
+            if here not in reached:
+                reached.add(here)
+                todo += MOVES[here]
+        assert Phase.IDLE in reached
+
+
+def test_a_move_that_is_not_in_the_table_is_a_bug():
+    lifecycle = Lifecycle()
+    lifecycle.move(Phase.IDLE)
+    with pytest.raises(RuntimeError, match="idle cannot become tools"):
+        lifecycle.move(Phase.TOOLS)
+
+
+def test_closing_in_mid_run_keeps_what_came(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["half an ", Pause(gate="never"), "answer"]}], session=True) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("never")
+            rig.wire.stop_reading()
+            await asyncio.wait_for(rig.agent.close(), 1.5)
+            assert rig.roles() == ["user", "assistant(aborted)"]
+            assert b"half an" in next((tmp_path / "agent" / "sessions").glob("*.jsonl")).read_bytes()
+
+    run(main())

@@ -1,0 +1,203 @@
+"""Steering and follow-ups: what is delivered when, and what a client is told of it."""
+
+import asyncio
+
+import pytest
+
+from spindle.agent.queues import Queues
+from spindle.testing import Pause
+from spindle.types.content import Text, text_of
+from spindle.types.messages import CustomMessage, UserMessage
+
+from .rig import Rig, kinds, run, until_true
+
+PIXEL = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
+
+
+def user(text: str) -> UserMessage:
+    return UserMessage(content=[Text(text)], timestamp=1)
+
+
+def texts_sent(request) -> list[str]:
+    return [text_of(message.content) for message in request.messages if isinstance(message, UserMessage)]
+
+
+# -- the queues themselves ----------------------------------------------------------------------------
+
+
+def test_what_is_on_its_way_is_shown_but_cannot_be_cleared():
+    told = []
+    queues = Queues(lambda: told.append(queues.steering.texts()), "all", "one-at-a-time")
+    for text in ("a", "b"):
+        queues.steer(user(text))
+    first, second = queues.steering.batch()
+    queues.steer(user("c"))
+    assert queues.steering.texts() == ["a", "b", "c"] and len(queues) == 3
+    queues.deliver(first)
+    assert queues.clear() == (["c"], [])
+    assert queues.steering.texts() == ["b"]
+    queues.put_back()
+    assert queues.steering.batch() == [second]
+    assert told == [["a"], ["a", "b"], ["a", "b", "c"], ["b", "c"], ["b"]]
+
+
+def test_equal_texts_are_different_messages():
+    queues = Queues(lambda: None, "one-at-a-time", "one-at-a-time")
+    queues.steer(user("same"))
+    queues.steer(user("same"))
+    queues.deliver(queues.steering.batch()[0])
+    assert queues.steering.texts() == ["same"]
+
+
+def test_messages_of_extensions_count_but_are_not_shown():
+    queues = Queues(lambda: None, "all", "all")
+    queues.follow(CustomMessage(custom_type="x", content="hidden", display=False, timestamp=1))
+    assert len(queues) == 1 and queues.follow_up.texts() == []
+    assert queues.clear() == ([], []) and len(queues) == 0
+
+
+# -- in a run -----------------------------------------------------------------------------------------
+
+
+def test_a_retry_answers_the_prompt_before_any_follow_up(tmp_path):
+    async def main():
+        steps = [{"error": "503 down"}, "first", "second"]
+        async with Rig(tmp_path, steps, settings={"retry": {"baseDelayMs": 30}}) as rig:
+            await rig.call("prompt", message="question")
+            await rig.until("auto_retry_start")
+            await rig.call("follow_up", message="later")
+            await rig.until("agent_settled")
+            assert [texts_sent(request) for request in rig.script.requests] == [
+                ["question"],
+                ["question"],
+                ["question", "later"],
+            ]
+
+    run(main())
+
+
+def test_overflow_recovery_answers_the_prompt_before_any_follow_up(tmp_path):
+    async def main():
+        long = "lorem ipsum dolor " * 100
+        steps = [
+            {"match": "<conversation>", "text": [Pause(gate="sum"), "SUMMARY"]},
+            long,
+            {"error": "prompt is too long"},
+            "first",
+            "second",
+        ]
+        settings = {"compaction": {"reserveTokens": 500, "keepRecentTokens": 100}}
+        async with Rig(tmp_path, steps, settings=settings) as rig:
+            await rig.run("a " + long)
+            await rig.call("prompt", message="question")
+            await rig.script.reached("sum")
+            await rig.call("follow_up", message="later")
+            rig.script.release("sum")
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            assert [texts_sent(request)[-1] for request in rig.script.requests[-2:]] == ["question", "later"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["steer", "follow_up"])
+def test_a_message_on_its_way_is_delivered_although_the_queue_is_cleared(tmp_path, kind):
+    """Between the decision for another turn and the message stands a hook that takes its time."""
+
+    async def main():
+        in_turn, go = asyncio.Event(), asyncio.Event()
+
+        def extension(agent):
+            async def turn_start(event, ctx):
+                if event.turn_index == 1:
+                    in_turn.set()
+                    await go.wait()
+
+            agent.on("turn_start", turn_start)
+
+        steps = [{"text": ["x", Pause(gate="go"), "y"]}, "answer"]
+        async with Rig(tmp_path, steps, extensions=[extension]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("go")
+            await rig.call(kind, message="on its way")
+            rig.script.release("go")
+            await in_turn.wait()
+            assert await rig.data("clear_queue") == {"steering": [], "followUp": []}
+            go.set()
+            await rig.until("agent_settled")
+            assert texts_sent(rig.script.requests[1]) == ["hi", "on its way"]
+            assert rig.of("queue_update")[-1] == {"type": "queue_update", "steering": [], "followUp": []}
+
+    run(main())
+
+
+def test_modes_count_when_messages_are_delivered(tmp_path):
+    async def main():
+        steps = [{"text": ["x", Pause(gate="go")]}, "answer"]
+        async with Rig(tmp_path, steps) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("go")
+            for text in ("one", "two"):
+                await rig.call("steer", message=text)
+            await rig.call("set_steering_mode", mode="all")
+            rig.script.release("go")
+            await rig.until("agent_settled")
+            assert texts_sent(rig.script.requests[1]) == ["hi", "one", "two"]
+
+    run(main())
+
+
+def test_images_wait_with_their_message(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["x", Pause(gate="go")]}, "answer"]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("go")
+            await rig.call("steer", message="look", images=[PIXEL])
+            rig.script.release("go")
+            await rig.until("agent_settled")
+            assert rig.script.requests[1].messages[-1].content[1].data == "QUJD"
+
+    run(main())
+
+
+def test_queues_survive_an_abort_and_go_out_with_the_next_prompt(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["x", Pause(gate="never")]}, "one", "two"]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("never")
+            await rig.call("steer", message="s")
+            await rig.call("follow_up", message="f")
+            await rig.call("abort")
+            assert (await rig.data("get_state"))["pendingMessageCount"] == 2
+            await rig.run("again")
+            assert texts_sent(rig.script.requests[1]) == ["hi", "again", "s"]
+            assert texts_sent(rig.script.requests[2])[-1] == "f"
+
+    run(main())
+
+
+def test_input_hooks_see_a_message_once_even_if_the_run_ends_meanwhile(tmp_path):
+    async def main():
+        seen, go = [], asyncio.Event()
+
+        def extension(agent):
+            async def handler(event, ctx):
+                seen.append(event.text)
+                if event.text == "late":
+                    await go.wait()
+
+            agent.on("input", handler)
+
+        async with Rig(tmp_path, [{"text": ["x", Pause(gate="go")]}, "answer"], extensions=[extension]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("go")
+            late = rig.send("prompt", message="late", streamingBehavior="steer")
+            await until_true(lambda: "late" in seen)
+            rig.script.release("go")
+            await rig.until("agent_settled")
+            go.set()
+            assert (await rig.response(late))["data"] == {"disposition": "started"}
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            assert seen == ["hi", "late"]
+            assert kinds(rig.frames).count("queue_update") == 0
+
+    run(main())
