@@ -52,6 +52,7 @@ async def assemble(options: Options, mode: str) -> AgentSession:
             tools=[] if options.no_tools else options.tools,
             exclude_tools=options.exclude_tools,
             no_builtin_tools=options.no_builtin_tools,
+            provider_session_id=options.provider_session_id,
             mode=mode,
             extensions=ExtensionOptions(flags=options.unknown, front=_terminal() if mode == "print" else None),
             warn=warn,

@@ -118,6 +118,10 @@ def _doctor(argv: list[str]) -> int:
 
 
 def _models(argv: list[str]) -> int:
+    if argv and argv[0] in ("list", "pull", "remove", "-h", "--help"):
+        from .models_command import run as models
+
+        return models(argv)
     return _list_models(parse(["--list-models", *argv]))
 
 

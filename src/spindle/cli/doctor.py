@@ -43,6 +43,7 @@ def examine(resources: Resources) -> Iterator[str]:
         yield f"  {name}: {answer}"
     if not servers:
         yield "  none running"
+    yield from _local_runtime()
     yield from _tools()
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
@@ -86,6 +87,18 @@ def _mode_warning(path: Path) -> str:
     if path.name == "auth.json" and os.name == "posix" and path.stat().st_mode & 0o077:
         return " (readable by others: chmod 600 it)"
     return ""
+
+
+def _local_runtime() -> Iterator[str]:
+    from spindle.llm.local.errors import LocalModelError
+    from spindle.llm.local.machine import check_machine
+
+    yield "Local models"
+    try:
+        check_machine()
+        yield "  runtime: installed (get a small model with: spindle models pull smollm2)"
+    except LocalModelError as error:
+        yield f"  {error}"
 
 
 def _tools() -> Iterator[str]:

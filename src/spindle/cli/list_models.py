@@ -16,7 +16,10 @@ def list_models(registry: ModelRegistry, search: str) -> str:
     probe_local_servers(registry)
     models = registry.available()
     if not models:
-        return "No models available. Set the API key of a provider, or start a local model server."
+        return (
+            "No models available. Set the API key of a provider, start a local model server, "
+            "or get a small model: spindle models pull smollm2"
+        )
     found = [model for model in models if _matches(model, search)]
     return models_table(found) if found else f'No models matching "{search}"'
 

@@ -1,8 +1,11 @@
 """The history as a model may see it: every role becomes one of the three that model APIs know."""
 
 from collections.abc import Iterable
+from itertools import groupby
 
-from spindle.types.content import Text
+from msgspec.structs import replace
+
+from spindle.types.content import Image, Text
 from spindle.types.messages import (
     AgentMessage,
     AssistantMessage,
@@ -16,15 +19,30 @@ from spindle.types.messages import (
 
 from .stream import ModelMessage
 
-__all__ = ["bash_text", "to_model_messages"]
+__all__ = ["bash_text", "to_model_messages", "without_images"]
 
 COMPACTION_INTRO = "Earlier parts of this conversation were condensed. This summary stands in for them:"
+IMAGES_OFF = "Image reading is disabled."
 BRANCH_INTRO = "The conversation went down another branch and came back to this point. Summary of that branch:"
 
 
 def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
     """Return what a model is sent of a history; messages that are not for it are left out."""
     return [converted for message in messages if (converted := _convert(message)) is not None]
+
+
+def without_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """Return a history in which a text stands in the place of every run of images."""
+    return [_without_images(message) for message in messages]
+
+
+def _without_images(message: ModelMessage) -> ModelMessage:
+    if isinstance(message, AssistantMessage) or not any(isinstance(block, Image) for block in message.content):
+        return message
+    content: list[Text | Image] = []
+    for are_images, run in groupby(message.content, lambda block: isinstance(block, Image)):
+        content += [Text(IMAGES_OFF)] if are_images else run  # type: ignore[arg-type]
+    return replace(message, content=content)
 
 
 def _convert(message: AgentMessage) -> ModelMessage | None:

@@ -199,7 +199,11 @@ def _proxy_of_environment(url: str) -> str | None:
 
     try:
         parts = urlsplit(url)
-        if not parts.hostname or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        host = parts.hostname or ""
+        # A proxy of the environment is for the way out; a server on this machine is not out there.
+        if not host or host in ("localhost", "::1") or host.startswith("127."):
+            return None
+        if proxy_bypass(parts.netloc.rpartition("@")[2]):
             return None
     except ValueError:
         return None  # not a URL; the client will say so

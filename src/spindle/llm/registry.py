@@ -12,6 +12,7 @@ _MODULES = {
     "openai-responses": "openai_responses",
     "azure-openai-responses": "openai_responses",
     "google-generative-ai": "google",
+    "local": "local.adapter",
     "scripted": "scripted",
 }
 _registered: dict[str, StreamFunction] = {}

@@ -120,6 +120,7 @@ def _load(cwd: Path, options: ResourceOptions, registry: ModelRegistry) -> Resou
     trust = decide(cwd, trust_store, approve=options.approve, default=default, ask=options.ask_trust)
     if trust.trusted:
         store.load(project_trusted=True)
+    registry.local = store.settings.local
     result = Resources(cwd, options, registry, store, trust)
     problems = [trust_store.problem, trust.notice()]
     result.diagnostics = [*store.diagnostics, *(problem for problem in problems if problem)]

@@ -17,9 +17,13 @@ from .catalog import builtin_providers, load_catalog
 from .loopback import LOOPBACK, is_loopback_url, list_models, server_url
 from .model_build import merge_provider, open_model
 from .models_file import ModelsFile, ProviderSpec, check_provider, read_models_file
+from .settings import Local
 from .values import UnresolvedValue, is_resolvable, resolve_value
 
-__all__ = ["SCRIPTED", "ModelRegistry"]
+__all__ = ["LOCAL", "SCRIPTED", "ModelRegistry"]
+
+LOCAL = "local"
+"""The provider whose models are files on this disk: no server to set up, no key."""
 
 SCRIPTED = "scripted"
 """The provider whose models are script files: no server, no key."""
@@ -28,6 +32,9 @@ SCRIPTED = "scripted"
 class ModelRegistry:
     def __init__(self, agent_dir: Path) -> None:
         self.auth = AuthStore(agent_dir)
+        self.local = Local()
+        """How to run models of this disk."""
+        self._models_dir = agent_dir / "models"
         self._path = agent_dir / "models.json"
         self._file: ModelsFile | None = None
         self._registered: dict[str, ProviderSpec] = {}
@@ -58,7 +65,8 @@ class ModelRegistry:
 
     def providers(self) -> list[str]:
         """Return all provider names: built-in ones in order of preference, then the user's, then local ones."""
-        return list(dict.fromkeys([*builtin_providers(), *self.file.providers, *self._registered, *LOOPBACK, SCRIPTED]))
+        own = [*self.file.providers, *self._registered]
+        return list(dict.fromkeys([*builtin_providers(), *own, LOCAL, *LOOPBACK, SCRIPTED]))
 
     def all(self, provider: str | None = None) -> list[Model]:
         """Return every model, or every model of one provider, with and without a key."""
@@ -77,6 +85,8 @@ class ModelRegistry:
         for model in self.all(provider):
             if model.id == model_id:
                 return model
+        if provider == LOCAL and model_id:
+            return self._local_file(model_id)
         if provider == SCRIPTED and model_id:
             model = open_model(SCRIPTED, model_id, "scripted", model_id)
             return replace(model, reasoning=True, input=["text", "image"])
@@ -98,6 +108,13 @@ class ModelRegistry:
         self._probed[provider] = list_models(provider, self._server(provider))
         self._models.pop(provider, None)
         return self.all(provider)
+
+    def local_model(self, model_id: str) -> Model:
+        """Return the model in a file, by its name or path. Raises `LocalModelError`."""
+        from spindle.llm.local.catalog import find_local_model
+
+        size, threads = self.local.context_size, self.local.threads
+        return find_local_model(self._models_dir, model_id, context_size=size, threads=threads)
 
     # -- providers of extensions -----------------------------------------------------------------
 
@@ -121,7 +138,7 @@ class ModelRegistry:
 
     def credential_source(self, provider: str) -> str | None:
         """Tell where the provider's key comes from, or that it needs none; None if it is missing."""
-        if provider == SCRIPTED or provider in LOOPBACK:
+        if provider in (LOCAL, SCRIPTED) or provider in LOOPBACK:
             return "not needed"
         variables = self._variables(provider)
         found = self.auth.source(provider, variables)
@@ -170,7 +187,7 @@ class ModelRegistry:
         return (
             "No API key found for the selected model.\n\n"
             "Set the key of a provider (ANTHROPIC_API_KEY, OPENAI_API_KEY, …), name a model with --model, "
-            "or see --list-models for what is ready to use."
+            "or get a small one that needs no key: spindle models pull smollm2"
         )
 
     # -- inside ----------------------------------------------------------------------------------
@@ -215,9 +232,24 @@ class ModelRegistry:
                 f'Failed to resolve a header for provider "{model.provider}" from {error}'
             ) from None
 
+    def _local_file(self, model_id: str) -> Model | None:
+        from spindle.llm.local.errors import LocalModelError
+
+        try:
+            return self.local_model(model_id)
+        except LocalModelError:
+            return None
+
+    def _local_models(self) -> list[Model]:
+        from spindle.llm.local.catalog import local_models
+
+        return local_models(self._models_dir, context_size=self.local.context_size, threads=self.local.threads)
+
     def _build(self, provider: str) -> list[Model]:
         catalog = load_catalog(provider)
         models = catalog.build(provider) if catalog else self._probed.get(provider, [])
+        if provider == LOCAL:
+            models = self._local_models()
         api, base_url = (catalog.api, catalog.base_url) if catalog else ("", "")
         if provider in LOOPBACK:
             api, base_url = "openai-completions", self._server(provider)

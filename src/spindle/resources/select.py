@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
 
 from .loopback import LOOPBACK, ServerUnreachable
-from .registry import SCRIPTED, ModelRegistry
+from .registry import LOCAL, SCRIPTED, ModelRegistry
 from .settings import Settings
 
 __all__ = [
@@ -153,6 +153,8 @@ def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice
     models = registry.all(provider)
     if found := parse_pattern(pattern, models):
         return found
+    if provider == LOCAL:
+        return _file(registry, pattern)
     base = registry.find(provider, registry.default_model_id(provider) or "") or next(iter(models), None)
     if base is None or not pattern:
         _raise_not_found(registry, pattern)
@@ -161,6 +163,15 @@ def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice
     model_id = prefix if level else pattern
     warning = f'Model "{model_id}" not found for provider "{provider}". Using custom model id.'
     return ModelChoice(replace(base, id=model_id, name=model_id), level, warning)
+
+
+def _file(registry: ModelRegistry, pattern: str) -> ModelChoice:
+    from spindle.llm.local.errors import LocalModelError
+
+    try:
+        return ModelChoice(registry.local_model(pattern))
+    except LocalModelError as error:
+        raise ModelNotFound(str(error)) from None
 
 
 def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
