@@ -154,7 +154,7 @@ def test_the_tool_changes_the_list_and_finished_todos_vanish():
 def test_todos_come_back_with_the_session():
     steps = [reply(call("todo_write", {"ops": [{"op": "replace", "phases": PLAN}]}, id="c1")), reply("ok"), reply("ok")]
     args = ["--tools", "read,todo_write"]
-    with AgentProcess(steps, session=True, args=args, settings={"todo": {"reminders": False}}) as agent:
+    with AgentProcess(steps, session=True, args=args) as agent:
         agent.run("go")
         file = agent.data("get_state")["sessionFile"]
         agent.call("new_session")

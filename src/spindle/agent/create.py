@@ -40,6 +40,8 @@ class AgentOptions:
     exclude_tools: Sequence[str] = ()
     no_builtin_tools: bool = False
     system_prompt: str | None = None
+    provider_session_id: str | None = None
+    """Under this name the provider keeps what it can use again; None: the session's own id."""
     mode: str = "sdk"
     extensions: ExtensionOptions = field(default_factory=ExtensionOptions)
     warn: Callable[[str], None] = lambda text: None
@@ -59,6 +61,7 @@ async def create_session(
     generation = await _load_extensions(options, resources, toolbox)
     state = _choose_model(store, options, resources)
     session = AgentSession(store, resources, state, toolbox, mode=options.mode, extensions=options.extensions)
+    session.engine.provider_session_id = options.provider_session_id
     if generation is not None:
         session.extensions.install(generation)
     return session

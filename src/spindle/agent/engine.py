@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, contextmanager
 
 from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
-from spindle.llm.convert import to_model_messages
+from spindle.llm.convert import to_model_messages, without_images
 from spindle.llm.errors import is_overflow
 from spindle.llm.live import LiveMessage
 from spindle.llm.registry import get_stream
@@ -87,6 +87,8 @@ class Engine:
         self.guard: Guard | None = None
         self.max_tokens: int | None = None
         """Limit of an answer; None: the model's own."""
+        self.provider_session_id: str | None = None
+        """Under this name the provider keeps what it can use again; None: the session's own id."""
         self.next_turn: list[CustomMessage] = []
         """Messages that go out with the next prompt."""
         self.on_piece: Callable[[MessageUpdate], None] | None = None
@@ -418,7 +420,10 @@ class Engine:
         prompt = self._run_prompt if self._run_prompt is not None else self.system_prompt
         if self.hooks.listening & CONTEXT_EVENTS:
             messages, prompt = await self.hooks.context(messages, prompt)
-        request = Request(prompt, to_model_messages(messages), self.toolbox.specs())
+        history = to_model_messages(messages)
+        if self.settings.images.block_images:
+            history = without_images(history)
+        request = Request(prompt, history, self.toolbox.specs())
         return await self.open_stream(request, self.max_tokens)
 
     async def open_stream(self, request: Request, max_tokens: int | None = None) -> AsyncGenerator[Chunk, None]:
@@ -435,7 +440,7 @@ class Engine:
             reasoning=self.choice.level,
             thinking_budgets=self.settings.thinking_budgets,
             max_tokens=max_tokens,
-            session_id=self.conversation.store.get_session_id(),
+            session_id=self.provider_session_id or self.conversation.store.get_session_id(),
             idle_timeout=timeout / 1000 if timeout else None,
             proxy=self.settings.http_proxy,
             on_payload=hooks.before_provider_request if "before_provider_request" in hooks.listening else None,

@@ -15,6 +15,7 @@ import msgspec
 from spindle.extensions.hooks import Hooks
 from spindle.resources.auth import MissingCredentials
 from spindle.resources.loader import Resources
+from spindle.resources.settings import Todo
 from spindle.sessions.index import SessionInfo
 from spindle.sessions.manager import SessionManager
 from spindle.types.content import Image, Text
@@ -72,7 +73,9 @@ class AgentSession:
         )
         self.bash = BashRunner(self.engine)
         self.answers = Answers()
-        self.todos = Todos(self.engine, resources.settings)
+        # Over RPC the client decides about todos, whatever the user set up for other programs.
+        todo = Todo() if mode == "rpc" else resources.settings.todo
+        self.todos = Todos(self.engine, todo, resources.settings.tasks.todo_clear_delay)
         self.rules = StreamRules(self.engine, resources.rules, resources.settings.ttsr)
         self.host_tools = HostTools(
             toolbox, self.answers, self.engine.publish, resources.settings.host_tools.timeout_ms
@@ -80,6 +83,7 @@ class AgentSession:
         self.extensions = ExtensionHost(self, extensions or ExtensionOptions())
         self.shutdown_requested = asyncio.Event()
         self._changes = SessionChanges(self)
+        store.on_write_error(self.tell_write_error)
         self.record_choice()
         self.todos.rebuild()
         self.rules.rebuild()
@@ -114,6 +118,10 @@ class AgentSession:
 
     def publish(self, event: Event) -> None:
         self.engine.publish(event)
+
+    def tell_write_error(self, error: str) -> None:
+        """Tell that the conversation goes on in memory only."""
+        self.publish(ExtensionError("", "session_write", error))
 
     # -- prompting -------------------------------------------------------------------------------
 

@@ -103,7 +103,9 @@ class SessionChanges:
 
     def _open(self, file: str) -> SessionManager:
         session = self._session
-        opened = SessionManager.open(file, fsync=session.resources.settings.fsync)
+        opened = SessionManager.open(
+            file, fsync=session.resources.settings.fsync, on_write_error=session.tell_write_error
+        )
         if not os.path.isdir(opened.get_cwd()):
             opened.close()
             raise AgentError(

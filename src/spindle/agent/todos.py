@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from spindle.resources.settings import Settings
+from spindle.resources.settings import Todo
 from spindle.tools.base import Tool, ToolContext, text_result
 from spindle.tools.todo import (
     TODO_TOOL,
@@ -30,10 +30,11 @@ __all__ = ["Todos"]
 
 
 class Todos:
-    def __init__(self, engine: Engine, settings: Settings) -> None:
+    def __init__(self, engine: Engine, settings: Todo, clear_delay: float) -> None:
         self._engine = engine
-        self._settings = settings.todo
-        self._clear_delay = settings.tasks.todo_clear_delay
+        self._settings = settings
+        self._clear_delay = clear_delay
+        """Seconds after which finished tasks vanish; negative: never."""
         self.phases: list[TodoPhase] = []
         self._reminders = 0
         """Sent since the last user message."""
@@ -41,7 +42,7 @@ class Todos:
         """A tool ran since the last reminder; without that another one would be useless."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """Finished tasks that will vanish, by task id."""
-        if settings.todo.enabled:
+        if settings.enabled:
             engine.toolbox.add(self._tool(), active=False)
         engine.on_commit.append(self._see)
         engine.on_compaction.append(self.rebuild)

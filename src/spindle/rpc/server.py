@@ -71,8 +71,10 @@ class Server:
         async for chunk in self._wire.chunks():
             for line in lines.receive(chunk):
                 self._receive(line)
-            if self._outbox.flooded:
-                await self._outbox.room()
+                # The answer to a short line may be long, so it comes before the next line is looked at.
+                await asyncio.sleep(0)
+                if self._outbox.flooded:
+                    await self._outbox.room()
         last = lines.close()
         if last is not None:
             self._receive(last)

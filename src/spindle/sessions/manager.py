@@ -65,7 +65,8 @@ class SessionManager:
         """What was wrong with the file when it was opened."""
         self._cwd = cwd
         self._session_dir = session_dir
-        self._saving = saving
+        self._fsync: FsyncPolicy = saving.get("fsync", "run")
+        self._write_listeners = [saving["on_write_error"]] if "on_write_error" in saving else []
         self._is_read_only = False
         self._tree = Tree(new_header(cwd))
         self._path: Path | None = None
@@ -207,6 +208,10 @@ class SessionManager:
         """Write what is still missing and let go of the file and its lock."""
         if self._store is not None:
             self._store.close()
+
+    def on_write_error(self, listener: Callable[[str], None]) -> None:
+        """Tell one more listener when saving begins to fail."""
+        self._write_listeners.append(listener)
 
     def sync(self) -> None:
         """Bring the file up to date, on the disk itself if the policy says so. Call it at the end of each run."""
@@ -414,7 +419,13 @@ class SessionManager:
                 make_private_dir(self._path.parent)
             except OSError:
                 pass  # the first save will say what is wrong with the place
-            self._store = Store(tree, self._path, file=file, lock=lock, **self._saving)
+            self._store = Store(
+                tree, self._path, file=file, lock=lock, fsync=self._fsync, on_write_error=self._tell_write_error
+            )
+
+    def _tell_write_error(self, error: str) -> None:
+        for listener in self._write_listeners:
+            listener(error)
 
     def _new_id(self) -> str:
         """Return a free id, after a look at what others added to the file."""
