@@ -1,6 +1,6 @@
 // An answer of the model, finished or still being written: text, thinking and tool calls in the order they come.
 
-import { copyButton, el, icon } from './dom.js';
+import { button, copyButton, el, icon, iconButton } from './dom.js';
 import { duration, fullTime, textOf, tokens } from './format.js';
 import { Markdown } from './markdown.js';
 import { ToolCard } from './tool-card.js';
@@ -31,7 +31,9 @@ class ThinkingBlock {
     const body = el('div', { class: 'md' });
     const summary = el('summary', null, icon('thought'), this.label, icon('chevron'));
     this.node = el('details', { class: 'thinking', open: live }, summary, body);
-    summary.addEventListener('click', () => { this.touched = true; });
+    summary.addEventListener('click', () => {
+      this.touched = true;
+    });
     this.view = new Markdown(body);
     this.source = '';
     this.started = live ? performance.now() : 0;
@@ -87,7 +89,8 @@ export class Answer {
 
   /** Some APIs close thoughts only with the whole answer; what follows them says the same. */
   endThoughts(index) {
-    for (const block of this.blocks.slice(0, index)) if (block instanceof ThinkingBlock && block.started) this.endBlock(block);
+    for (const block of this.blocks.slice(0, index))
+      if (block instanceof ThinkingBlock && block.started) this.endBlock(block);
   }
 
   endBlock(block) {
@@ -106,7 +109,7 @@ export class Answer {
     });
   }
 
-  block(index, type, { id, toolName }) {
+  block(index, type = '', { id, toolName }) {
     if (this.blocks[index]) return this.blocks[index];
     let block;
     if (type.startsWith('thinking')) block = new ThinkingBlock(this.live);
@@ -134,22 +137,32 @@ export class Answer {
     this.pulse?.remove();
     const text = textOf(message.content).trim();
     if (message.stopReason === 'error') this.node.append(this.failure(message.errorMessage ?? 'The model failed.'));
-    else if (message.stopReason === 'aborted') this.node.append(el('p', { class: 'aside' }, icon('stop'), 'Interrupted'));
-    else if (message.stopReason === 'length') this.node.append(el('p', { class: 'aside' }, 'Cut off at the output limit'));
-    if (text && !message.content.some(block => block.type === 'toolCall')) this.node.append(this.actions(message, text));
+    else if (message.stopReason === 'aborted')
+      this.node.append(el('p', { class: 'aside' }, icon('stop'), 'Interrupted'));
+    else if (message.stopReason === 'length')
+      this.node.append(el('p', { class: 'aside' }, 'Cut off at the output limit'));
+    if (text && !message.content.some(block => block.type === 'toolCall'))
+      this.node.append(this.actions(message, text));
     this.node.hidden = this.node.childElementCount === 1 && !this.blocks.length;
     return text;
   }
 
   failure(text) {
-    const again = el('button', { type: 'button', class: 'plain', on: { click: this.hooks.again } }, icon('again'), 'Try again');
+    const again = button('plain', this.hooks.again, icon('again'), 'Try again');
     return el('div', { class: 'failure' }, icon('warning'), el('p', null, text), again);
   }
 
   actions({ model, usage, timestamp }, text) {
-    const again = el('button', { type: 'button', class: 'quiet again', title: 'Regenerate (Alt+R)', 'aria-label': 'Regenerate', on: { click: this.hooks.again } }, icon('again'));
+    const again = iconButton('Regenerate', 'again', this.hooks.again);
+    again.classList.add('again');
     const facts = [model, usage?.output ? `${tokens(usage.output)} tokens` : ''].filter(Boolean).join(' · ');
     const about = el('span', { class: 'facts', title: timestamp ? fullTime(timestamp) : null }, facts);
-    return el('div', { class: 'actions' }, copyButton('Copy answer', () => text), again, about);
+    return el(
+      'div',
+      { class: 'actions' },
+      copyButton('Copy answer', () => text),
+      again,
+      about,
+    );
   }
 }

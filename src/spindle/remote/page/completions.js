@@ -13,7 +13,9 @@ export class Completions {
     this.box = $('completions');
     this.commands = null;
     this.chosen = 0;
-    session.on('attached', () => { this.commands = null; });
+    session.on('attached', () => {
+      this.commands = null;
+    });
     field.addEventListener('blur', () => this.hide());
   }
 
@@ -24,12 +26,18 @@ export class Completions {
   async update() {
     const typed = /^\/(\S*)$/.exec(this.field.value)?.[1];
     if (typed === undefined) return this.hide();
-    this.commands ??= this.session.call('get_commands').then(({ commands }) => commands).catch(() => []);
+    this.commands ??= this.session
+      .call('get_commands')
+      .then(({ commands }) => commands)
+      .catch(() => []);
     const commands = await this.commands;
     if (this.field.value !== '/' + typed) return undefined;
     const fits = ({ name }) => name.toLowerCase().includes(typed.toLowerCase());
     const first = ({ name }) => (name.toLowerCase().startsWith(typed.toLowerCase()) ? 0 : 1);
-    this.found = commands.filter(fits).sort((a, b) => first(a) - first(b)).slice(0, MAX_SHOWN);
+    this.found = commands
+      .filter(fits)
+      .sort((a, b) => first(a) - first(b))
+      .slice(0, MAX_SHOWN);
     this.chosen = 0;
     return this.show();
   }
@@ -42,7 +50,12 @@ export class Completions {
           event.preventDefault(); // the field keeps the focus
           this.take(i);
         };
-        const props = { role: 'option', id: `completion-${i}`, 'aria-selected': String(i === this.chosen), on: { mousedown: take } };
+        const props = {
+          role: 'option',
+          id: `completion-${i}`,
+          'aria-selected': String(i === this.chosen),
+          on: { mousedown: take },
+        };
         return el('div', props, el('b', null, '/' + name), el('span', null, oneLine(description, 120)));
       }),
     );
@@ -67,7 +80,11 @@ export class Completions {
     if (step) {
       this.chosen = (this.chosen + step + this.found.length) % this.found.length;
       this.show();
-    } else if (event.key === 'Tab' || (event.key === 'Enter' && this.field.value !== '/' + this.found[this.chosen].name)) this.take(this.chosen);
+    } else if (
+      event.key === 'Tab' ||
+      (event.key === 'Enter' && this.field.value !== '/' + this.found[this.chosen].name)
+    )
+      this.take(this.chosen);
     else if (event.key === 'Escape') this.hide();
     else return false;
     event.preventDefault();

@@ -1,6 +1,6 @@
 // Where the user writes: the text field, images to send along, commands after a slash, sending, steering, queueing.
 
-import { $, announce, el, icon, iconButton, remembered } from './dom.js';
+import { $, announce, button, el, icon, iconButton, remembered } from './dom.js';
 import { imagesOf, oneLine, textOf } from './format.js';
 import { readImage } from './images.js';
 import { Completions } from './completions.js';
@@ -67,7 +67,7 @@ export class Composer {
     }
   }
 
-  // -- sending -------------------------------------------------------------------------------------------------------
+  // -- sending ------------------------------------------------------------------------------------
 
   async send(behaviour) {
     const text = this.field.value;
@@ -97,7 +97,7 @@ export class Composer {
     if (!TOUCH) this.field.focus();
   }
 
-  // -- the text --------------------------------------------------------------------------------------------------------
+  // -- the text -----------------------------------------------------------------------------------
 
   setText(text) {
     this.field.value = text;
@@ -140,7 +140,7 @@ export class Composer {
     document.body.classList.toggle('running', running);
   }
 
-  // -- images --------------------------------------------------------------------------------------------------------
+  // -- images -------------------------------------------------------------------------------------
 
   async addFiles(files) {
     for (const file of files) {
@@ -167,22 +167,30 @@ export class Composer {
           this.showState();
           this.field.focus();
         });
-        return el('figure', null, el('img', { src: `data:${image.mimeType};base64,${image.data}`, alt: 'Image to send' }), remove);
+        return el(
+          'figure',
+          null,
+          el('img', { src: `data:${image.mimeType};base64,${image.data}`, alt: 'Image to send' }),
+          remove,
+        );
       }),
       ...(blind ? [el('p', { class: 'aside' }, icon('warning'), `${model.name} does not see images`)] : []),
     );
   }
 
-  // -- the queue -----------------------------------------------------------------------------------------------------
+  // -- the queue ----------------------------------------------------------------------------------
 
   showQueue({ steering, followUp, size }) {
     $('queue').hidden = size === 0;
-    const row = (kind, text) => el('div', { class: 'queued' }, el('span', { class: 'tag' }, kind), el('span', null, oneLine(text, 200)));
+    const row = (kind, text) =>
+      el('div', { class: 'queued' }, el('span', { class: 'tag' }, kind), el('span', null, oneLine(text, 200)));
     const rows = [...steering.map(text => row('steer', text)), ...followUp.map(text => row('then', text))];
     const unknown = size - rows.length;
     if (unknown > 0) rows.push(row('queued', `${unknown} waiting`));
-    const clear = el('button', { type: 'button', class: 'link', on: { click: () => this.clearQueue() } }, 'Take back');
-    $('queue').replaceChildren(el('div', null, ...rows), clear);
+    $('queue').replaceChildren(
+      el('div', null, ...rows),
+      button('link', () => this.clearQueue(), 'Take back'),
+    );
   }
 
   clearQueue() {

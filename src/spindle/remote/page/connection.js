@@ -14,7 +14,10 @@ export class CommandError extends Error {}
 export class Disconnected extends CommandError {}
 
 const base64url = text =>
-  btoa(String.fromCharCode(...new TextEncoder().encode(text))).replace(/[+/=]/g, c => ({ '+': '-', '/': '_', '=': '' })[c]);
+  btoa(String.fromCharCode(...new TextEncoder().encode(text))).replace(
+    /[+/=]/g,
+    c => ({ '+': '-', '/': '_', '=': '' })[c],
+  );
 
 export class Connection {
   /**
@@ -93,7 +96,9 @@ export class Connection {
     const socket = new WebSocket(url, token ? ['spindle', 'spindle.token.' + base64url(token)] : ['spindle']);
     this.socket = socket;
     let opened = false;
-    socket.onopen = () => { opened = true; };
+    socket.onopen = () => {
+      opened = true;
+    };
     socket.onmessage = ({ data }) => this.receive(JSON.parse(data));
     socket.onclose = ({ code, reason }) => {
       if (this.socket === socket) this.lost(opened, code, reason);

@@ -1,7 +1,7 @@
 // The conversation: one column that only grows at its end. While an answer is written only its last blocks change,
 // once per frame. Of a long history the newest part is built first, the rest while the browser is idle.
 
-import { $, announce, copyButton, el, icon, iconButton, perFrame } from './dom.js';
+import { $, announce, button, copyButton, el, icon, iconButton, perFrame } from './dom.js';
 import { Answer } from './answer.js';
 import { count, duration, fullTime, imagesOf, oneLine, textOf, tokens } from './format.js';
 import { picture } from './images.js';
@@ -50,14 +50,16 @@ export class Conversation {
     on('client_error', event => this.notice('warning', event.error));
   }
 
-  // -- history -------------------------------------------------------------------------------------------------------
+  // -- history ------------------------------------------------------------------------------------
 
   reset({ messages }) {
     this.feed.replaceChildren();
     this.cards.clear();
     this.busyCards.clear();
     this.live = this.compaction = this.retry = null;
-    this.results = new Map(messages.filter(({ role }) => role === 'toolResult').map(message => [message.toolCallId, message]));
+    this.results = new Map(
+      messages.filter(({ role }) => role === 'toolResult').map(message => [message.toolCallId, message]),
+    );
     const older = messages.slice(0, -AT_ONCE);
     this.feed.append(...this.build(messages.slice(-AT_ONCE)));
     if (this.session.running) this.reviveCards(messages);
@@ -66,7 +68,15 @@ export class Conversation {
   }
 
   build(messages) {
-    return messages.map(message => this.buildMessage(message)).filter(Boolean);
+    const buildSafely = message => {
+      try {
+        return this.buildMessage(message);
+      } catch (error) {
+        // A message of another program in a shape of its own must not cost the page all the others.
+        return noticeOf('warning', `A message that cannot be shown (${message?.role}): ${error.message}`);
+      }
+    };
+    return messages.map(buildSafely).filter(Boolean);
   }
 
   /** Put older messages in front, some at a time. */
@@ -102,7 +112,11 @@ export class Conversation {
       case 'custom':
         return message.display ? custom(message) : null;
       case 'compactionSummary':
-        return summary('compact', `The conversation before this was summarised (${tokens(message.tokensBefore)} tokens)`, message.summary);
+        return summary(
+          'compact',
+          `The conversation before this was summarised (${tokens(message.tokensBefore)} tokens)`,
+          message.summary,
+        );
       case 'branchSummary':
         return summary('branch', 'Notes on a branch that was left', message.summary);
       default:
@@ -126,24 +140,31 @@ export class Conversation {
     const bubble = el('div', { class: 'bubble' }, ...imagesOf(message.content).map(picture), text ? body : null);
     if (text.length > LONG_MESSAGE || text.split('\n').length > 24) {
       bubble.classList.add('clamped');
-      const more = el('button', { type: 'button', class: 'link', 'aria-expanded': 'false' }, 'Show all');
-      more.addEventListener('click', () => {
+      const toggle = () => {
         const clamped = bubble.classList.toggle('clamped');
         more.textContent = clamped ? 'Show all' : 'Show less';
-        more.setAttribute('aria-expanded', String(!clamped));
-      });
+        more.ariaExpanded = String(!clamped);
+      };
+      const more = button('link', toggle, 'Show all');
+      more.ariaExpanded = 'false';
       bubble.append(more);
     }
     const actions = el(
-      'div', { class: 'actions' },
+      'div',
+      { class: 'actions' },
       copyButton('Copy message', () => text),
       iconButton('Go back and edit', 'pencil', () => this.actions.edit(message)),
       iconButton('Fork: new conversation from here', 'branch', () => this.actions.fork(message)),
     );
-    return el('article', { class: 'user', 'aria-label': 'You', title: message.timestamp ? fullTime(message.timestamp) : null }, bubble, actions);
+    return el(
+      'article',
+      { class: 'user', 'aria-label': 'You', title: message.timestamp ? fullTime(message.timestamp) : null },
+      bubble,
+      actions,
+    );
   }
 
-  // -- events --------------------------------------------------------------------------------------------------------
+  // -- events -------------------------------------------------------------------------------------
 
   messageStart({ message }) {
     if (message.role === 'assistant') this.beginAnswer();
@@ -210,10 +231,10 @@ export class Conversation {
     this.busyCards.clear();
   }
 
-  // -- notices -------------------------------------------------------------------------------------------------------
+  // -- notices ------------------------------------------------------------------------------------
 
   notice(symbol, text, ...more) {
-    const node = el('div', { class: 'notice', role: 'note' }, icon(symbol), el('span', null, text), ...more);
+    const node = noticeOf(symbol, text, ...more);
     this.feed.append(node);
     return node;
   }
@@ -228,7 +249,7 @@ export class Conversation {
     const left = result?.estimatedTokensAfter ? ` to ${tokens(result.estimatedTokensAfter)}` : '';
     const node = result
       ? summary('compact', `Summarised: ${tokens(result.tokensBefore)}${left} tokens`, result.summary)
-      : el('div', { class: 'notice' }, icon('compact'), el('span', null, aborted ? 'Summary cancelled' : errorMessage ?? 'Nothing to summarise'));
+      : noticeOf('compact', aborted ? 'Summary cancelled' : (errorMessage ?? 'Nothing to summarise'));
     if (this.compaction) this.compaction.replaceWith(node);
     else this.feed.append(node);
     this.compaction = null;
@@ -237,8 +258,7 @@ export class Conversation {
   retryStart({ attempt, maxAttempts, delayMs, errorMessage }) {
     // The failed attempt is not part of the conversation any more; the notice says what happened.
     this.lastAnswer?.node.remove();
-    const cancel = el('button', { type: 'button', class: 'link' }, 'Cancel');
-    cancel.addEventListener('click', () => this.session.attempt(() => this.session.call('abort_retry')));
+    const cancel = button('link', () => this.session.attempt(() => this.session.call('abort_retry')), 'Cancel');
     const text = `${oneLine(errorMessage, 140)} · next attempt in ${duration(delayMs)} (${attempt} of ${maxAttempts})`;
     this.retry?.remove();
     this.retry = this.notice('again', text, cancel);
@@ -254,6 +274,9 @@ export class Conversation {
   }
 }
 
+const noticeOf = (symbol, text, ...more) =>
+  el('div', { class: 'notice', role: 'note' }, icon(symbol), el('span', null, text), ...more);
+
 function bashExecution({ command, output, exitCode, cancelled, excludeFromContext }) {
   const card = new ToolCard('', 'bash', 'done');
   card.setArguments({ command });
@@ -265,9 +288,20 @@ function bashExecution({ command, output, exitCode, cancelled, excludeFromContex
 
 function custom({ customType, content }) {
   const images = imagesOf(content).map(picture);
-  return el('article', { class: 'custom' }, el('span', { class: 'tag' }, customType), markdown(textOf(content)), ...images);
+  return el(
+    'article',
+    { class: 'custom' },
+    el('span', { class: 'tag' }, customType),
+    markdown(textOf(content)),
+    ...images,
+  );
 }
 
 function summary(symbol, title, text) {
-  return el('details', { class: 'notice summary' }, el('summary', null, icon(symbol), el('span', null, title), icon('chevron')), markdown(text));
+  return el(
+    'details',
+    { class: 'notice summary' },
+    el('summary', null, icon(symbol), el('span', null, title), icon('chevron')),
+    markdown(text),
+  );
 }

@@ -1,6 +1,6 @@
 // Questions of the agent and its extensions, asked inside the conversation, and the other things extensions may show.
 
-import { $, announce, el, icon } from './dom.js';
+import { $, announce, button, el, icon } from './dom.js';
 
 export class Dialogs {
   /** `composer` for texts that extensions put there, `stopAsking()` ends the questions about tools. */
@@ -15,29 +15,40 @@ export class Dialogs {
 
   receive(request) {
     const methods = {
-      confirm: this.confirm, select: this.select, input: this.input, editor: this.editor, cancel: this.cancel, notify: this.notify,
-      setStatus: this.setStatus, setWidget: this.setWidget, setTitle: this.setTitle, set_editor_text: this.setEditorText,
+      confirm: this.confirm,
+      select: this.select,
+      input: this.input,
+      editor: this.editor,
+      cancel: this.cancel,
+      notify: this.notify,
+      setStatus: this.setStatus,
+      setWidget: this.setWidget,
+      setTitle: this.setTitle,
+      set_editor_text: this.setEditorText,
     };
     methods[request.method]?.call(this, request);
   }
 
-  // -- questions -----------------------------------------------------------------------------------------------------
+  // -- questions ----------------------------------------------------------------------------------
 
   confirm(request) {
     const { title = '', message = '' } = request;
     const tool = /^Allow (.+)\?$/.exec(title)?.[1];
     const [yes, no] = tool ? ['Allow', 'Deny'] : ['Yes', 'No'];
-    const answer = (confirmed, word) => this.answer(request, { confirmed }, `${word}${tool ? ` ${tool}` : `: ${title}`}`, confirmed);
+    const answer = (confirmed, word) =>
+      this.answer(request, { confirmed }, `${word}${tool ? ` ${tool}` : `: ${title}`}`, confirmed);
     const buttons = [
-      el('button', { type: 'button', class: 'primary', 'data-answer': 'yes', on: { click: () => answer(true, tool ? 'Allowed' : 'Yes') } }, yes, el('kbd', null, 'Alt+Y')),
-      el('button', { type: 'button', class: 'plain', 'data-answer': 'no', on: { click: () => answer(false, tool ? 'Denied' : 'No') } }, no, el('kbd', null, 'Alt+N')),
+      button('primary', () => answer(true, tool ? 'Allowed' : 'Yes'), yes, el('kbd', null, 'Alt+Y')),
+      button('plain', () => answer(false, tool ? 'Denied' : 'No'), no, el('kbd', null, 'Alt+N')),
     ];
+    buttons[0].dataset.answer = 'yes';
+    buttons[1].dataset.answer = 'no';
     if (tool) {
       const always = () => {
         this.stopAsking();
         answer(true, 'Allowed from now on:');
       };
-      buttons.push(el('button', { type: 'button', class: 'link', on: { click: always } }, 'Allow and stop asking'));
+      buttons.push(button('link', always, 'Allow and stop asking'));
     }
     const shown = message ? el('pre', { class: 'question', tabindex: '0' }, message) : null;
     this.ask(request, tool ? 'shield' : 'warning', shown, el('div', { class: 'buttons' }, ...buttons));
@@ -45,7 +56,7 @@ export class Dialogs {
 
   select(request) {
     const pick = value => this.answer(request, { value }, `${request.title}: ${value}`, true);
-    const options = (request.options ?? []).map(value => el('button', { type: 'button', class: 'plain', on: { click: () => pick(value) } }, value));
+    const options = (request.options ?? []).map(value => button('plain', () => pick(value), value));
     this.ask(request, 'list', el('div', { class: 'options' }, ...options), this.cancelRow(request));
   }
 
@@ -72,7 +83,7 @@ export class Dialogs {
 
   cancelRow(request, ...others) {
     const cancel = () => this.answer(request, { cancelled: true }, `${request.title}: cancelled`, false);
-    return el('div', { class: 'buttons' }, ...others, el('button', { type: 'button', class: 'plain', on: { click: cancel } }, 'Cancel'));
+    return el('div', { class: 'buttons' }, ...others, button('plain', cancel, 'Cancel'));
   }
 
   ask(request, symbol, ...content) {
@@ -101,11 +112,9 @@ export class Dialogs {
     this.composer.field.focus();
   }
 
-  /** Answer the oldest yes-or-no question. Returns whether there was one. */
+  /** Answer the oldest yes-or-no question, if there is one. */
   answerFirst(answer) {
-    const button = $('asks').querySelector(`[data-answer=${answer}]`);
-    button?.click();
-    return Boolean(button);
+    $('asks').querySelector(`[data-answer=${answer}]`)?.click();
   }
 
   cancel({ targetId }) {
@@ -132,7 +141,7 @@ export class Dialogs {
     for (const node of [$('statuses'), $('widgets-above'), $('widgets-below')]) node.replaceChildren();
   }
 
-  // -- notices -------------------------------------------------------------------------------------------------------
+  // -- notices ------------------------------------------------------------------------------------
 
   notify({ message, notifyType }) {
     this.toast(message, notifyType ?? 'info');

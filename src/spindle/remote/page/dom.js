@@ -28,15 +28,16 @@ export function icon(name) {
   return svg;
 }
 
-export function button(label, listener, { symbol, kind = 'plain', text = label, ...props } = {}) {
-  const content = symbol ? [icon(symbol), text === label ? null : text] : [text];
-  const named = symbol && text === label ? { 'aria-label': label, title: label } : { title: text === label ? null : label };
-  return el('button', { type: 'button', class: kind, ...named, ...props, on: { click: listener } }, ...content);
-}
+/** A button of a kind (a class): `plain`, `primary`, `link`. */
+export const button = (kind, listener, ...content) =>
+  el('button', { type: 'button', class: kind, on: { click: listener } }, ...content);
 
 /** A button with nothing but a symbol. */
-export const iconButton = (label, symbol, listener, props = {}) =>
-  el('button', { type: 'button', class: 'quiet', 'aria-label': label, title: label, ...props, on: { click: listener } }, icon(symbol));
+export function iconButton(label, symbol, listener) {
+  const node = button('quiet', listener, icon(symbol));
+  node.title = node.ariaLabel = label;
+  return node;
+}
 
 export function copyButton(label, getText) {
   const node = iconButton(label, 'copy', async () => {
@@ -54,7 +55,8 @@ async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
-  } catch { // not a secure context (plain http on a network): the old way still works
+  } catch {
+    // not a secure context (plain http on a network): the old way still works
     const area = el('textarea', { class: 'offscreen', 'aria-hidden': 'true', tabindex: '-1' });
     area.value = text;
     document.body.append(area);
@@ -95,6 +97,8 @@ export const remembered = {
   set(key, value) {
     try {
       localStorage.setItem('spindle-' + key, value);
-    } catch { /* private window: it is forgotten with the page */ }
+    } catch {
+      /* private window: it is forgotten with the page */
+    }
   },
 };

@@ -27,14 +27,17 @@ export class Entries {
     return this;
   }
 
-  add({ id, parentId, type, message, summary, targetId, label, timestamp, customType, content, display }) {
+  add({ id, parentId, type, message, summary, targetId, label, customType, content, display }) {
     this.lastId = id;
     if (type === 'label') this.labels.set(targetId, label);
-    const entry = { id, parentId, type, timestamp, children: [], role: message?.role ?? type, text: '' };
+    const entry = { id, parentId, type, children: [], role: message?.role ?? type, text: '' };
     if (message) {
       entry.text = message.role === 'bashExecution' ? oneLine(message.command) : preview(message.content);
       entry.images = imagesOf(message.content).length;
-      entry.calls = message.role === 'assistant' ? message.content.filter(block => block.type === 'toolCall').map(call => call.name) : [];
+      entry.calls =
+        message.role === 'assistant'
+          ? message.content.filter(block => block.type === 'toolCall').map(call => call.name)
+          : [];
       entry.error = message.errorMessage ?? '';
     } else if (summary) entry.text = preview(summary);
     else if (content && display) entry.text = preview(content) || customType;

@@ -7,7 +7,8 @@ const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle
 
 export const tokens = n => (n < 1000 ? String(n) : compact.format(n).toLowerCase());
 export const count = (n, noun) => `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : 's'}`;
-export const cost = dollars => (dollars === 0 ? '$0' : dollars < 0.01 ? '<$0.01' : `$${dollars.toFixed(dollars < 10 ? 2 : 1)}`);
+export const cost = dollars =>
+  dollars === 0 ? '$0' : dollars < 0.01 ? '<$0.01' : `$${dollars.toFixed(dollars < 10 ? 2 : 1)}`;
 export const fullTime = when => full.format(new Date(when));
 
 export function duration(ms) {
@@ -15,7 +16,9 @@ export function duration(ms) {
   const seconds = ms / 1000;
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return minutes < 60
+    ? `${minutes} min ${Math.round(seconds % 60)} s`
+    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** How many midnights lie between `when` and now. */
@@ -29,13 +32,19 @@ export const shortTime = when => (daysAgo(when) === 0 ? clock : day).format(new 
 /** The text of a content field: a string, or a list of blocks. */
 export function textOf(content) {
   if (typeof content === 'string') return content;
-  return (content ?? []).filter(block => block.type === 'text').map(block => block.text).join('\n');
+  return (content ?? [])
+    .filter(block => block.type === 'text')
+    .map(block => block.text)
+    .join('\n');
 }
 
 export const imagesOf = content => (Array.isArray(content) ? content.filter(block => block.type === 'image') : []);
 
 export const oneLine = (text, limit = 160) => {
-  const line = text.slice(0, limit * 4).replace(/\s+/g, ' ').trim();
+  const line = text
+    .slice(0, limit * 4)
+    .replace(/\s+/g, ' ')
+    .trim();
   return line.length > limit ? line.slice(0, limit - 1) + '…' : line;
 };
 

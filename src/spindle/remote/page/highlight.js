@@ -7,28 +7,32 @@ const LIMIT = 60_000;
 const words = text => new Set(text.split(' '));
 
 const C_LIKE = words(
-  'abstract as async await auto bool boolean break byte case catch char class const constexpr continue debugger default defer delete do double ' +
-  'else enum export extends extern false final finally float fn for foreach from func function go goto if impl implements import in inline ' +
-  'instanceof int interface internal is let long loop match mod move mut namespace new nil null nullptr of operator override package private ' +
-  'protected pub public readonly record ref return sealed self short signed sizeof static struct super switch template this throw throws ' +
-  'trait true try type typedef typeof undefined union unsafe unsigned use using val var virtual void volatile when where while with yield',
+  'abstract as async await auto bool boolean break byte case catch char class const constexpr continue debugger ' +
+    'default defer delete do double else enum export extends extern false final finally float fn for foreach from ' +
+    'func function go goto if impl implements import in inline instanceof int interface internal is let long loop ' +
+    'match mod move mut namespace new nil null nullptr of operator override package private protected pub public ' +
+    'readonly record ref return sealed self short signed sizeof static struct super switch template this throw ' +
+    'throws trait true try type typedef typeof undefined union unsafe unsigned use using val var virtual void ' +
+    'volatile when where while with yield',
 );
 const PYTHON = words(
-  'and as assert async await break case class continue def del elif else except False finally for from global if import in is lambda match ' +
-  'None nonlocal not or pass raise return self True try while with yield',
+  'and as assert async await break case class continue def del elif else except False finally for from global ' +
+    'if import in is lambda match None nonlocal not or pass raise return self True try while with yield',
 );
 const SHELL = words(
-  'if then else elif fi for while until do done case esac in function return exit export local readonly set unset source cd echo alias ' +
-  'true false break continue shift trap eval exec sudo',
+  'if then else elif fi for while until do done case esac in function return exit export local readonly set ' +
+    'unset source cd echo alias true false break continue shift trap eval exec sudo',
 );
 const RUBY = words(
-  'alias and begin break case class def defined? do else elsif end ensure false for if in module next nil not or redo require rescue retry ' +
-  'return self super then true undef unless until when while yield local function nil repeat',
+  'alias and begin break case class def defined? do else elsif end ensure false for if in module next nil not ' +
+    'or redo require rescue retry return self super then true undef unless until when while yield local function ' +
+    'nil repeat',
 );
 const SQL = words(
-  'add all alter and as asc between by case create cross default delete desc distinct drop else end exists false foreign from full group ' +
-  'having if in index inner insert into is join key left like limit not null offset on or order outer primary references returning right ' +
-  'select set table then true union unique update using values view when where with',
+  'add all alter and as asc between by case create cross default delete desc distinct drop else end exists ' +
+    'false foreign from full group having if in index inner insert into is join key left like limit not null ' +
+    'offset on or order outer primary references returning right select set table then true union unique update ' +
+    'using values view when where with',
 );
 const LITERALS = words('true false null yes no on off');
 
@@ -56,7 +60,7 @@ const FAMILIES = {
 };
 
 const NAMES = {
-  c: 'js javascript jsx mjs cjs ts typescript tsx java c h cpp cc hpp c++ cs csharp go golang rs rust swift kt kotlin scala php dart zig proto',
+  c: 'js javascript jsx mjs cjs ts typescript tsx java c h cpp cc hpp c++ cs csharp go rs rust swift kt kotlin php',
   python: 'py python python3 pyi',
   shell: 'sh bash zsh shell console shellsession fish dockerfile docker make makefile',
   ruby: 'rb ruby lua elixir ex',
@@ -66,12 +70,19 @@ const NAMES = {
   markup: 'html xml svg vue htm xhtml',
   diff: 'diff patch',
 };
-const FAMILY_OF = new Map(Object.entries(NAMES).flatMap(([name, all]) => all.split(' ').map(language => [language, name])));
+const FAMILY_OF = new Map(
+  Object.entries(NAMES).flatMap(([name, all]) => all.split(' ').map(language => [language, name])),
+);
 
 const paint = (style, text) => el('span', { class: 't-' + style }, text);
 
 /** The language of a file, from its name. */
-export const languageOf = path => path.slice(path.lastIndexOf('/') + 1).split('.').pop().toLowerCase();
+export const languageOf = path =>
+  path
+    .slice(path.lastIndexOf('/') + 1)
+    .split('.')
+    .pop()
+    .toLowerCase();
 
 /** Return `code` as a list of texts and coloured elements. */
 export function highlight(code, language) {
@@ -81,11 +92,11 @@ export function highlight(code, language) {
   return name === 'markup' ? markup(code) : scan(code, FAMILIES[name]);
 }
 
-function scan(code, family) {
+function scan(code, language) {
   const nodes = [];
   let done = 0;
-  for (const match of code.matchAll(family.scanner)) {
-    const style = styleOf(match, code, family);
+  for (const match of code.matchAll(language.scanner)) {
+    const style = styleOf(match, code, language);
     if (!style) continue;
     if (match.index > done) nodes.push(code.slice(done, match.index));
     nodes.push(paint(style, match[0]));
@@ -108,7 +119,9 @@ function styleOf({ 0: text, 1: comment, 2: string, 3: number, index }, code, { k
 
 function diff(code) {
   return code.split(/(?<=\n)/).map(line => {
-    const style = /^(?:\+\+\+|---|diff |index )/.test(line) ? 'comment' : { '+': 'add', '-': 'del', '@': 'name' }[line[0]];
+    const style = /^(?:\+\+\+|---|diff |index )/.test(line)
+      ? 'comment'
+      : { '+': 'add', '-': 'del', '@': 'name' }[line[0]];
     return style ? paint(style, line) : line;
   });
 }
@@ -118,6 +131,9 @@ function markup(code) {
     if (i % 2 === 0) return [part];
     if (part.startsWith('<!--')) return [paint('comment', part)];
     const [, tag, rest] = /^(<\/?[\w:.-]+)([^]*)$/.exec(part);
-    return [paint('word', tag), ...rest.split(/("[^"]*"|'[^']*')/).map((text, j) => (j % 2 ? paint('string', text) : text))];
+    return [
+      paint('word', tag),
+      ...rest.split(/("[^"]*"|'[^']*')/).map((text, j) => (j % 2 ? paint('string', text) : text)),
+    ];
   });
 }

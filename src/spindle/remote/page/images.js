@@ -1,6 +1,6 @@
 // Images: those shown in the conversation, and those the user is about to send.
 
-import { $, el } from './dom.js';
+import { $, button, el } from './dom.js';
 
 const SHOWN = /^image\/(?:png|jpeg|gif|webp)$/;
 const LONGEST_SIDE = 2000; // models scale larger ones down anyway
@@ -12,7 +12,9 @@ export function picture(block) {
   const data = block.data ?? block.source?.data ?? '';
   if (!SHOWN.test(type)) return el('p', { class: 'aside' }, `[image of unknown kind ${type.slice(0, 40)}]`);
   const image = el('img', { src: `data:${type};base64,${data}`, alt: 'Image', decoding: 'async' });
-  return el('button', { type: 'button', class: 'picture', 'aria-label': 'Enlarge image', on: { click: () => enlarge(image.src) } }, image);
+  const node = button('picture', () => enlarge(image.src), image);
+  node.ariaLabel = 'Enlarge image';
+  return node;
 }
 
 function enlarge(source) {

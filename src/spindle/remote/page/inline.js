@@ -13,9 +13,10 @@ const isWord = c => c !== undefined && /[\p{L}\p{N}]/u.test(c);
 const isSpace = c => c === undefined || /\s/.test(c);
 
 /** Only these may be followed; anything else stays text. */
-export const isSafeLink = target => /^(?:https?:\/\/|mailto:)[^\s\x00-\x1f]+$/i.test(target);
+const isSafeLink = target => /^(?:https?:\/\/|mailto:)[^\s\x00-\x1f]+$/i.test(target);
 
-const link = (target, ...children) => el('a', { href: target, target: '_blank', rel: 'noopener noreferrer nofollow' }, ...children);
+const link = (target, ...children) =>
+  el('a', { href: target, target: '_blank', rel: 'noopener noreferrer nofollow' }, ...children);
 
 /** Return the nodes of `text`. */
 export function inline(text) {
@@ -33,7 +34,7 @@ class Scanner {
 
   run() {
     const { text } = this;
-    for (let match; (SPECIAL.lastIndex = this.at, match = SPECIAL.exec(text)) !== null;) {
+    for (let match; ((SPECIAL.lastIndex = this.at), (match = SPECIAL.exec(text))) !== null;) {
       if (match.index > this.at) this.add(text.slice(this.at, match.index));
       this.at = match.index;
       const c = text[this.at];

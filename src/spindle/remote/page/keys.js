@@ -6,30 +6,39 @@ import { $, el, iconButton } from './dom.js';
 const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
 
 const HELP = [
-  ['Writing', [
-    ['Enter', 'Send; while the agent works: steer it'],
-    ['Alt+Enter', 'While the agent works: send when it is done'],
-    ['Shift+Enter', 'New line'],
-    ['↑', 'In an empty field: your last message'],
-    ['/', 'Commands, templates and skills'],
-    ['Esc', 'Interrupt'],
-  ]],
-  ['Deciding', [
-    ['Alt+Y', 'Allow, yes'],
-    ['Alt+N', 'Deny, no'],
-    ['Alt+A', 'Ask before every tool: on or off'],
-    ['Alt+R', 'Regenerate the last answer'],
-    ['Alt+M', 'Choose the model'],
-    ['Alt+L', 'Choose how hard it thinks'],
-  ]],
-  ['Getting around', [
-    ['Ctrl+K', 'Search conversations'],
-    ['Alt+C', 'New conversation'],
-    ['Alt+T', 'Conversation tree'],
-    ['Alt+S', 'Show or hide the sidebar'],
-    ['Alt+E', 'To the end'],
-    ['?', 'These keys'],
-  ]],
+  [
+    'Writing',
+    [
+      ['Enter', 'Send; while the agent works: steer it'],
+      ['Alt+Enter', 'While the agent works: send when it is done'],
+      ['Shift+Enter', 'New line'],
+      ['↑', 'In an empty field: your last message'],
+      ['/', 'Commands, templates and skills'],
+      ['Esc', 'Interrupt'],
+    ],
+  ],
+  [
+    'Deciding',
+    [
+      ['Alt+Y', 'Allow, yes'],
+      ['Alt+N', 'Deny, no'],
+      ['Alt+A', 'Ask before every tool: on or off'],
+      ['Alt+R', 'Regenerate the last answer'],
+      ['Alt+M', 'Choose the model'],
+      ['Alt+L', 'Choose how hard it thinks'],
+    ],
+  ],
+  [
+    'Getting around',
+    [
+      ['Ctrl+K', 'Search conversations'],
+      ['Alt+C', 'New conversation'],
+      ['Alt+T', 'Conversation tree'],
+      ['Alt+S', 'Show or hide the sidebar'],
+      ['Alt+E', 'To the end'],
+      ['?', 'These keys'],
+    ],
+  ],
 ];
 
 /** `actions` by the place of the letter that is pressed with Alt, and `escape`, `search`. */
@@ -40,7 +49,8 @@ export function listenToKeys(actions) {
     const alt = event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey;
     if (alt && actions[event.code]) run(event, actions[event.code]);
     else if ((event.ctrlKey || event.metaKey) && event.code === 'KeyK') run(event, actions.search);
-    else if (event.key === 'Escape' && !document.querySelector('dialog[open]')) run(event, actions.escape);
+    else if (event.key === 'Escape' && !document.querySelector('dialog[open], :popover-open'))
+      run(event, actions.escape);
     else if (!writing && !event.ctrlKey && !event.metaKey && !event.altKey) plain(event);
   });
   $('help').addEventListener('click', showHelp);
@@ -59,10 +69,24 @@ function run(event, action) {
 function showHelp() {
   const dialog = $('keys');
   if (dialog.open) return;
-  const key = name => el('dt', null, ...name.split('+').map(part => el('kbd', null, MAC ? { Alt: '⌥', Ctrl: '⌘', Shift: '⇧' }[part] ?? part : part)));
-  const part = ([title, keys]) => el('section', null, el('h3', null, title), el('dl', null, ...keys.flatMap(([name, text]) => [key(name), el('dd', null, text)])));
+  const key = name =>
+    el(
+      'dt',
+      null,
+      ...name.split('+').map(part => el('kbd', null, MAC ? ({ Alt: '⌥', Ctrl: '⌘', Shift: '⇧' }[part] ?? part) : part)),
+    );
+  const part = ([title, keys]) =>
+    el(
+      'section',
+      null,
+      el('h3', null, title),
+      el('dl', null, ...keys.flatMap(([name, text]) => [key(name), el('dd', null, text)])),
+    );
   const close = iconButton('Close', 'close', () => dialog.close());
-  dialog.replaceChildren(el('header', null, el('h2', { id: 'keys-title' }, 'Keys'), close), el('div', { class: 'columns' }, ...HELP.map(part)));
+  dialog.replaceChildren(
+    el('header', null, el('h2', { id: 'keys-title' }, 'Keys'), close),
+    el('div', { class: 'columns' }, ...HELP.map(part)),
+  );
   dialog.onclick = event => event.target === dialog && dialog.close();
   dialog.showModal();
 }

@@ -32,7 +32,7 @@ const sidebar = new Sidebar(session, tree);
 const pickers = new Pickers(session);
 const dialogs = new Dialogs(session, { composer, conversation, toast, stopAsking: () => pickers.setApproval(false) });
 
-// -- going back, forking, doing again --------------------------------------------------------------------------------
+// -- going back, forking, doing again -------------------------------------------------------------
 
 /** Go to another place of the conversation; the text to edit, if there is one, goes where the user writes. */
 function move(action) {
@@ -76,7 +76,7 @@ function compact() {
   return session.attempt(() => session.call('compact'));
 }
 
-// -- the address: the session's id is its fragment, so that a reload and a bookmark find it ----------------------------
+// -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
 
 const idInAddress = () => decodeURIComponent(location.hash.slice(1)) || null;
 
@@ -97,7 +97,7 @@ session.on('connection', ({ state }) => {
   session.open(null);
 });
 
-// -- the token -------------------------------------------------------------------------------------------------------
+// -- the token ------------------------------------------------------------------------------------
 
 /** Ask for the token of the server. */
 function askToken(wrong) {
@@ -110,7 +110,8 @@ function askToken(wrong) {
       resolve(field.value.trim());
     };
     const form = el(
-      'form', { on: { submit } },
+      'form',
+      { on: { submit } },
       el('h2', { id: 'token-title' }, 'This server needs a token'),
       el('p', null, wrong ? 'That token was not accepted. ' : '', 'It was set where the server was started.'),
       field,
@@ -122,18 +123,24 @@ function askToken(wrong) {
   });
 }
 
-// -- the rest of the page --------------------------------------------------------------------------------------------
+// -- the rest of the page -------------------------------------------------------------------------
 
 $('new').addEventListener('click', begin);
-$('context').addEventListener('click', () => openMenu($('context'), 'Context', [{ label: 'Summarise older messages now', pick: compact }]));
-$('more').addEventListener('click', () => openMenu($('more'), 'Conversation', [
-  { label: 'Rename', pick: () => status.rename() },
-  { label: 'Regenerate the last answer', pick: regenerate },
-  { label: 'Summarise older messages', pick: compact },
-  { label: 'Clear: begin a new one', pick: begin },
-]));
+$('context').addEventListener('click', () =>
+  openMenu($('context'), 'Context', [{ label: 'Summarise older messages now', pick: compact }]),
+);
+$('more').addEventListener('click', () =>
+  openMenu($('more'), 'Conversation', [
+    { label: 'Rename', pick: () => status.rename() },
+    { label: 'Regenerate the last answer', pick: regenerate },
+    { label: 'Summarise older messages', pick: compact },
+    { label: 'Clear: begin a new one', pick: begin },
+  ]),
+);
 $('theme').addEventListener('click', () => {
-  const dark = getComputedStyle(document.documentElement).colorScheme === 'dark' || (!document.documentElement.dataset.theme && matchMedia('(prefers-color-scheme: dark)').matches);
+  const dark =
+    getComputedStyle(document.documentElement).colorScheme === 'dark' ||
+    (!document.documentElement.dataset.theme && matchMedia('(prefers-color-scheme: dark)').matches);
   document.documentElement.dataset.theme = dark ? 'light' : 'dark';
   remembered.set('theme', dark ? 'light' : 'dark');
 });

@@ -87,7 +87,7 @@ export function markdown(text, props = { class: 'md' }) {
   return node;
 }
 
-// -- reading: lines become blocks; a block ends only where the next one begins -----------------------------------------
+// -- reading: lines become blocks; a block ends only where the next one begins --------------------
 
 function readBlocks(lines, depth) {
   const blocks = [];
@@ -109,7 +109,8 @@ function readBlock(lines, i, depth) {
   if (fence) return readFence(lines, i, fence);
   if (indentOf(line) >= 4) return readIndented(lines, i);
   const heading = HEADING.exec(line);
-  if (heading) return { kind: 'heading', level: heading[1].length, text: (heading[2] ?? '').replace(/ #+ *$/, ''), end: i + 1 };
+  if (heading)
+    return { kind: 'heading', level: heading[1].length, text: (heading[2] ?? '').replace(/ #+ *$/, ''), end: i + 1 };
   if (RULE.test(line)) return { kind: 'rule', end: i + 1 };
   if (depth < MAX_NESTING && QUOTE.test(line)) return readQuote(lines, i);
   if (depth < MAX_NESTING && ITEM.test(line)) return readList(lines, i);
@@ -183,7 +184,9 @@ function isTable(lines, i) {
 }
 
 function readTable(lines, i) {
-  const sides = cells(lines[i + 1]).map(cell => (cell.endsWith(':') ? (cell.startsWith(':') ? 'center' : 'right') : null));
+  const sides = cells(lines[i + 1]).map(cell =>
+    cell.endsWith(':') ? (cell.startsWith(':') ? 'center' : 'right') : null,
+  );
   const rows = [cells(lines[i])];
   for (i += 2; i < lines.length && lines[i].includes('|'); i++) rows.push(cells(lines[i]));
   return { kind: 'table', sides, rows, end: i };
@@ -191,7 +194,10 @@ function readTable(lines, i) {
 
 /** Split a row at its bars, but not at escaped ones. */
 function cells(line) {
-  const row = line.trim().replace(/^\|/, '').replace(/([^\\]|^)\|$/, '$1');
+  const row = line
+    .trim()
+    .replace(/^\|/, '')
+    .replace(/([^\\]|^)\|$/, '$1');
   return row.split(/(?<!\\)\|/).map(cell => cell.trim().replaceAll('\\|', '|'));
 }
 
@@ -210,7 +216,7 @@ function readParagraph(lines, i, depth) {
   return { kind: 'paragraph', text: text.join('\n'), end: i };
 }
 
-// -- building ------------------------------------------------------------------------------------------------------------
+// -- building -------------------------------------------------------------------------------------
 
 function build(block, depth, plain = false) {
   switch (block.kind) {
@@ -234,13 +240,22 @@ function build(block, depth, plain = false) {
 export function codeBlock(code, language, plain = false) {
   const content = plain || !code ? [document.createTextNode(code)] : highlight(code, language);
   const pre = el('pre', { tabindex: '0' }, el('code', null, ...content));
-  const bar = el('div', { class: 'code-bar' }, el('span', null, language.slice(0, 30)), copyButton('Copy code', () => pre.textContent));
+  const bar = el(
+    'div',
+    { class: 'code-bar' },
+    el('span', null, language.slice(0, 30)),
+    copyButton('Copy code', () => pre.textContent),
+  );
   return el('div', { class: 'code' }, bar, pre);
 }
 
 function buildList({ start, items, loose }, depth) {
   const ordered = !Number.isNaN(start);
-  return el(ordered ? 'ol' : 'ul', ordered && start !== 1 ? { start } : null, ...items.map(lines => buildItem(lines, loose, depth)));
+  return el(
+    ordered ? 'ol' : 'ul',
+    ordered && start !== 1 ? { start } : null,
+    ...items.map(lines => buildItem(lines, loose, depth)),
+  );
 }
 
 function buildItem(lines, loose, depth) {
@@ -248,7 +263,9 @@ function buildItem(lines, loose, depth) {
   const text = task ? [lines[0].slice(task[0].length), ...lines.slice(1)] : lines;
   const blocks = readBlocks(text, depth + 1);
   const tight = !loose && blocks.filter(({ kind }) => kind === 'paragraph').length < 2;
-  const nodes = blocks.flatMap(block => (block.kind === 'paragraph' && tight ? inline(block.text) : [build(block, depth + 1)]));
+  const nodes = blocks.flatMap(block =>
+    block.kind === 'paragraph' && tight ? inline(block.text) : [build(block, depth + 1)],
+  );
   if (!task) return el('li', null, ...nodes);
   const done = task[1] !== ' ';
   const box = el('span', { class: 'box', role: 'img', 'aria-label': done ? 'done' : 'to do' }, done ? '☑' : '☐');
@@ -256,7 +273,13 @@ function buildItem(lines, loose, depth) {
 }
 
 function buildTable({ sides, rows: [head, ...body] }) {
-  const row = (texts, tag) => el('tr', null, ...sides.map((side, i) => el(tag, { class: side }, ...inline(texts[i] ?? ''))));
-  const table = el('table', null, el('thead', null, row(head, 'th')), el('tbody', null, ...body.map(texts => row(texts, 'td'))));
+  const row = (texts, tag) =>
+    el('tr', null, ...sides.map((side, i) => el(tag, { class: side }, ...inline(texts[i] ?? ''))));
+  const table = el(
+    'table',
+    null,
+    el('thead', null, row(head, 'th')),
+    el('tbody', null, ...body.map(texts => row(texts, 'td'))),
+  );
   return el('div', { class: 'table', tabindex: '0' }, table);
 }

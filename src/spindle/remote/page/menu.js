@@ -16,12 +16,20 @@ export function openMenu(anchor, label, items) {
   }
   opener = anchor;
   const list = el('div', { role: 'listbox', 'aria-label': label, tabindex: '-1' });
-  const filter = items.length >= FILTER_FROM ? el('input', { type: 'search', placeholder: label, 'aria-label': `Filter: ${label}` }) : null;
+  const filter =
+    items.length >= FILTER_FROM
+      ? el('input', { type: 'search', placeholder: label, 'aria-label': `Filter: ${label}` })
+      : null;
   const fill = () => {
     const words = (filter?.value ?? '').toLowerCase().split(/\s+/);
     const fits = item => words.every(word => `${item.label} ${item.detail ?? ''}`.toLowerCase().includes(word));
     list.replaceChildren(...items.filter(fits).map(option));
-    mark(list, list.querySelector('[data-chosen]') && !filter?.value ? list.querySelector('[data-chosen]') : list.firstElementChild);
+    mark(
+      list,
+      list.querySelector('[data-chosen]') && !filter?.value
+        ? list.querySelector('[data-chosen]')
+        : list.firstElementChild,
+    );
   };
   menu.replaceChildren(...(filter ? [filter] : [el('p', { class: 'menu-title' }, label)]), list);
   filter?.addEventListener('input', fill);
@@ -38,8 +46,18 @@ function option({ label, detail, chosen, pick }) {
     opener.focus();
     pick();
   };
-  const props = { role: 'option', 'data-chosen': Boolean(chosen), on: { click: choose, mousemove: ({ currentTarget }) => mark(currentTarget.parentNode, currentTarget) } };
-  return el('div', props, el('span', null, label), detail ? el('small', null, detail) : null, chosen ? icon('check') : null);
+  const props = {
+    role: 'option',
+    'data-chosen': Boolean(chosen),
+    on: { click: choose, mousemove: ({ currentTarget }) => mark(currentTarget.parentNode, currentTarget) },
+  };
+  return el(
+    'div',
+    props,
+    el('span', null, label),
+    detail ? el('small', null, detail) : null,
+    chosen ? icon('check') : null,
+  );
 }
 
 /** Make `node` the one that Enter picks. */

@@ -6,7 +6,9 @@ export function partialJson(text) {
   for (const candidate of [text, cut.whole, cut.safe]) {
     try {
       return JSON.parse(candidate);
-    } catch { /* the next one leaves out more */ }
+    } catch {
+      /* the next one leaves out more */
+    }
   }
   return undefined;
 }

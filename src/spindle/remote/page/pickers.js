@@ -4,7 +4,15 @@ import { $, el, icon, remembered } from './dom.js';
 import { tokens } from './format.js';
 import { openMenu } from './menu.js';
 
-const LEVELS = { off: 'No thinking', minimal: 'Minimal', low: 'Low', medium: 'Medium', high: 'High', xhigh: 'Very high', max: 'Maximum' };
+const LEVELS = {
+  off: 'No thinking',
+  minimal: 'Minimal',
+  low: 'Low',
+  medium: 'Medium',
+  high: 'High',
+  xhigh: 'Very high',
+  max: 'Maximum',
+};
 const TURNS = 25; // model calls in a row before the user is asked whether to go on
 
 export class Pickers {
@@ -23,7 +31,11 @@ export class Pickers {
     const { model, thinkingLevel } = this.session.state;
     $('model').replaceChildren(el('span', null, model?.name ?? 'No model'), icon('chevron'));
     $('thinking').hidden = !model?.reasoning;
-    $('thinking').replaceChildren(icon('thought'), el('span', null, LEVELS[thinkingLevel] ?? thinkingLevel), icon('chevron'));
+    $('thinking').replaceChildren(
+      icon('thought'),
+      el('span', null, LEVELS[thinkingLevel] ?? thinkingLevel),
+      icon('chevron'),
+    );
     $('approval').setAttribute('aria-pressed', String(this.asks));
   }
 
@@ -34,23 +46,33 @@ export class Pickers {
       const isCurrent = model => current?.id === model.id && current.provider === model.provider;
       // A model that was named on the command line need not be in the list.
       const all = current && !models.some(isCurrent) ? [current, ...models] : models;
-      openMenu($('model'), 'Model', all.map(model => ({
-        label: model.name,
-        detail: `${model.provider} · ${tokens(model.contextWindow)}${model.input.includes('image') ? ' · images' : ''}`,
-        chosen: isCurrent(model),
-        pick: () => this.change('set_model', { provider: model.provider, modelId: model.id }),
-      })));
+      openMenu(
+        $('model'),
+        'Model',
+        all.map(model => ({
+          label: model.name,
+          detail: [model.provider, tokens(model.contextWindow), ...model.input.filter(kind => kind !== 'text')].join(
+            ' · ',
+          ),
+          chosen: isCurrent(model),
+          pick: () => this.change('set_model', { provider: model.provider, modelId: model.id }),
+        })),
+      );
     });
   }
 
   pickLevel() {
     return this.session.attempt(async () => {
       const { levels } = await this.session.call('get_available_thinking_levels');
-      openMenu($('thinking'), 'Thinking', levels.map(level => ({
-        label: LEVELS[level] ?? level,
-        chosen: level === this.session.state.thinkingLevel,
-        pick: () => this.change('set_thinking_level', { level }),
-      })));
+      openMenu(
+        $('thinking'),
+        'Thinking',
+        levels.map(level => ({
+          label: LEVELS[level] ?? level,
+          chosen: level === this.session.state.thinkingLevel,
+          pick: () => this.change('set_thinking_level', { level }),
+        })),
+      );
     });
   }
 
@@ -69,6 +91,8 @@ export class Pickers {
   }
 
   sendApproval() {
-    return this.session.attempt(() => this.session.call('set_approval', { tools: this.asks, maxTurns: this.asks ? TURNS : null }));
+    return this.session.attempt(() =>
+      this.session.call('set_approval', { tools: this.asks, maxTurns: this.asks ? TURNS : null }),
+    );
   }
 }

@@ -47,7 +47,9 @@ export class Scroll {
 
   pause() {
     this.sticks = false;
-    setTimeout(() => { this.sticks = this.atEnd; }, 250);
+    setTimeout(() => {
+      this.sticks = this.atEnd;
+    }, 250);
   }
 
   show() {

@@ -5,7 +5,14 @@
 import { announce } from './dom.js';
 import { Connection, Disconnected } from './connection.js';
 
-const CHANGES_STATE = new Set(['agent_start', 'agent_settled', 'compaction_start', 'compaction_end', 'thinking_level_changed', 'session_info_changed']);
+const CHANGES_STATE = new Set([
+  'agent_start',
+  'agent_settled',
+  'compaction_start',
+  'compaction_end',
+  'thinking_level_changed',
+  'session_info_changed',
+]);
 
 export class Session {
   constructor({ askToken, report }) {
@@ -41,7 +48,7 @@ export class Session {
     for (const listener of this.listeners.get(type) ?? []) listener(value);
   }
 
-  // -- going to a session --------------------------------------------------------------------------------------------
+  // -- going to a session -------------------------------------------------------------------------
 
   open(sessionId) {
     this.clear();
@@ -55,7 +62,10 @@ export class Session {
     this.id = sessionId;
     this.emit('attached', { known });
     if (!known) this.load().catch(error => this.complain(error));
-    else this.call('set_update_mode', { mode: 'delta' }).then(() => this.refresh()).catch(error => this.complain(error));
+    else
+      this.call('set_update_mode', { mode: 'delta' })
+        .then(() => this.refresh())
+        .catch(error => this.complain(error));
   }
 
   /** Fetch everything: after connecting without replay, and after every jump to another place. */
@@ -95,7 +105,7 @@ export class Session {
     else this.emit('stats', stats);
   }
 
-  // -- events ----------------------------------------------------------------------------------------------------------
+  // -- events -------------------------------------------------------------------------------------
 
   receive(event) {
     if (this.loading) this.missed = true;
@@ -156,7 +166,7 @@ export class Session {
     this.emit('queue', this.queue);
   }
 
-  // -- commands ----------------------------------------------------------------------------------------------------------
+  // -- commands -----------------------------------------------------------------------------------
 
   call(type, fields) {
     return this.wire.call(type, fields);

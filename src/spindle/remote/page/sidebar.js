@@ -3,7 +3,13 @@
 import { $, el } from './dom.js';
 import { count, daysAgo, fullTime, oneLine, shortTime } from './format.js';
 
-const PERIODS = [[0, 'Today'], [1, 'Yesterday'], [7, 'Last seven days'], [31, 'Last month'], [Infinity, 'Older']];
+const PERIODS = [
+  [0, 'Today'],
+  [1, 'Yesterday'],
+  [7, 'Last seven days'],
+  [31, 'Last month'],
+  [Infinity, 'Older'],
+];
 const narrow = matchMedia('(max-width: 860px)');
 
 export class Sidebar {
@@ -26,7 +32,11 @@ export class Sidebar {
   }
 
   /** Show or hide the drawer, or on a wide page the column. */
-  toggle(open = narrow.matches ? !document.body.classList.contains('drawer') : document.body.classList.contains('no-sidebar')) {
+  toggle(
+    open = narrow.matches
+      ? !document.body.classList.contains('drawer')
+      : document.body.classList.contains('no-sidebar'),
+  ) {
     if (narrow.matches) document.body.classList.toggle('drawer', open);
     else document.body.classList.toggle('no-sidebar', !open);
     $('open-sidebar').setAttribute('aria-expanded', String(open));
@@ -72,21 +82,30 @@ export class Sidebar {
 
   showSessions() {
     const words = $('session-search').value.toLowerCase().split(/\s+/);
-    const fits = ({ name = '', firstMessage }) => words.every(word => `${name} ${firstMessage}`.toLowerCase().includes(word));
+    const fits = ({ name = '', firstMessage }) =>
+      words.every(word => `${name} ${firstMessage}`.toLowerCase().includes(word));
     const found = this.sessions.filter(fits);
     const groups = new Map();
     for (const session of found) {
       const period = PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
       groups.set(period, [...(groups.get(period) ?? []), session]);
     }
-    const nodes = [...groups].flatMap(([period, sessions]) => [el('h2', null, period), ...sessions.map(session => this.item(session))]);
+    const nodes = [...groups].flatMap(([period, sessions]) => [
+      el('h2', null, period),
+      ...sessions.map(session => this.item(session)),
+    ]);
     const none = words.join('') ? 'Nothing found' : 'Conversations will be listed here';
     $('sessions').replaceChildren(...(nodes.length ? nodes : [el('p', { class: 'empty' }, none)]));
   }
 
   item({ id, name, firstMessage, modified, messageCount }) {
     const title = oneLine(name || firstMessage, 100);
-    const props = { class: 'session', href: '#' + id, 'aria-current': id === this.session.id ? 'page' : null, title: `${title}\n${fullTime(modified)}` };
+    const props = {
+      class: 'session',
+      href: '#' + id,
+      'aria-current': id === this.session.id ? 'page' : null,
+      title: `${title}\n${fullTime(modified)}`,
+    };
     const when = el('small', null, `${shortTime(modified)} · ${count(messageCount, 'message')}`);
     return el('a', { ...props, on: { click: () => this.closeDrawer() } }, el('span', null, title), when);
   }

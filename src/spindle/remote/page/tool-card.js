@@ -1,28 +1,49 @@
 // A tool call as a card: what is called, its arguments as they are written, output while it runs, and the result.
 
+import { diffOfEdits, diffOfText } from './diff.js';
 import { copyButton, el, icon } from './dom.js';
 import { duration, imagesOf, oneLine, plainOutput, textOf } from './format.js';
 import { highlight, languageOf } from './highlight.js';
 import { picture } from './images.js';
 import { partialJson } from './partial-json.js';
 
-const SYMBOLS = { bash: 'terminal', read: 'file', write: 'pencil', edit: 'pencil', grep: 'search', find: 'search', ls: 'folder', todo_write: 'list' };
+const SYMBOLS = {
+  bash: 'terminal',
+  read: 'file',
+  write: 'pencil',
+  edit: 'pencil',
+  grep: 'search',
+  find: 'search',
+  ls: 'folder',
+  todo_write: 'list',
+};
 const OPEN_BY_ITSELF = new Set(['bash', 'edit', 'write']);
 const MAX_OUTPUT = 100_000;
-const MAX_ROWS = 400;
-const STATES = { writing: 'being written', called: 'about to run', running: 'running', done: 'done', failed: 'failed', cancelled: 'not run' };
+const STATES = {
+  writing: 'being written',
+  called: 'about to run',
+  running: 'running',
+  done: 'done',
+  failed: 'failed',
+  cancelled: 'not run',
+};
+
+/** Models write what they like; only a text is a text. */
+const str = value => (typeof value === 'string' ? value : '');
 
 /** What a call is about, in one line. */
 function gist(name, args) {
-  const { command, path, pattern } = args;
-  if (name === 'bash' && command) return oneLine(command);
-  if (name === 'grep' || name === 'find') return oneLine([pattern, path && `in ${path}`].filter(Boolean).join(' '));
-  if (name === 'read' && path) {
-    const from = args.offset ?? 1;
-    return args.offset || args.limit ? `${path}:${from}${args.limit ? `–${from + args.limit - 1}` : ''}` : path;
-  }
-  const first = [path, ...Object.values(args)].find(value => typeof value === 'string' && value);
-  return first ? oneLine(first) : '';
+  const [command, path, pattern] = [args.command, args.path, args.pattern].map(str);
+  if (name === 'bash') return oneLine(command);
+  if (name === 'grep' || name === 'find') return oneLine(path ? `${pattern} in ${path}` : pattern);
+  if (name === 'read') return oneLine(path) + lineRange(args);
+  return oneLine([path, ...Object.values(args)].map(str).find(Boolean) ?? '');
+}
+
+function lineRange({ offset, limit }) {
+  if (!Number.isInteger(offset) && !Number.isInteger(limit)) return '';
+  const from = Number.isInteger(offset) ? offset : 1;
+  return `:${from}${Number.isInteger(limit) ? `–${from + limit - 1}` : ''}`;
 }
 
 export class ToolCard {
@@ -36,10 +57,21 @@ export class ToolCard {
     this.mark = el('span', { class: 'mark', role: 'img' });
     this.input = el('div', { class: 'tool-input' });
     this.output = el('div', { class: 'tool-output' });
-    const summary = el('summary', null, icon(SYMBOLS[name] ?? 'tool'), el('b', null, name), this.gist, this.time, this.mark, icon('chevron'));
+    const summary = el(
+      'summary',
+      null,
+      icon(SYMBOLS[name] ?? 'tool'),
+      el('b', null, name),
+      this.gist,
+      this.time,
+      this.mark,
+      icon('chevron'),
+    );
     this.node = el('details', { class: 'tool', 'data-tool': name }, summary, this.input, this.output);
     this.node.open = OPEN_BY_ITSELF.has(name);
-    summary.addEventListener('click', () => { this.touched = true; });
+    summary.addEventListener('click', () => {
+      this.touched = true;
+    });
     this.setState(state);
   }
 
@@ -69,25 +101,27 @@ export class ToolCard {
   }
 
   paintInput() {
-    const { command, content, path = '', edits } = this.args;
-    if (this.name === 'bash' && typeof command === 'string') this.showInput(command, 'sh', 'command');
-    else if (this.name === 'write' && typeof content === 'string') this.showInput(content, languageOf(path), 'content');
+    const { command, content, path, edits } = this.args;
+    if (this.name === 'bash' && str(command)) this.showInput(command, 'sh', 'command');
+    else if (this.name === 'write' && str(content)) this.showInput(content, languageOf(str(path)), 'content');
     else if (this.name === 'edit' && Array.isArray(edits)) {
-      if (!this.hasDiff) this.input.replaceChildren(proposal(edits));
+      if (!this.hasDiff) this.input.replaceChildren(diffOfEdits(edits));
     } else {
       const rest = Object.entries(this.args).filter(([, value]) => value !== this.gist.textContent);
       this.showInput(rest.length ? JSON.stringify(Object.fromEntries(rest), null, 2) : '', 'json', 'arguments');
     }
   }
 
-  showInput(text, language, label) {
-    if (text === this.shown) return;
-    this.shown = text;
+  showInput(code, language, label) {
+    if (code === this.shown) return;
+    this.shown = code;
     this.input.replaceChildren();
-    if (!text) return;
+    if (!code) return;
     const live = this.state === 'writing';
-    const code = el('code', null, ...(live ? [text] : highlight(text, language)));
-    this.input.append(el('pre', { tabindex: '0', class: this.name === 'bash' ? 'command' : null, 'aria-label': label }, code));
+    const content = el('code', null, ...(live ? [code] : highlight(code, language)));
+    this.input.append(
+      el('pre', { tabindex: '0', class: this.name === 'bash' ? 'command' : null, 'aria-label': label }, content),
+    );
     if (live) this.input.firstChild.scrollTop = this.input.firstChild.scrollHeight;
   }
 
@@ -143,7 +177,7 @@ export class ToolCard {
     if (typeof details?.diff === 'string' && !isError) {
       this.hasDiff = true;
       this.input.replaceChildren();
-      this.output.append(diff(details.diff));
+      this.output.append(diffOfText(details.diff));
     } else if (text && !(this.name === 'write' && !isError)) this.output.append(outputOf(text));
     this.output.append(...imagesOf(content).map(picture));
     if (isError && !this.touched) this.node.open = true;
@@ -152,36 +186,17 @@ export class ToolCard {
 
 function outputOf(text) {
   const cut = text.length > MAX_OUTPUT;
-  const pre = el('pre', { class: 'output', tabindex: '0', 'aria-label': 'output' }, cut ? text.slice(0, MAX_OUTPUT) : text);
+  const pre = el(
+    'pre',
+    { class: 'output', tabindex: '0', 'aria-label': 'output' },
+    cut ? text.slice(0, MAX_OUTPUT) : text,
+  );
   const note = cut ? el('p', { class: 'aside' }, 'The rest is too long to show; copy it to see all.') : null;
-  return el('div', { class: 'with-copy' }, pre, note, copyButton('Copy output', () => text));
-}
-
-/** Edits before they are made: what goes and what comes. */
-function proposal(edits) {
-  const rows = edits.flatMap(({ oldText = '', newText = '' } = {}) => [
-    ...String(oldText).split('\n').map(line => ['-', '', line]),
-    ...String(newText).split('\n').map(line => ['+', '', line]),
-  ]);
-  return table(rows);
-}
-
-/** The diff of an edit: every line begins with its sign and its number. */
-function diff(text) {
-  return table(text.split('\n').map(line => {
-    const [, sign, number, rest] = /^([-+ ]?)( *\d*) ?([^]*)$/.exec(line);
-    return [sign, number.trim(), rest];
-  }));
-}
-
-function table(rows) {
-  const row = ([sign, number, text]) =>
-    el('div', { class: sign === '+' ? 'add' : sign === '-' ? 'del' : null }, el('i', null, number), el('b', null, sign.trim()), el('span', null, text));
-  const node = el('div', { class: 'diff', tabindex: '0', role: 'group', 'aria-label': 'changes' }, ...rows.slice(0, MAX_ROWS).map(row));
-  if (rows.length > MAX_ROWS) {
-    const more = el('button', { type: 'button', class: 'plain' }, `Show ${rows.length - MAX_ROWS} more lines`);
-    more.addEventListener('click', () => more.replaceWith(...rows.slice(MAX_ROWS).map(row)));
-    node.append(more);
-  }
-  return node;
+  return el(
+    'div',
+    { class: 'with-copy' },
+    pre,
+    note,
+    copyButton('Copy output', () => text),
+  );
 }

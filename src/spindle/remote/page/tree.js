@@ -22,7 +22,7 @@ export class TreePanel {
       await this.entries.refresh();
       this.onPath = new Set(this.entries.path().map(({ id }) => id));
       this.rows = [];
-      this.walk(this.entries.roots.map(root => [root, 0]));
+      this.walk();
       const current = this.rows.findLastIndex(({ entry }) => this.onPath.has(entry.id));
       const nodes = this.rows.map((row, i) => this.row(row, i === current));
       $('tree').replaceChildren(...(nodes.length ? nodes : [el('p', { class: 'empty' }, 'Nothing here yet')]));
@@ -31,54 +31,71 @@ export class TreePanel {
   }
 
   /** List entries top down. A branch is indented; a straight line is not, however long it is. */
-  walk(stack) {
-    stack.reverse();
+  walk() {
+    const stack = this.entries.roots.toReversed().map(entry => ({ entry, depth: 0, starts: false }));
     while (stack.length) {
-      const [entry, depth] = stack.pop();
+      let { entry, depth, starts } = stack.pop();
       const failed = entry.error && entry.children.length === 0; // what was tried again is not worth a line
-      if (SHOWN.has(entry.role) && (entry.text || entry.images || entry.calls?.length || failed)) this.addRow(entry, depth);
-      const next = depth + (entry.children.length > 1 ? 1 : 0);
-      for (const child of entry.children.toReversed()) stack.push([child, next]);
+      if (SHOWN.has(entry.role) && (entry.text || entry.images || entry.calls?.length || failed)) {
+        this.addRow(entry, depth, starts);
+        starts = false;
+      }
+      const branches = entry.children.length > 1;
+      for (const child of entry.children.toReversed())
+        stack.push({ entry: child, depth: depth + Number(branches), starts: starts || branches });
     }
   }
 
   /** Answers that only call tools are gathered into one line. */
-  addRow(entry, depth) {
+  addRow(entry, depth, starts) {
     const last = this.rows.at(-1);
     const silent = entry.role === 'assistant' && !entry.text && entry.calls.length > 0;
-    if (silent && last?.steps && last.depth === depth && this.follows(entry, last.entry)) {
+    if (silent && !starts && last?.steps && last.depth === depth && this.follows(entry, last.entry)) {
       last.entry = entry;
       last.steps.push(...entry.calls);
-    } else this.rows.push({ entry, depth, steps: silent ? [...entry.calls] : null });
+    } else this.rows.push({ entry, depth, starts, steps: silent ? [...entry.calls] : null });
   }
 
   follows(entry, earlier) {
     let parent = this.entries.byId.get(entry.parentId);
-    while (parent && parent !== earlier && parent.role === 'toolResult') parent = this.entries.byId.get(parent.parentId);
+    while (parent && parent !== earlier && parent.role === 'toolResult')
+      parent = this.entries.byId.get(parent.parentId);
     return parent === earlier;
   }
 
-  row({ entry, depth, steps }, current) {
+  row({ entry, depth, starts, steps }, current) {
     const { id, role, text, error } = entry;
-    const shown = steps ? `${count(steps.length, 'step')}: ${[...new Set(steps)].join(', ')}` : text || error || '[image]';
+    const shown = steps
+      ? `${count(steps.length, 'step')}: ${[...new Set(steps)].join(', ')}`
+      : text || error || '[image]';
     const label = this.entries.labels.get(id);
     const go = () => this.actions.jump(id, false);
     const line = el(
-      'button', { type: 'button', class: 'line', 'aria-current': current ? 'step' : null, title: shown, on: { click: go } },
+      'button',
+      { type: 'button', class: 'line', 'aria-current': current ? 'step' : null, title: shown, on: { click: go } },
       SYMBOLS[role] ? icon(SYMBOLS[role]) : null,
       label ? el('span', { class: 'tag' }, label) : null,
       el('span', null, shown),
     );
-    const classes = ['node', this.onPath.has(id) ? 'path' : '', current ? 'current' : ''].join(' ');
-    const node = el('div', { class: classes, 'data-role': steps ? 'steps' : role }, line, el('div', { class: 'node-actions' }, ...this.rowActions(entry)));
+    const classes = ['node', starts && 'start', this.onPath.has(id) && 'path', current && 'current']
+      .filter(Boolean)
+      .join(' ');
+    const node = el(
+      'div',
+      { class: classes, 'data-role': steps ? 'steps' : role },
+      line,
+      el('div', { class: 'node-actions' }, ...this.rowActions(entry)),
+    );
     node.style.setProperty('--depth', Math.min(depth, MAX_INDENT));
     return node;
   }
 
   rowActions({ id, role }) {
     const buttons = [];
-    if (!this.onPath.has(id)) buttons.push(iconButton('Go there and take notes on what is left', 'list', () => this.actions.jump(id, true)));
-    if (role === 'user') buttons.push(iconButton('Fork: new conversation from here', 'branch', () => this.actions.fork(id)));
+    if (!this.onPath.has(id))
+      buttons.push(iconButton('Go there and take notes on what is left', 'list', () => this.actions.jump(id, true)));
+    if (role === 'user')
+      buttons.push(iconButton('Fork: new conversation from here', 'branch', () => this.actions.fork(id)));
     return buttons;
   }
 }
