@@ -52,7 +52,7 @@ def kinds(frames: Sequence[Frame]) -> list[str]:
 class _Wire:
     """A client that writes down what it gets. It may stop reading."""
 
-    def __init__(self, frames: list[Frame], arrived: asyncio.Condition) -> None:
+    def __init__(self, frames: list[Frame]) -> None:
         self._frames = frames
         self._room = asyncio.Event()
         self._room.set()
@@ -91,6 +91,7 @@ class Rig:
         tools: Sequence[Tool] = (),
         extensions: Sequence[Callable[[Any], Any]] = (),
         session: bool = False,
+        open: str | None = None,
         model: Frame | None = None,
     ) -> None:
         self.cwd = folder / "work"
@@ -106,6 +107,7 @@ class Rig:
         self._tools = tools
         self._extensions = extensions
         self._session = session
+        self._open = open
         self._count = 0
         self._tasks_before: set[asyncio.Task[Any]] = set()
 
@@ -113,14 +115,16 @@ class Rig:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self.unhandled.append(context))
         self._tasks_before = asyncio.all_tasks()
-        self._arrived = asyncio.Condition()
-        self.wire = _Wire(self.frames, self._arrived)
+        self.wire = _Wire(self.frames)
         self._waiters: list[tuple[Callable[[Frame], bool], asyncio.Future[Frame]]] = []
         self.wire.on_frame = self._look
         folder = str(self.cwd)
-        store = (
-            SessionManager.create(folder, self.home / "sessions") if self._session else SessionManager.in_memory(folder)
-        )
+        if self._open is not None:
+            store = SessionManager.open(self._open)
+        elif self._session:
+            store = SessionManager.create(folder, self.home / "sessions")
+        else:
+            store = SessionManager.in_memory(folder)
         self.agent = await create_session(
             store,
             AgentOptions(

@@ -42,9 +42,11 @@ class ModelState:
         wanted = level or (self._default_level if came_from_plain and model.reasoning else self.level)
         return self.set_level(wanted)
 
-    def restore(self, model: Model | None, level: str | None) -> None:
-        """Take over what a stored session was using: None for a model that is gone, or a level it does not tell."""
-        self.model = model or self.model
+    def restore(self, model: tuple[str, str] | None, level: str | None) -> None:
+        """Take over what a stored session was using, as far as it tells and as it is still to be had."""
+        current = (self.model.provider, self.model.id) if self.model else None
+        if model is not None and model != current:  # one that a program brought along is not in the registry
+            self.model = self.registry.find_available(*model) or self.model
         self.set_level(level if level in THINKING_LEVELS else self._default_level)
 
     def set_level(self, level: ThinkingLevel) -> bool:

@@ -104,7 +104,10 @@ class SessionChanges:
     def _open(self, file: str) -> SessionManager:
         session = self._session
         opened = SessionManager.open(
-            file, fsync=session.resources.settings.fsync, on_write_error=session.tell_write_error
+            file,
+            cwd=None if os.path.exists(file) else session.cwd,  # a stored session knows its own
+            fsync=session.resources.settings.fsync,
+            on_write_error=session.tell_write_error,
         )
         if not os.path.isdir(opened.get_cwd()):
             opened.close()
@@ -142,7 +145,5 @@ class SessionChanges:
 
     def _restore_choice(self, context: SessionContext) -> None:
         """Use the session's own model and level, as far as they are still to be had."""
-        choice = self._session.choice
-        model = choice.registry.find_available(*context.model) if context.model else None
         level = context.thinking_level if self._session.store.has_thinking_level() else None
-        choice.restore(model, level)
+        self._session.choice.restore(context.model, level)

@@ -1,0 +1,105 @@
+"""Failed answers that are tried again: counters, promises, switches."""
+
+import pytest
+
+from spindle.testing import Pause
+
+from .rig import Rig, run
+
+DOWN = {"error": "503 down"}
+
+
+def retries(rig: Rig) -> list[tuple]:
+    return [
+        (f["attempt"],) if f["type"] == "auto_retry_start" else (f["success"], f["attempt"], f.get("finalError"))
+        for f in rig.frames
+        if f["type"].startswith("auto_retry")
+    ]
+
+
+def test_each_answer_has_a_budget_of_its_own(tmp_path):
+    async def main():
+        call = {"calls": [{"name": "read", "arguments": {"path": "x"}}]}
+        async with Rig(tmp_path, [DOWN, call, DOWN, DOWN, "done"]) as rig:
+            await rig.run("go")
+            assert retries(rig) == [(1,), (True, 1, None), (1,), (2,), (True, 2, None)]
+
+    run(main())
+
+
+def test_the_promise_at_the_end_of_a_run_is_kept(tmp_path):
+    """What `agent_end` said holds, even if somebody switches retries off while it is being told."""
+
+    async def main():
+        def extension(agent):
+            async def off(event, ctx):
+                rig.agent.engine.retry.enabled = False
+
+            agent.on("agent_end", off)
+
+        async with Rig(tmp_path, [DOWN, "done"], extensions=[extension]) as rig:
+            frames = await rig.run("go")
+            ends = [f["willRetry"] for f in frames if f["type"] == "agent_end"]
+            assert ends == [True, False]
+            assert retries(rig) == [(1,), (True, 1, None)]
+
+    run(main())
+
+
+def test_switched_off_during_the_wait_it_counts_from_the_next_failure_on(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [DOWN], settings={"retry": {"baseDelayMs": 20}}) as rig:
+            await rig.call("prompt", message="go")
+            await rig.until("auto_retry_start")
+            await rig.call("set_auto_retry", enabled=False)
+            await rig.until("agent_settled")
+            assert [f["willRetry"] for f in rig.of("agent_end")] == [True, False]
+            assert retries(rig) == [(1,), (False, 1, "503 down")]
+            assert rig.roles() == ["user", "assistant(error)"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("last", "error"), [({"error": "400 no"}, "400 no"), ({"text": ["x", Pause(gate="never")]}, "Retry cancelled")]
+)
+def test_an_attempt_that_ends_otherwise_leaves_no_count_behind(tmp_path, last, error):
+    async def main():
+        async with Rig(tmp_path, [DOWN, last, DOWN, "fine"]) as rig:
+            await rig.call("prompt", message="go")
+            if "text" in last:
+                await rig.script.reached("never")
+                await rig.call("abort")
+            await rig.until("agent_settled")
+            await rig.run("again")
+            assert retries(rig) == [(1,), (False, 1, error), (1,), (True, 1, None)]
+
+    run(main())
+
+
+def test_a_user_who_does_not_want_to_go_on_ends_the_count_too(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [DOWN, "never asked for"]) as rig:
+            await rig.call("set_approval", maxTurns=1)
+            await rig.call("prompt", message="go")
+            dialog = await rig.until("extension_ui_request")
+            rig.dispatcher.receive_value({"type": "extension_ui_response", "id": dialog["id"], "confirmed": False})
+            await rig.until("agent_settled")
+            assert retries(rig) == [(1,), (False, 1, "Retry cancelled")]
+            assert rig.agent.engine.retry.attempt == 0
+
+    run(main())
+
+
+def test_abort_retry_ends_only_the_wait(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [DOWN, "fine"], settings={"retry": {"baseDelayMs": 60000}}) as rig:
+            assert (await rig.call("abort_retry"))["success"]
+            await rig.call("prompt", message="go")
+            await rig.until("auto_retry_start")
+            await rig.call("abort_retry")
+            order = [f["type"] for f in rig.frames][-3:]
+            assert order == ["auto_retry_end", "agent_settled", "response"]
+            assert rig.of("agent_settled") == [{"type": "agent_settled", "aborted": False}]
+
+    run(main())

@@ -1,0 +1,314 @@
+"""The change to another session: alone, complete, and harmless if it fails."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from spindle.sessions.manager import SessionManager
+from spindle.testing import Pause
+
+from .rig import Rig, kinds, run
+
+PLAN = [{"name": "P", "tasks": [{"content": "look"}, {"content": "act"}]}]
+
+
+def lines(path: str | Path) -> list[dict]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def slow_extension(*names: str):
+    """An extension whose handlers of these events take their time."""
+
+    def extension(agent):
+        async def handler(event, ctx):
+            await asyncio.sleep(0.02)
+
+        for name in names:
+            agent.on(name, handler)
+
+    return extension
+
+
+async def state(rig: Rig) -> dict:
+    return await rig.data("get_state")
+
+
+def test_a_prompt_sent_along_with_a_change_runs_in_the_new_session(tmp_path):
+    async def main():
+        slow = slow_extension("session_shutdown", "session_start")
+        async with Rig(tmp_path, ["ok"], session=True, extensions=[slow]) as rig:
+            await rig.run("in the first")
+            first = (await state(rig))["sessionFile"]
+            change = rig.send("new_session")
+            prompt = rig.send("prompt", message="in the second")
+            assert (await rig.response(change))["success"] and (await rig.response(prompt))["success"]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            second = (await state(rig))["sessionFile"]
+            assert first != second
+            assert "in the second" not in Path(first).read_text()
+            assert "in the second" in Path(second).read_text()
+
+    run(main())
+
+
+def test_changes_at_the_same_time_come_one_after_the_other(tmp_path):
+    async def main():
+        slow = slow_extension("session_before_switch", "session_shutdown", "session_start")
+        async with Rig(tmp_path, ["ok"], session=True, extensions=[slow]) as rig:
+            await rig.run("hi")
+            ids = [rig.send("new_session") for _ in range(3)]
+            ids.append(rig.send("switch_session", sessionPath=str(tmp_path / "named.jsonl")))
+            for id in ids:
+                assert (await rig.response(id))["success"]
+            await rig.run("again")
+            where = (await state(rig))["sessionFile"]
+            assert "again" in Path(where).read_text()
+            assert len(list(tmp_path.rglob("*.lock"))) == 1, "every session that was left is unlocked"
+
+    run(main())
+
+
+def test_a_session_that_cannot_be_opened_leaves_the_current_one_running(tmp_path):
+    async def main():
+        bad = tmp_path / "bad.jsonl"
+        bad.write_text("this is not a session\n")
+        async with Rig(tmp_path, [{"text": ["x", Pause(gate="go"), "y"]}], session=True) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("go")
+            refused = await rig.call("switch_session", sessionPath=str(bad))
+            assert refused["success"] is False and "not a valid pi session" in refused["error"]
+            rig.script.release("go")
+            await rig.until("agent_settled")
+            assert rig.roles() == ["user", "assistant(stop)"]
+            assert bad.read_text() == "this is not a session\n"
+
+    run(main())
+
+
+def test_a_session_that_somebody_else_writes_is_refused(tmp_path):
+    async def main():
+        taken = SessionManager.create(tmp_path, tmp_path / "theirs")
+        taken.append_message({"role": "user", "content": "theirs", "timestamp": 1})
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            await rig.run("mine")
+            before = await state(rig)
+            refused = await rig.call("switch_session", sessionPath=taken.get_session_file())
+            assert refused["success"] is False and "in use" in refused["error"]
+            assert (await state(rig))["sessionFile"] == before["sessionFile"]
+            taken.close()
+            assert (await rig.call("switch_session", sessionPath=taken.get_session_file()))["success"]
+
+    run(main())
+
+
+def test_a_relative_path_is_relative_to_the_session(tmp_path, monkeypatch):
+    async def main():
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            monkeypatch.chdir("/")
+            await rig.call("switch_session", sessionPath="here.jsonl")
+            await rig.run("hi")
+            assert (rig.cwd / "here.jsonl").exists()
+            assert (await rig.call("switch_session", sessionPath="here.jsonl"))["success"]
+            assert rig.roles() == ["user", "assistant(stop)"]
+
+    run(main())
+
+
+def test_switching_to_the_own_file_reads_it_again(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            await rig.run("hi")
+            file = (await state(rig))["sessionFile"]
+            os.symlink(file, tmp_path / "link.jsonl")
+            for path in (file, str(tmp_path / "link.jsonl")):
+                assert (await rig.call("switch_session", sessionPath=path))["success"]
+                assert rig.roles() == ["user", "assistant(stop)"]
+            await rig.run("more")
+            texts = [json.dumps(line) for line in lines(file)]
+            assert sum('"more"' in text for text in texts) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(("entry", "level"), [(None, "medium"), ("bogus", "medium"), ("low", "low")])
+def test_the_thinking_level_of_a_session_is_used_if_it_tells_one(tmp_path, entry, level):
+    async def main():
+        other = tmp_path / "other.jsonl"
+        entries = [
+            {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": str(tmp_path)},
+            {
+                "type": "message",
+                "id": "aaaaaaaa",
+                "parentId": None,
+                "timestamp": "2026-01-01T00:00:00.000Z",
+                "message": {"role": "user", "content": "hi", "timestamp": 1},
+            },
+        ]
+        if entry:
+            entries.append(
+                {
+                    "type": "thinking_level_change",
+                    "id": "bbbbbbbb",
+                    "parentId": "aaaaaaaa",
+                    "timestamp": "2026-01-01T00:00:00.000Z",
+                    "thinkingLevel": entry,
+                }
+            )
+        other.write_text("".join(json.dumps(line) + "\n" for line in entries))
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            await rig.call("set_thinking_level", level="high")
+            assert (await rig.call("switch_session", sessionPath=str(other)))["success"]
+            assert (await state(rig))["thinkingLevel"] == level
+
+    run(main())
+
+
+def test_a_missing_directory_of_a_session_is_told(tmp_path):
+    async def main():
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        store = SessionManager.create(gone, tmp_path / "s")
+        store.append_message({"role": "user", "content": "hi", "timestamp": 1})
+        store.close()
+        gone.rmdir()
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            refused = await rig.call("switch_session", sessionPath=store.get_session_file())
+            assert "working directory does not exist" in refused["error"]
+            assert not Path(store.get_session_file() + ".lock").exists()
+
+    run(main())
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "in memory"])
+def test_fork_and_clone(tmp_path, stored):
+    async def main():
+        async with Rig(tmp_path, ["one", "two", "three"], session=stored) as rig:
+            await rig.run("first")
+            await rig.run("second")
+            before = await state(rig)
+            (first, _), (second, _) = rig.agent.conversation.user_messages()
+            assert await rig.data("clone") == {"cancelled": False}
+            cloned = await state(rig)
+            assert cloned["messageCount"] == 4 and cloned["sessionId"] != before["sessionId"]
+            second = rig.agent.conversation.user_messages()[1][0]
+            assert await rig.data("fork", entryId=second) == {"text": "second", "cancelled": False}
+            assert rig.roles() == ["user", "assistant(stop)"]
+            first = rig.agent.conversation.user_messages()[0][0]
+            assert await rig.data("branch", entryId=first) == {"text": "first", "cancelled": False}
+            assert rig.roles() == []
+            assert ("sessionFile" in await state(rig)) is stored
+            await rig.run("other")
+            assert rig.roles() == ["user", "assistant(stop)"]
+            if stored:
+                header = lines((await state(rig))["sessionFile"])[0]
+                assert Path(header["parentSession"]).exists() or "parentSession" in header
+
+    run(main())
+
+
+def test_queues_and_held_messages_belong_to_their_session(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["x", Pause(gate="never")]}, "ok"], session=True) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("never")
+            await rig.call("follow_up", message="never delivered")
+            await rig.call("bash", command="echo held")
+            first = (await state(rig))["sessionFile"]
+            await rig.call("new_session")
+            assert (await state(rig))["pendingMessageCount"] == 0
+            frames = await rig.run("fresh")
+            assert kinds(frames).count("turn_start") == 1
+            assert rig.roles() == ["user", "assistant(stop)"]
+            assert "echo held" in Path(first).read_text()
+
+    run(main())
+
+
+def test_a_shell_command_ends_with_its_session_and_is_remembered_there(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            await rig.run("hi")
+            first = (await state(rig))["sessionFile"]
+            bash = rig.send("bash", command="echo begun; sleep 60")
+            await rig.until("bash_execution_update")
+            await rig.call("new_session")
+            assert (await rig.response(bash))["data"]["cancelled"] is True
+            assert rig.roles() == []
+            assert '"bashExecution"' in Path(first).read_text()
+
+    run(main())
+
+
+def test_todos_are_there_from_the_start_and_survive_a_compaction(tmp_path):
+    async def main():
+        long = "lorem ipsum dolor " * 100
+        steps = [
+            {"match": "<conversation>", "text": "SUMMARY"},
+            {"calls": [{"name": "todo_write", "arguments": {"ops": [{"op": "replace", "phases": PLAN}]}}]},
+            {"text": long},
+        ]
+        settings = {"compaction": {"reserveTokens": 2000, "keepRecentTokens": 300}}
+        async with Rig(tmp_path, steps, session=True, settings=settings) as rig:
+            rig.agent.toolbox.activate(["read", "todo_write"])
+            await rig.run("go " + long)
+            await rig.run("more " + long)
+            assert (await rig.call("compact"))["success"]
+            assert "toolResult" not in rig.roles()
+            (phase,) = (await state(rig))["todoPhases"]
+            assert [task["content"] for task in phase["tasks"]] == ["look", "act"]
+            file = (await state(rig))["sessionFile"]
+        async with Rig(tmp_path, steps, session=True, open=file) as resumed:
+            (phase,) = (await state(resumed))["todoPhases"]
+            assert [task["content"] for task in phase["tasks"]] == ["look", "act"]
+            assert "todo_write" in [tool["name"] for tool in (await state(resumed))["dumpTools"]]
+
+    run(main())
+
+
+def test_todos_of_the_client_are_lost_with_a_compaction(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["ok"]) as rig:
+            await rig.data("set_todos", phases=PLAN)
+            for listener in rig.agent.engine.on_compaction:
+                listener()
+            assert (await state(rig))["todoPhases"] == []
+
+    run(main())
+
+
+# -- the file -----------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_written_is_told_once_and_again_after_a_switch(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            folder = tmp_path / "agent" / "sessions"
+            folder.rmdir()
+            folder.write_text("a file is in the way")
+            await rig.run("one")
+            await rig.run("two")
+            (told,) = rig.of("extension_error")
+            assert told["event"] == "session_write" and "cannot be saved" in told["error"]
+            assert rig.roles() == ["user", "assistant(stop)"] * 2
+            target = tmp_path / "elsewhere" / "s.jsonl"
+            await rig.call("switch_session", sessionPath=str(target))
+            target.parent.rmdir()
+            target.parent.write_text("in the way too")
+            await rig.run("three")
+            assert len(rig.of("extension_error")) == 2
+
+    run(main())
+
+
+def test_a_name_is_cleaned_and_never_empty(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["ok"]) as rig:
+            assert (await rig.call("set_session_name", name=" \n "))["error"] == "Session name cannot be empty"
+            await rig.data("set_session_name", name=" two\nlines ")
+            assert (await state(rig))["sessionName"] == "two lines"
+            assert rig.of("session_info_changed") == [{"type": "session_info_changed", "name": "two lines"}]
+
+    run(main())
