@@ -41,13 +41,54 @@ def test_images_and_files_become_parts():
     text = base64.b64encode("grüß".encode()).decode()
     file = request({"File": {"filename": "a.txt", "content_type": "text/plain", "data": text}}).input
     assert file.text == '<file name="a.txt">\ngrüß\n</file>\n'
+    named = request({"File": {"filename": '"><x>', "content_type": "text/plain", "data": text}}).input
+    assert named.text.startswith('<file name="&quot;&gt;&lt;x&gt;">')
     both = request(
         {"Multi": [{"Text": "look"}, {"Multi": [{"Image": {"data": PIXEL, "mime_type": "image/gif"}}]}]}
     ).input
     assert both.text == "look" and both.images[0].mime_type == "image/gif"
 
 
-@pytest.mark.parametrize("fields, stream", [({}, False), ({"stream": True}, True), ({"": True}, True), ({"stream": False, "": True}, False), ({"stream": None}, False)])  # fmt: skip
+def test_images_between_texts_keep_their_place():
+    def image(kind):
+        return {"Image": {"data": PIXEL, "mime_type": f"image/{kind}"}}
+
+    parts = request({"Multi": [image("png"), {"Text": "before"}, image("gif"), {"Text": "after"}, image("jpeg")]}).input
+    assert parts.text == "[Image 1]\nbefore\n[Image 2]\nafter"
+    assert [picture.mime_type for picture in parts.images] == ["image/png", "image/gif", "image/jpeg"]
+
+
+def test_multi_may_be_nested_a_little():
+    def nested(depth):
+        return {"Text": "x"} if depth == 0 else {"Multi": [nested(depth - 1)]}
+
+    assert request(nested(8)).input == Parts("x")
+    with pytest.raises(ProtocolError, match="nested more than 8 deep"):
+        request(nested(9))
+
+
+def test_the_length_of_an_id_is_limited():
+    assert parse_request(json.dumps({"request_id": "i" * 256, "input": "Interrupt"})).id == "i" * 256
+    with pytest.raises(ProtocolError, match="longer than 256") as refused:
+        parse_request(json.dumps({"request_id": "i" * 257, "input": "Interrupt"}))
+    assert refused.value.request_id == "parse_error"
+
+
+def test_files_have_a_limit_of_their_own():
+    with pytest.raises(ProtocolError, match="larger than 8 MiB"):
+        request({"Image": {"data": "A" * (12 << 20)}})
+
+
+@pytest.mark.parametrize(
+    "fields, stream",
+    [
+        ({}, False),
+        ({"stream": True}, True),
+        ({"": True}, True),
+        ({"stream": False, "": True}, False),
+        ({"stream": None}, False),
+    ],
+)
 def test_the_stream_switch_has_two_names(fields, stream):
     assert request({"Text": "x"}, **fields).stream is stream
 
@@ -72,6 +113,18 @@ def test_the_stream_switch_has_two_names(fields, stream):
         (b'{"request_id":"a","input":{"Text":"x"},"config":{"max_context_num":0}}', "a"),
         (b'{"request_id":"a","input":{"Text":"x"},"config":{"max_tokens":-1}}', "a"),
         (b'{"request_id":"a","input":{"Text":"x"},"config":[]}', "a"),
+        (b'{"request_id":"a","input":{"Text":"x"},"config":{"max_tokens":99999999999}}', "a"),
+        (b'{"request_id":"a","input":{"Text":"x"},"config":{"max_tokens":1.5}}', "a"),
+        (b'{"request_id":"a","request_id":"b","input":{"Text":"x"}}', "parse_error"),
+        (b'{"request_id":"a","input":{"Text":"x","Text":"y"}}', "parse_error"),
+        (b'{"request_id":"a","input":{"Image":{"data":""}}}', "a"),
+        ('{"request_id":"a","input":{"Image":{"data":"é"}}}'.encode(), "a"),
+        (b'{"request_id":"a","input":{"Image":{"data":"AAAA","mime_type":"text/html"}}}', "a"),
+        (b'{"request_id":"a","input":{"File":{"filename":"f","content_type":"text/plain","data":"/w=="}}}', "a"),
+        (b'{"request_id":"a","input":{"File":{"filename":"f","content_type":"application/zip","data":""}}}', "a"),
+        (b'{"request_id":"a","input":{"Instruction":{"command":" "}}}', "a"),
+        (b'{"request_id":"a","input":{"ToolConfirmationResponse":{"name":"x","approved":"yes"}}}', "a"),
+        (b'{"request_id":"a","input":{"TurnConfirmationResponse":{}}}', "a"),
         (b'{"request_id":"a","input":' + b'{"Multi":[' * 20 + b'{"Text":"x"}' + b"]}" * 20 + b"}", "a"),
     ],
 )
@@ -81,7 +134,46 @@ def test_bad_frames_name_their_request(frame, id):
     assert caught.value.request_id == id and str(caught.value)
 
 
-@given(st.binary(max_size=200) | st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)).map(lambda v: json.dumps(v).encode()))  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+INPUTS = st.sampled_from(
+    [
+        "Text",
+        "Image",
+        "File",
+        "Multi",
+        "Instruction",
+        "Interrupt",
+        "ToolConfirmationResponse",
+        "TurnConfirmationResponse",
+    ]
+)
+PAYLOADS = VALUES | st.dictionaries(
+    st.sampled_from(
+        [
+            "data",
+            "mime_type",
+            "filename",
+            "content_type",
+            "command",
+            "parameters",
+            "name",
+            "approved",
+            "confirmed",
+            "reason",
+        ]
+    ),
+    VALUES,
+)
+REQUESTS = st.fixed_dictionaries(
+    {"request_id": st.text(), "input": st.dictionaries(INPUTS, PAYLOADS, min_size=1, max_size=1)},
+    optional={"config": VALUES, "stream": VALUES, "": VALUES, "use_tools": VALUES},
+)
+
+
+@given(st.binary(max_size=200) | (VALUES | REQUESTS).map(lambda value: json.dumps(value).encode()))
 def test_no_frame_raises_anything_else(data):
     try:
         parse_request(data)
@@ -91,32 +183,51 @@ def test_no_frame_raises_anything_else(data):
 
 # -- access -------------------------------------------------------------------------------------------
 
+TOKEN = "secret-token-1234"
 LOCAL = Access("127.0.0.1", 8080)
+OPEN = Access("0.0.0.0", 1, TOKEN)
+INSECURE = Access("0.0.0.0", 1)
+PROXIED = Access("127.0.0.1", 1, origins=frozenset({"https://my.site"}))
+AS_PROTOCOL = "spindle, spindle.token.c2VjcmV0LXRva2VuLTEyMzQ"
 
 
 @pytest.mark.parametrize(
     "access, headers, status",
     [
         (LOCAL, {"Host": "127.0.0.1:8080"}, None),
-        (LOCAL, {"Host": "localhost:8080"}, None),
+        (LOCAL, {"Host": "LocalHost:8080"}, None),
         (LOCAL, {"Host": "[::1]:8080"}, None),
         (LOCAL, {"Host": "evil.example:8080"}, 403),
+        (LOCAL, {"Host": "127.0.0.1.evil.example:8080"}, 403),
+        (LOCAL, {"Host": "localhost:8080@evil.example"}, 403),
+        (LOCAL, {"Host": "127.0.0.1:8080, evil.example"}, 403),
         (LOCAL, {"Host": "127.0.0.1:9"}, 403),
+        (LOCAL, {"Host": "127.0.0.1:99999999"}, 403),
+        (LOCAL, {"Host": "[::1"}, 403),
         (LOCAL, {}, 403),
         (LOCAL, {"Host": "localhost:8080", "Origin": "http://localhost:8080"}, None),
+        (LOCAL, {"Host": "localhost:8080", "Origin": "http://127.0.0.1:8080"}, 403),
+        (LOCAL, {"Host": "localhost:8080", "Origin": "http://localhost:8081"}, 403),
+        (LOCAL, {"Host": "localhost:8080", "Origin": "http://localhost:8080.evil.example"}, 403),
         (LOCAL, {"Host": "localhost:8080", "Origin": "http://evil.example"}, 403),
         (LOCAL, {"Host": "localhost:8080", "Origin": "null"}, 403),
-        (Access("0.0.0.0", 1, "secret-token-1234"), {"Host": "box:1"}, 401),
-        (Access("0.0.0.0", 1, "secret-token-1234"), {"Host": "box:1", "Authorization": "Bearer wrong"}, 401),
-        (Access("0.0.0.0", 1, "secret-token-1234"), {"Host": "box:1", "Authorization": "Bearer secret-token-1234"}, None),
-        (
-            Access("0.0.0.0", 1, "secret-token-1234"),
-            {"Host": "box:1", "Sec-WebSocket-Protocol": "spindle, spindle.token.c2VjcmV0LXRva2VuLTEyMzQ"},
-            None,
-        ),
-        (Access("127.0.0.1", 1, origins=frozenset({"https://my.site"})), {"Host": "localhost:1", "Origin": "https://my.site"}, None),
+        (LOCAL, {"Host": "localhost:8080", "Origin": ""}, 403),
+        (OPEN, {"Host": "box:1"}, 401),
+        (OPEN, {"Host": "box:1", "Authorization": "Bearer wrong"}, 401),
+        (OPEN, {"Host": "box:1", "Authorization": "Bearer \udcff\xff"}, 401),
+        (OPEN, {"Host": "box:1", "Authorization": f"Basic {TOKEN}"}, 401),
+        (OPEN, {"Host": "box:1", "Authorization": f"Bearer {TOKEN}"}, None),
+        (OPEN, {"Host": "box:1", "Authorization": f"bearer {TOKEN}"}, None),
+        (OPEN, {"Host": "box:1", "Sec-WebSocket-Protocol": AS_PROTOCOL}, None),
+        (OPEN, {"Host": "box:1", "Sec-WebSocket-Protocol": "spindle.token.????"}, 401),
+        # Without a token a name could be anybody's, so only plain addresses will do.
+        (INSECURE, {"Host": "192.168.1.5:1"}, None),
+        (INSECURE, {"Host": "evil.example:1", "Origin": "http://evil.example:1"}, 403),
+        (PROXIED, {"Host": "localhost:1", "Origin": "https://my.site"}, None),
+        (PROXIED, {"Host": "my.site", "Origin": "https://my.site"}, None),
+        (PROXIED, {"Host": "other.site"}, 403),
     ],
-)  # fmt: skip
+)
 def test_who_may_connect(access, headers, status):
     refusal = access.check(headers)
     assert (refusal.status if refusal else None) == status

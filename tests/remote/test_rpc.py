@@ -35,16 +35,19 @@ def test_the_same_commands_and_events_as_on_stdio():
 
 
 def test_several_clients_see_one_session():
-    with ServerProcess([reply("a", gate("go"), "b")]) as server, server.rpc() as one:
-        with server.rpc(f"?session={one.ready['sessionId']}") as two:
-            assert two.ready["sessionId"] == one.ready["sessionId"]
-            one.call("prompt", message="hi")
-            assert two.wait("message_start")["message"]["role"] == "user"
-            assert two.call("steer", message="me too")["success"]
-            assert one.wait("queue_update")["steering"] == ["me too"]
-            server.mock.release("go")
-            one.wait("agent_settled")
-            two.wait("agent_settled")
+    with (
+        ServerProcess([reply("a", gate("go"), "b")]) as server,
+        server.rpc() as one,
+        server.rpc(f"?session={one.ready['sessionId']}") as two,
+    ):
+        assert two.ready["sessionId"] == one.ready["sessionId"]
+        one.call("prompt", message="hi")
+        assert two.wait("message_start")["message"]["role"] == "user"
+        assert two.call("steer", message="me too")["success"]
+        assert one.wait("queue_update")["steering"] == ["me too"]
+        server.mock.release("go")
+        one.wait("agent_settled")
+        two.wait("agent_settled")
 
 
 def test_a_broken_connection_misses_nothing():
@@ -66,9 +69,12 @@ def test_a_broken_connection_misses_nothing():
 
 
 def test_a_client_that_missed_too_much_is_told():
-    with ServerProcess([reply("x")]) as server, server.rpc() as client:
-        with server.rpc(f"?session={client.ready['sessionId']}&since=999") as other:
-            assert other.ready["replay"] is False
+    with (
+        ServerProcess([reply("x")]) as server,
+        server.rpc() as client,
+        server.rpc(f"?session={client.ready['sessionId']}&since=999") as other,
+    ):
+        assert other.ready["replay"] is False
 
 
 def test_shutdown_ends_the_connection_not_the_server():
@@ -144,15 +150,18 @@ def test_nothing_outside_the_page_is_served(path):
 
 def test_a_reader_that_stops_does_not_hold_up_the_others():
     pieces = [f"{n:06d} " * 30 for n in range(2000)]
-    with ServerProcess([reply(*pieces)]) as server, server.rpc() as reader:
-        with server.rpc(f"?session={reader.ready['sessionId']}"):
-            # The second client never reads: it is let go after a while, and the first one gets everything.
-            reader.call("set_update_mode", mode="delta")
-            reader.call("prompt", message="go")
-            text = ""
-            while True:
-                frame = reader.read(timeout=60)
-                if frame["type"] == "agent_settled":
-                    break
-                text += text_of([frame])
-            assert text == "".join(pieces)
+    with (
+        ServerProcess([reply(*pieces)], args=["--remote-option", "viewer_stall_timeout=1"]) as server,
+        server.rpc() as reader,
+        # This one never reads: it is let go after a while, and the other gets everything.
+        server.rpc(f"?session={reader.ready['sessionId']}", close_timeout=0.1),
+    ):
+        reader.call("set_update_mode", mode="delta")
+        reader.call("prompt", message="go")
+        text = ""
+        while True:
+            frame = reader.read(timeout=60)
+            if frame["type"] == "agent_settled":
+                break
+            text += text_of([frame])
+        assert text == "".join(pieces)

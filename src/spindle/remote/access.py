@@ -50,8 +50,8 @@ class Access:
             return True  # we stand behind a proxy of that name
         if not is_loopback(self.host) and self.token is not None:
             return True  # a page that got here under a false name still has no token
-        address = urlsplit(f"//{host}")
         try:
+            address = urlsplit(f"//{host}")
             name, port = address.hostname or "", address.port
         except ValueError:
             return False

@@ -182,14 +182,14 @@ class ChatConnection:
         elif name == "Interrupt" and run is None:
             self._refuse(request.id, NOTHING_TO_INTERRUPT)
         elif name == "Interrupt" and run is not None:
-            self._reply(request, self._interrupt(run))
+            run.interrupt()  # at once: an answer right behind it must not be taken for a yes
+            self._reply(request, self._interrupted(run))
         elif run is not None or self._agent.busy:
             self._refuse(request.id, CANNOT_REGENERATE)
         else:
             self._chat(request)
 
-    async def _interrupt(self, run: ChatRun) -> str:
-        run.interrupt()
+    async def _interrupted(self, run: ChatRun) -> str:
         await run.ended.wait()
         return INTERRUPTED
 

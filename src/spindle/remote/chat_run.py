@@ -141,7 +141,8 @@ class ChatRun:
         self._agent.subscribe(self)
         self._request_time.go_on()
         try:
-            await self._carry_out()
+            if not self._interrupted:
+                await self._carry_out()
         except asyncio.CancelledError:
             # `_stop` came before the agent had taken the request on, or just when it did.
             if self._started:
@@ -163,6 +164,7 @@ class ChatRun:
     def interrupt(self) -> None:
         """Stop the request; `ended` tells when that is done."""
         self._interrupted = True
+        self.question = None
         self._stop()
 
     def answer(self, answer: Answer) -> None:

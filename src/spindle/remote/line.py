@@ -10,15 +10,16 @@ from typing import Protocol
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from .options import RemoteOptions
 from .throttle import Throttle
 
-__all__ = ["BYE", "FAILED", "GOING_AWAY", "NO_SUCH_SESSION", "REPLACED", "TRY_AGAIN_LATER", "Client", "Line"]
+__all__ = ["BYE", "CLOSE_S", "FAILED", "GOING_AWAY", "NO_SUCH_SESSION", "REPLACED", "TRY_AGAIN_LATER", "Client", "Line"]
 
 # Close codes.
 BYE, GOING_AWAY, FAILED, TRY_AGAIN_LATER, REPLACED, NO_SUCH_SESSION = 1000, 1001, 1011, 1013, 4001, 4004
 
 LAST_FRAMES_S = 1.0
+CLOSE_S = 5.0
+"""How long a client may take to answer a close frame."""
 MAX_REASON_BYTES = 123
 """A close frame holds no more."""
 
@@ -45,10 +46,10 @@ class Client(Protocol):
 
 
 class Line:
-    def __init__(self, socket: ServerConnection, options: RemoteOptions) -> None:
+    def __init__(self, socket: ServerConnection, *, stall_timeout: float, frames_per_second: float) -> None:
         self._socket = socket
-        self._stall_timeout = options.stall_timeout
-        self._throttle = Throttle(options.frames_per_second)
+        self._stall_timeout = stall_timeout
+        self._throttle = Throttle(frames_per_second)
         self._reading: asyncio.Task[None] | None = None
         self._farewell: tuple[int, str] | None = None
         """Code and reason to close with, once that is decided."""
@@ -88,7 +89,12 @@ class Line:
         """Say goodbye, unless the client has hung up."""
         code, reason = self._farewell or (BYE, "")
         # A reason cut in the middle of a character would not be text any more.
-        await self._socket.close(code, reason.encode()[:MAX_REASON_BYTES].decode("utf-8", "ignore"))
+        reason = reason.encode()[:MAX_REASON_BYTES].decode("utf-8", "ignore")
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._socket.close(code, reason)
+        except TimeoutError:
+            self._socket.transport.abort()
 
     async def _read(self, client: Client) -> None:
         loop = asyncio.get_running_loop()

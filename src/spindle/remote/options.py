@@ -36,6 +36,8 @@ class RemoteOptions:
     """Seconds the user has for a confirmation; 0: no limit."""
     stall_timeout: float = 30
     """Seconds a client may take no frames although some wait."""
+    viewer_stall_timeout: float = 10
+    """The same for clients of the RPC protocol, who may hold up others that watch the session."""
     ping_seconds: float = 20
     """How often a silent client is asked whether it is there, and how long it may take to answer."""
     stream_complete: bool = False

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -15,7 +15,7 @@ from websockets.typing import Subprotocol
 
 from .access import Access, is_loopback
 from .chat_connection import ChatConnection
-from .line import FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Line
+from .line import CLOSE_S, FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Line
 from .live import MakeAgent, SessionPool, UnknownSession
 from .options import RemoteOptions
 from .rpc_connection import RpcConnection
@@ -29,8 +29,6 @@ RPC_PATH = "/rpc"
 HEADERS = ("Host", "Origin", "Authorization", "Sec-WebSocket-Protocol")
 """Those that decide who may come in."""
 GOODBYE_S = 5.0
-CLOSE_S = 5.0
-"""How long a client may take to answer a close frame."""
 BUFFERED_MESSAGES = 4
 
 log = logging.getLogger("spindle.remote")
@@ -112,7 +110,7 @@ class RemoteServer:
 
     def _process_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answer a plain request, refuse a bad one, or let the upgrade happen (None)."""
-        path = urlsplit(request.path).path
+        path = request.path.partition("?")[0]
         upgrade = "websocket" in ",".join(request.headers.get_all("Upgrade")).lower()
         given = {name: ", ".join(values) for name in HEADERS if (values := request.headers.get_all(name))}
         refusal = self._access.check(given, needs_token=upgrade)
@@ -138,17 +136,26 @@ class RemoteServer:
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert socket.request is not None
-        url = urlsplit(socket.request.path)
-        query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+        path, _, fields = socket.request.path.partition("?")
+        query = {key: values[-1] for key, values in parse_qs(fields).items()}
         number, began = next(self._numbers), time.monotonic()
-        line = Line(socket, self._options)
-        if len(self._lines) >= self._options.max_connections:
-            line.leave(TRY_AGAIN_LATER, "too many connections")
+        options = self._options
+        line = Line(
+            socket,
+            stall_timeout=options.viewer_stall_timeout if path == RPC_PATH else options.stall_timeout,
+            frames_per_second=options.frames_per_second,
+        )
         self._lines[line] = asyncio.current_task()
-        log.info("connection %d: %s from %s", number, url.path, socket.remote_address)
+        log.info("connection %d: %s from %s", number, path, socket.remote_address)
         try:
-            await self._attach(line, url.path, query)
+            if len(self._lines) > options.max_connections:  # several may have been let in at the same moment
+                line.leave(TRY_AGAIN_LATER, "too many connections")
+            else:
+                await self._attach(line, path, query)
             await line.close()
+        except Exception:  # a bug, which is for us to see; the library then closes the connection
+            log.exception("connection %d failed", number)
+            raise
         finally:
             del self._lines[line]
             spent = time.monotonic() - began

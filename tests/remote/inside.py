@@ -1,0 +1,149 @@
+"""The server inside the test's own event loop, with a scripted model: for limits that would take too long at their
+usual size, and for races that need a hand on both sides.
+
+    async def story(world):
+        async with world.chat() as client:
+            ...
+
+    run(story, ["the model's answer"], tmp_path, confirm_timeout=0.1)
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.session import AgentSession
+from spindle.remote.live import UnknownSession
+from spindle.remote.options import RemoteOptions
+from spindle.remote.server import RemoteServer
+from spindle.sessions.manager import SessionManager
+from spindle.testing import Script
+from spindle.tools.base import Tool, ToolContext, text_result
+from spindle.types.events import ToolResult
+
+LIMIT_S = 30
+
+
+def run(
+    story: Callable[["World"], Awaitable[None]],
+    steps: Sequence[Any],
+    base: Path,
+    *,
+    tools: Sequence[str | Tool] | None = None,
+    **options: Any,
+) -> None:
+    """Tell a story to a server with these limits."""
+
+    async def told() -> None:
+        world = World(steps, base, RemoteOptions(**options), tools)
+        async with asyncio.timeout(LIMIT_S):
+            await world.start()
+            try:
+                await story(world)
+            finally:
+                await world.server.stop()
+
+    asyncio.run(told())
+
+
+class World:
+    def __init__(
+        self, steps: Sequence[Any], base: Path, options: RemoteOptions, tools: Sequence[str | Tool] | None
+    ) -> None:
+        self.script = Script(steps or ["unused"])
+        self.agents: list[AgentSession] = []
+        """Every agent that was made."""
+        self.opening = asyncio.Event()
+        """Agents are made when this is set."""
+        self.opening.set()
+        self.address = ""
+        self._base = base
+        self._tools = tools
+        self._model = self.script.model()
+        self.server = RemoteServer(options, self._make_agent)
+
+    async def start(self) -> None:
+        self.address = (await self.server.start()).removeprefix("http://").rstrip("/")
+
+    async def _make_agent(self, session_id: str | None) -> AgentSession:
+        await self.opening.wait()
+        directory = self._base / "sessions"
+        if session_id is None:
+            store = SessionManager.create(self._base, directory)
+        else:
+            path = SessionManager.find_by_id(self._base, session_id, directory)
+            if path is None:
+                raise UnknownSession(f"No session {session_id}")
+            store = SessionManager.open(path, directory)
+        options = AgentOptions(model=self._model, mode="remote", tools=self._tools)
+        self.agents.append(await create_session(store, options))
+        return self.agents[-1]
+
+    @asynccontextmanager
+    async def chat(self, query: str = "", **options: Any) -> AsyncIterator["Chat"]:
+        async with connect(f"ws://{self.address}/{query}", proxy=None, **options) as socket:
+            yield Chat(socket)
+
+    @asynccontextmanager
+    async def rpc(self, query: str = "", **options: Any) -> AsyncIterator["Rpc"]:
+        async with connect(f"ws://{self.address}/rpc{query}", proxy=None, max_queue=None, **options) as socket:
+            client = Rpc(socket)
+            client.ready = await client.read()
+            yield client
+
+
+class _Socket:
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    async def read(self) -> dict[str, Any]:
+        frame: dict[str, Any] = json.loads(await self.socket.recv())
+        return frame
+
+
+class Chat(_Socket):
+    async def send(self, id: str, input: Any, **fields: Any) -> None:
+        await self.socket.send(json.dumps({"request_id": id, "input": input, **fields}))
+
+    async def ask(self, id: str, input: Any, **fields: Any) -> dict[str, Any]:
+        """Send a request and return the next frame."""
+        await self.send(id, input, **fields)
+        return await self.read()
+
+    async def session_id(self) -> str:
+        answer = await self.ask("config", {"Instruction": {"command": "config"}})
+        return str(json.loads(answer["response"]["Text"])["session"])
+
+
+class Rpc(_Socket):
+    ready: dict[str, Any]
+
+    async def call(self, type: str, **fields: Any) -> dict[str, Any]:
+        """Send a command and return its response; events before it are passed over."""
+        await self.socket.send(json.dumps({"id": type, "type": type, **fields}))
+        return await self.wait(lambda frame: frame.get("type") == "response" and frame.get("id") == type)
+
+    async def wait(self, wanted: str | Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        while True:
+            frame = await self.read()
+            if wanted(frame) if callable(wanted) else frame["type"] == wanted:
+                return frame
+
+
+def tool(name: str, body: Callable[[Any], Awaitable[str]], **options: Any) -> Tool:
+    async def execute(call_id: str, arguments: Any, context: ToolContext) -> ToolResult:
+        return text_result(await body(arguments))
+
+    return Tool(name, f"The tool {name}", {"type": "object", "properties": {}}, execute, **options)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until something is so; the story's own limit ends a wait in vain."""
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0.005)

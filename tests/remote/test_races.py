@@ -1,0 +1,364 @@
+"""Several things at once: interrupts and confirmations, two clients on one session, sessions that end while joined."""
+
+import asyncio
+import json
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from spindle.types.content import text_of
+
+from .inside import run, tool, until
+
+ASK = {"ask_before_tool_execution": True}
+CALL = {"calls": [{"name": "note", "arguments": {"n": 1}}]}
+APPROVE = {"ToolConfirmationResponse": {"name": "note", "arguments": {}, "approved": True}}
+GATED = {"text": ["one ", {"gate": "go"}, "two"]}
+
+
+def noting(done):
+    async def note(arguments):
+        done.append(arguments)
+        return "noted"
+
+    return tool("note", note)
+
+
+def kind(frame):
+    return next(iter(frame["response"]))
+
+
+def said(request):
+    """What the model was told by anybody, itself included."""
+    return [text_of(message.content) for message in request.messages]
+
+
+async def closed(client):
+    with pytest.raises(ConnectionClosed) as caught:
+        while True:
+            await client.read()
+    return caught.value.rcvd.code
+
+
+# -- interrupts and confirmations -----------------------------------------------------------------------
+
+
+def test_a_request_and_its_interrupt_in_one_breath(tmp_path):
+    async def story(world):
+        async with world.chat() as client:
+            await client.send("a", {"Text": "go"}, stream=True)
+            await client.send("i", "Interrupt")
+            end = await client.read()
+            assert end["request_id"] == "a" and end["response"]["Complete"]["interrupted"] is True
+            assert (await client.read())["request_id"] == "i"
+            assert (await client.ask("b", {"Text": "again"}))["response"] == {"Text": "fine"}
+
+    run(story, [{"text": "late", "delay": 20, "match": "^go$"}, "fine"], tmp_path)
+
+
+def test_an_answer_that_crosses_an_interrupt_runs_nothing(tmp_path):
+    done = []
+
+    async def story(world):
+        async with world.chat() as client:
+            asked = await client.ask("a", {"Text": "go"}, config=ASK, stream=True)
+            assert kind(asked) == "ToolConfirmationRequest"
+            await client.send("i", "Interrupt")
+            await client.send("c", APPROVE)
+            frames = {frame["request_id"]: frame for frame in [await client.read() for _ in range(3)]}
+            assert frames["a"]["response"]["Complete"]["interrupted"] is True
+            assert frames["c"]["error"] == "No pending tool confirmation found"
+            assert (await client.ask("b", {"Text": "again"}))["response"] == {"Text": "fine"}
+            assert done == []
+
+    run(story, [CALL, "fine"], tmp_path, tools=[noting(done)])
+
+
+def test_two_answers_to_one_question(tmp_path):
+    async def story(world):
+        async with world.chat() as client:
+            await client.ask("a", {"Text": "go"}, config=ASK)
+            await client.send("c1", APPROVE)
+            await client.send("c2", APPROVE)
+            frames = {frame["request_id"]: frame for frame in [await client.read() for _ in range(2)]}
+            assert frames["c2"]["error"] == "No pending tool confirmation found"
+            assert frames["a"]["response"] == {"Text": "done"}
+
+    run(story, [CALL, "done"], tmp_path, tools=[noting([])])
+
+
+def test_one_call_approved_and_one_denied_ends_the_request(tmp_path):
+    done = []
+    both = {"calls": [{"name": "note", "arguments": {"n": 1}}, {"name": "note", "arguments": {"n": 2}}]}
+
+    async def story(world):
+        async with world.chat() as client:
+            await client.ask("a", {"Text": "go"}, config=ASK)
+            second = await client.ask("c", APPROVE)
+            assert second["response"]["ToolConfirmationRequest"]["arguments"] == {"n": 2}
+            deny = {"name": "note", "arguments": {}, "approved": False, "reason": "once is enough"}
+            end = await client.ask("d", {"ToolConfirmationResponse": deny})
+            assert end["response"] == {"Text": "Tool 'note' execution was not approved by user"}
+            assert done == [{"n": 1}] and len(world.script.requests) == 1, "the model is not asked again"
+            await client.ask("b", {"Text": "and?"})
+            assert "once is enough" in str(world.script.requests[1].messages)
+
+    run(story, [both, "fine"], tmp_path, tools=[noting(done)])
+
+
+def test_clearing_while_a_confirmation_is_open_and_requests_wait(tmp_path):
+    gate = asyncio.Event()
+
+    async def wait(arguments):
+        await gate.wait()
+        return "ok"
+
+    async def story(world):
+        async with world.chat() as client:
+            # The first tool holds the run, so that a request can be queued before the second one is asked for.
+            await client.send("a", {"Text": "go"}, stream=True)
+            await world.script.reached("there")
+            await client.send("q", {"Text": "queued"})
+            await client.send("on", {"Instruction": {"command": "config", "parameters": ASK}})
+            assert (await client.read())["request_id"] == "on"
+            world.script.release("there")
+            assert kind(await client.read()) == "ToolConfirmationRequest"
+            await client.send("x", "ClearContext")
+            frames = [await client.read() for _ in range(3)]
+            assert frames[0]["response"]["Complete"]["interrupted"] is True
+            assert [f["request_id"] for f in frames] == ["a", "x", "q"] and frames[2]["response"] == {"Text": "queued?"}
+            assert said(world.script.requests[1]) == ["queued"], "what came before is forgotten"
+
+    first = {"text": [{"gate": "there"}], "calls": [{"name": "wait"}]}
+    run(story, [first, "queued?"], tmp_path, tools=[tool("wait", wait)])
+
+
+def test_requests_around_clear_context_are_served_in_order(tmp_path):
+    async def story(world):
+        async with world.chat() as client:
+            for id, input in (("a", {"Text": "1"}), ("x", "ClearContext"), ("b", {"Text": "2"})):
+                await client.send(id, input)
+            frames = {frame["request_id"]: frame for frame in [await client.read() for _ in range(3)]}
+            assert frames["x"]["error"] == "Cannot clear context while model is running"
+            assert frames["a"]["error"] is None and frames["b"]["error"] is None
+
+    run(story, ["yes"], tmp_path)
+
+
+# -- two clients on one session -------------------------------------------------------------------------
+
+
+def test_the_newer_connection_takes_over_in_mid_run(tmp_path):
+    done = []
+
+    async def story(world):
+        async with world.chat() as one:
+            id = await one.session_id()
+            await one.ask("a", {"Text": "go"}, stream=True)
+            async with world.chat(f"?session={id}") as two:
+                # Sent at once: it must neither meet the old run nor be stopped with it, and must be asked for tools.
+                asked = await two.ask("b", {"Text": "mine"}, config=ASK)
+                assert kind(asked) == "ToolConfirmationRequest"
+                assert (await two.ask("c", APPROVE))["response"] == {"Text": "done"}
+                assert done == [{"n": 1}]
+            assert await closed(one) == 4001
+
+    run(story, [GATED, CALL, "done"], tmp_path, tools=[noting(done)])
+
+
+def test_of_many_connections_the_newest_has_the_session(tmp_path):
+    async def story(world):
+        async with world.chat() as first:
+            await first.ask("a", {"Text": "hi"})
+            query = f"?session={await first.session_id()}"
+            async with world.chat(query) as two, world.chat(query) as three, world.chat(query) as four:
+                assert (await four.ask("z", {"Text": "hi"}))["response"] == {"Text": "yes"}
+                assert [await closed(client) for client in (first, two, three)] == [4001] * 3
+        assert len(world.agents) == 1
+
+    run(story, ["yes"], tmp_path)
+
+
+def test_a_chat_client_does_not_stop_the_run_of_another_client(tmp_path):
+    async def story(world):
+        async with world.rpc() as rpc:
+            query = f"?session={rpc.ready['sessionId']}"
+            await rpc.call("prompt", message="hi")
+            await world.script.reached("go")
+            async with world.chat(query) as chat:
+                assert (await chat.ask("i", "Interrupt"))["error"] == "No active model output to interrupt"
+                assert (await chat.ask("x", "ClearContext"))["error"] == "Cannot clear context while model is running"
+                await chat.send("b", {"Text": "after you"})
+                await chat.ask("g", "GetCommands")
+            # It left with a request in the queue, which goes with it; the other's run does not.
+            await until(lambda: len(world.server._lines) == 1)
+            world.script.release("go")
+            end = await rpc.wait("agent_end")
+            assert end["messages"][-1]["stopReason"] == "stop"
+            assert len(world.script.requests) == 1
+
+    run(story, [GATED, "second"], tmp_path)
+
+
+def test_a_chat_request_waits_for_the_run_of_another_client(tmp_path):
+    async def story(world):
+        async with world.rpc() as rpc, world.chat(f"?session={rpc.ready['sessionId']}") as chat:
+            await rpc.call("prompt", message="hi")
+            await world.script.reached("go")
+            await chat.send("b", {"Text": "after you"}, stream=True)
+            await chat.ask("g", "GetCommands")
+            world.script.release("go")
+            frames = [await chat.read(), await chat.read()]
+            assert [kind(frame) for frame in frames] == ["Stream", "Complete"], "nothing of the other's answer"
+            assert frames[0]["response"] == {"Stream": "second"}
+
+    run(story, [GATED, "second"], tmp_path)
+
+
+def test_approvals_of_an_rpc_client_stay_in_force(tmp_path):
+    done = []
+
+    async def story(world):
+        async with world.rpc() as rpc, world.chat(f"?session={rpc.ready['sessionId']}") as chat:
+            await rpc.call("set_approval", tools=True)
+            await chat.send("a", {"Text": "go"})
+            dialog = await rpc.wait("extension_ui_request")
+            assert dialog["title"] == "Allow note?" and done == []
+            answer = {"type": "extension_ui_response", "id": dialog["id"], "confirmed": True}
+            await rpc.socket.send(json.dumps(answer))
+            assert (await chat.read())["response"] == {"Text": "done"}
+            # And after the chat client has gone.
+            await chat.ask("e", {"Instruction": {"command": "exit"}})
+            await until(lambda: world.agents[0].engine.guard is not None)
+            await rpc.call("prompt", message="once more")
+            await rpc.wait("extension_ui_request")
+
+    run(story, [CALL, "done", CALL, "done"], tmp_path, tools=[noting(done)])
+
+
+def test_what_a_chat_client_asks_for_does_not_outlive_its_request(tmp_path):
+    config = {"prompt": "Speak like a sailor.", "max_tokens": 77, **ASK}
+
+    async def story(world):
+        async with world.rpc() as rpc, world.chat(f"?session={rpc.ready['sessionId']}") as chat:
+            await chat.ask("a", {"Text": "hi"}, config=config, use_tools=False)
+            agent = world.agents[0]
+            assert world.script.requests[0].system_prompt.startswith("Speak like a sailor.")
+            assert world.script.requests[0].tools == []
+            await rpc.call("prompt", message="hi")
+            await rpc.wait("agent_settled")
+            assert not world.script.requests[1].system_prompt.startswith("Speak")
+            assert [tool.name for tool in world.script.requests[1].tools] == ["note"]
+            assert agent.engine.max_tokens is None and agent.engine.guard is None
+
+    run(story, ["yes"], tmp_path, tools=[noting([])])
+
+
+def test_a_session_replaced_under_a_chat_client(tmp_path):
+    async def story(world):
+        async with world.rpc() as rpc, world.chat(f"?session={rpc.ready['sessionId']}") as chat:
+            await chat.send("a", {"Text": "go"}, stream=True)
+            assert (await chat.read())["response"] == {"Stream": "one "}
+            assert (await rpc.call("new_session"))["success"]
+            assert (await chat.read())["response"] == {"Complete": {"token_usage": None, "interrupted": True}}
+            assert await chat.session_id() != rpc.ready["sessionId"]
+            assert (await chat.ask("b", {"Text": "hello"}))["response"] == {"Text": "fresh"}
+            assert said(world.script.requests[1]) == ["hello"]
+            # Its old session is free again, the new one still has exactly one chat client.
+            new = await chat.session_id()
+            async with world.chat(f"?session={new}") as other:
+                assert await closed(chat) == 4001
+                assert (await other.ask("c", {"Text": "hello"}))["response"] == {"Text": "fresh"}
+        assert len(world.agents) == 1
+
+    run(story, [GATED, "fresh"], tmp_path)
+
+
+# -- sessions that end ----------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_just_ending_is_opened_again(tmp_path):
+    async def story(world):
+        async with world.chat() as client:
+            await client.ask("a", {"Text": "remember me"})
+            id = await client.session_id()
+        (agent,) = world.agents
+        closing, hold = asyncio.Event(), asyncio.Event()
+        close = agent.close
+
+        async def slow_close():
+            closing.set()
+            await hold.wait()
+            await close()
+
+        agent.close = slow_close
+        await closing.wait()  # its time is over (keep_seconds=0), and it still has the file
+        joining = asyncio.create_task(_history(world, id))
+        await asyncio.sleep(0.05)
+        hold.set()
+        assert "remember me" in await joining
+        assert len(world.agents) == 2
+
+    run(story, ["yes"], tmp_path, keep_seconds=0)
+
+
+async def _history(world, id):
+    async with world.chat(f"?session={id}") as client:
+        return (await client.ask("h", {"Instruction": {"command": "history"}}))["response"]["Text"]
+
+
+def test_two_clients_open_one_stored_session_together(tmp_path):
+    async def story(world):
+        async with world.chat() as client:
+            await client.ask("a", {"Text": "hi"})
+            id = await client.session_id()
+        await until(lambda: len(world.server._pool._live) == 0 and not world.server._pool._closing)
+        async with world.rpc(f"?session={id}") as one, world.rpc(f"?session={id}") as two:
+            assert one.ready["sessionId"] == two.ready["sessionId"] == id
+        assert len(world.agents) == 2
+
+    run(story, ["yes"], tmp_path, keep_seconds=0)
+
+
+def test_only_so_many_sessions_are_kept(tmp_path):
+    async def story(world):
+        for _ in range(5):
+            async with world.chat() as client:
+                await client.ask("a", {"Text": "hi"})
+        await until(lambda: len(world.server._pool._live) == 2)
+        assert world.server._pool._kept.keys() == world.server._pool._live
+
+    run(story, ["yes"], tmp_path, max_kept=2)
+
+
+def test_a_client_that_leaves_while_its_agent_is_made_leaves_nothing_behind(tmp_path):
+    async def story(world):
+        world.opening.clear()
+        async with world.chat():
+            await until(lambda: world.server._lines)
+        world.opening.set()
+        await until(lambda: not world.server._lines and not world.server._pool._live)
+
+    run(story, ["yes"], tmp_path, keep_seconds=0)
+
+
+def test_nothing_is_left_after_a_busy_connection(tmp_path):
+    async def story(world):
+        async with world.chat() as client:
+            await client.ask("warm", {"Text": "up"})
+        await until(lambda: not world.server._lines)
+        tasks, listeners = len(asyncio.all_tasks()), world.agents[0].engine.hub._listeners
+        for ending in ("close", "mid-run", "question"):
+            async with world.chat(f"?session={world.agents[0].store.get_session_id()}") as client:
+                if ending == "mid-run":
+                    await client.ask("a", {"Text": "gated"}, stream=True)
+                elif ending == "question":
+                    await client.ask("a", {"Text": "call"}, config=ASK)
+                    await client.send("i", "Interrupt")
+        await until(lambda: not world.server._lines)
+        assert len(asyncio.all_tasks()) <= tasks
+        assert world.agents[0].engine.hub._listeners == listeners
+        assert world.agents[0].engine.guard is None
+
+    steps = [{**GATED, "match": "gated"}, {**CALL, "match": "call"}, "yes"]
+    run(story, steps, tmp_path, tools=[noting([])])
