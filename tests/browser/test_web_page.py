@@ -330,7 +330,7 @@ def test_accessibility_rules(browser: Any, scheme: str) -> None:
     if not AXE.is_file():
         pytest.skip("axe-core is not installed (npm install axe-core, or its file in SPINDLE_AXE)")
     steps = [reply(think("hm"), "# One\n\ntext `code`", call("bash", {"command": "echo 1"})), failure(401, "no")]
-    with ServerProcess(steps) as server, Tab(browser, server, color_scheme=scheme) as tab:
+    with ServerProcess(steps) as server, Tab(browser, server, color_scheme=scheme, reduced_motion="reduce") as tab:
 
         def violations() -> list[str]:
             # What headings a model writes is its own affair.
