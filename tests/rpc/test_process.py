@@ -243,7 +243,7 @@ def test_nothing_but_frames_reaches_stdout(tmp_path):
 
 
 def test_a_reader_that_stops_stalls_the_run_and_loses_nothing():
-    big = ["%06d " % n * 40 for n in range(3000)]
+    big = [f"{n:06d} " * 40 for n in range(3000)]
     with AgentProcess([reply(*big)], read=False, args=["--updates", "full"]) as agent:
         out = agent.process.stdout
         agent.write(b'{"id":"p","type":"prompt","message":"go"}\n')

@@ -1,6 +1,7 @@
 """RPC mode: JSON lines on stdin and stdout, from the first frame to the exit code."""
 
 import asyncio
+import os
 import signal
 import sys
 import traceback
@@ -12,6 +13,7 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Ready, Renderer
+from spindle.tools.process import kill_all
 
 from .framing import LineReader, LineTooLong
 from .stdio import StdioWire
@@ -21,6 +23,8 @@ __all__ = ["serve"]
 # Commands that can be answered without waiting still are when stdin closes right behind them.
 LAST_ANSWERS_S = 0.25
 DRAIN_S = 5.0
+# Whoever sends a signal is about to lose patience.
+DRAIN_AFTER_SIGNAL_S = 1.0
 EXIT_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 
 
@@ -62,7 +66,7 @@ class Server:
         await self._agent.close()
         await self._dispatcher.close()
         if code != 1:
-            await self._wire.drain(DRAIN_S)
+            await self._wire.drain(DRAIN_S if code == 0 else DRAIN_AFTER_SIGNAL_S)
         self._wire.close()
         return code
 
@@ -100,7 +104,13 @@ class Server:
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number, code in EXIT_CODES.items():
-            loop.add_signal_handler(number, self._end, code)
+            loop.add_signal_handler(number, self._end_by_signal, code)
+
+    def _end_by_signal(self, code: int) -> None:
+        if self._exit.done():  # it is ending already, too slowly for somebody
+            kill_all()
+            os._exit(code)
+        self._end(code)
 
     def _end(self, code: int) -> None:
         if not self._exit.done():
