@@ -23,6 +23,10 @@ def rss_mib(agent: AgentProcess) -> float:
     return 0.0
 
 
+def bytes_read(agent: AgentProcess) -> int:
+    return int(Path(f"/proc/{agent.process.pid}/io").read_text().split()[1])
+
+
 def assert_stays_small(agent: AgentProcess, seconds: float = 1.5) -> None:
     """Watch the memory of a process that nobody reads from; there is nothing to wait for but time."""
     end = time.monotonic() + seconds
@@ -40,7 +44,10 @@ def test_the_output_of_a_users_command_waits_in_the_command(tmp_path):
     command = "yes | head -c 300000000; echo > done"
     with AgentProcess(read=False, env={"TMPDIR": str(tmp_path)}) as agent:
         agent.write(json.dumps({"id": "b", "type": "bash", "command": command}).encode() + b"\n")
-        assert_stays_small(agent)
+        assert_stays_small(agent, 1.0)
+        before = bytes_read(agent)
+        assert_stays_small(agent, 0.5)
+        assert bytes_read(agent) == before, "it does not even take the output from the command"
         assert not (agent.cwd / "done").exists()
         agent.write(b'{"id":"k","type":"abort_bash"}\n')
         answered = [frame["id"] for frame in frames_until(agent, 2)]
