@@ -12,12 +12,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
 from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.extension_loading import ExtensionOptions
 from spindle.agent.session import AgentSession
 from spindle.remote.live import UnknownSession
 from spindle.remote.options import RemoteOptions
@@ -36,12 +38,16 @@ def run(
     base: Path,
     *,
     tools: Sequence[str | Tool] | None = None,
+    extension: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> None:
     """Tell a story to a server with these limits."""
+    agents = AgentOptions(
+        mode="remote", tools=tools, extensions=ExtensionOptions([] if extension is None else [extension])
+    )
 
     async def told() -> None:
-        world = World(steps, base, RemoteOptions(**options), tools)
+        world = World(steps, base, RemoteOptions(**options), agents)
         async with asyncio.timeout(LIMIT_S):
             await world.start()
             try:
@@ -53,9 +59,7 @@ def run(
 
 
 class World:
-    def __init__(
-        self, steps: Sequence[Any], base: Path, options: RemoteOptions, tools: Sequence[str | Tool] | None
-    ) -> None:
+    def __init__(self, steps: Sequence[Any], base: Path, options: RemoteOptions, agents: AgentOptions) -> None:
         self.script = Script(steps or ["unused"])
         self.agents: list[AgentSession] = []
         """Every agent that was made."""
@@ -64,8 +68,7 @@ class World:
         self.opening.set()
         self.address = ""
         self._base = base
-        self._tools = tools
-        self._model = self.script.model()
+        self._agent_options = replace(agents, model=self.script.model())
         self.server = RemoteServer(options, self._make_agent)
 
     async def start(self) -> None:
@@ -81,8 +84,7 @@ class World:
             if path is None:
                 raise UnknownSession(f"No session {session_id}")
             store = SessionManager.open(path, directory)
-        options = AgentOptions(model=self._model, mode="remote", tools=self._tools)
-        self.agents.append(await create_session(store, options))
+        self.agents.append(await create_session(store, self._agent_options))
         return self.agents[-1]
 
     @asynccontextmanager

@@ -56,12 +56,15 @@ class ServerProcess:
             self.stderr += line
         self.address = found[1]
         self.port = int(self.address.rpartition(":")[2])
+        self.drained = threading.Event()
+        """Set when all it had to say on stderr is in `stderr`."""
         threading.Thread(target=self._drain, daemon=True).start()
 
     def _drain(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.stderr += line
+        self.drained.set()
 
     def chat(self, query: str = "", **options: Any) -> "ChatClient":
         return ChatClient(connect(f"ws://{self.address}/{query}", proxy=None, **options).__enter__())

@@ -269,15 +269,6 @@ def test_a_token_is_needed_when_there_is_one():
         assert TOKEN not in server.stderr
 
 
-def test_two_hundred_connections():
-    with ServerProcess([reply("x")]) as server:
-        clients = [server.chat() for _ in range(200)]
-        for number, client in enumerate(clients[::20]):
-            assert client.ask(f"r{number}", {"Text": "hi"})["response"] == {"Text": "x"}
-        for client in clients:
-            client.socket.close()
-
-
 def _wait(condition, timeout=10.0):
     end = time.monotonic() + timeout
     while not condition():
