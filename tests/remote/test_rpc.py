@@ -165,3 +165,17 @@ def test_a_reader_that_stops_does_not_hold_up_the_others():
                 break
             text += text_of([frame])
         assert text == "".join(pieces)
+
+
+def test_a_question_is_asked_again_when_somebody_comes_back():
+    with ServerProcess([reply(call("bash", {"command": "echo hi"})), reply("ok")]) as server:
+        with server.rpc() as client:
+            id = client.ready["sessionId"]
+            client.call("set_approval", tools=True)
+            client.call("prompt", message="go")
+            asked = client.wait("extension_ui_request")
+        with server.rpc(f"?session={id}") as again:
+            assert again.wait("extension_ui_request")["id"] == asked["id"]
+            again.write(json.dumps({"type": "extension_ui_response", "id": asked["id"], "confirmed": True}))
+            assert again.wait("tool_execution_end")["isError"] is False
+            again.wait("agent_settled")

@@ -130,10 +130,16 @@ class WireFront:
     def __init__(self, publish: Callable[[Event], None]) -> None:
         self._publish = publish
         self._open: dict[str, asyncio.Future[dict[str, Any] | None]] = {}
+        self._asked: dict[str, ExtensionUIRequest] = {}
+
+    def open_requests(self) -> list[ExtensionUIRequest]:
+        """Return the dialogs that wait for an answer, for a client that has just come."""
+        return list(self._asked.values())
 
     async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
         answer: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
         self._open[request.id] = answer
+        self._asked[request.id] = request
         self._publish(request)
         withdrawn = True
         try:
@@ -145,7 +151,7 @@ class WireFront:
             withdrawn = False  # the client was told when to expect this
             return None
         finally:
-            del self._open[request.id]
+            del self._open[request.id], self._asked[request.id]
             if withdrawn:
                 self._publish(ExtensionUIRequest(id=str(uuid.uuid4()), method="cancel", target_id=request.id))
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 
 from spindle import __version__
+from spindle.extensions.ui import WireFront
 from spindle.protocol.dialect import DIALECTS, SPINDLE, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
@@ -31,18 +32,24 @@ class RpcConnection:
         self._ended = False
         # A dialect leaves events out, so its clients cannot count them.
         replay = live.log.after(since) if since is not None and spoken is SPINDLE else None
+        # Without a replay, questions that wait for an answer are asked again: nobody else may be there to give it.
+        first = replay if replay is not None else self._open_dialogs()
         hello = {
             "type": "ready",
             "version": __version__,
             "sessionId": live.id,
-            "eventCount": live.log.count - len(replay or ()),
+            "eventCount": live.log.count - len(first),
             "replay": replay is not None,
         }
-        self._first = deque([encode(hello), *(replay or ())])
+        self._first = deque([encode(hello), *first])
         """What goes out before anything else."""
         # In the same breath as the look into the log: no event may fall into the gap.
         live.agent.subscribe(self._outbox)
         self._beginning = asyncio.create_task(live.agent.extensions.begin())
+
+    def _open_dialogs(self) -> list[bytes]:
+        front = self._live.agent.extensions.front
+        return [encode(request) for request in front.open_requests()] if isinstance(front, WireFront) else []
 
     # -- what commands may ask of the wire -------------------------------------------------------
 
