@@ -31,6 +31,7 @@ class ServerProcess:
         args: Sequence[str] = (),
         base: Path | None = None,
         env: dict[str, str] | None = None,
+        address: str = "127.0.0.1:0",
     ) -> None:
         self._owned = tempfile.TemporaryDirectory() if base is None else None
         self.base = base or Path(self._owned.name)  # type: ignore[union-attr]
@@ -41,7 +42,7 @@ class ServerProcess:
         write_models(self.agent_dir, self.mock.openai_url)
         (self.agent_dir / "settings.json").write_text(json.dumps({"retry": {"baseDelayMs": 20}}))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "spindle", "--remote", "127.0.0.1:0", "--model", "mock/m1", *args],
+            [sys.executable, "-m", "spindle", "--remote", address, "--model", "mock/m1", *args],
             cwd=self.cwd,
             env=agent_environment(self.agent_dir, **(env or {})),
             stdin=subprocess.DEVNULL,

@@ -172,7 +172,8 @@ def test_a_page_of_another_origin_cannot_connect(shared_server):
             assert refused.value.response.status_code == 403
     for own in (f"http://{server.address}", f"http://localhost:{server.port}"):
         address = own.removeprefix("http://")
-        connect(f"ws://{address}/", proxy=None, additional_headers={"Origin": own}).close()
+        with connect(f"ws://{address}/", proxy=None, additional_headers={"Origin": own}):
+            pass
 
 
 def test_a_page_on_the_list_may_connect():

@@ -1,6 +1,17 @@
 """What can go wrong between a program and the agent it drives."""
 
-__all__ = ["AgentCrashed", "ClientClosed", "CommandFailed", "RequestTimeout", "RpcError"]
+from typing import Any
+
+__all__ = [
+    "AgentCrashed",
+    "ClientClosed",
+    "CommandFailed",
+    "ConnectionFailed",
+    "ConnectionLost",
+    "RequestFailed",
+    "RequestTimeout",
+    "RpcError",
+]
 
 
 class RpcError(Exception):
@@ -42,3 +53,35 @@ class ClientClosed(RpcError):
 
     def __init__(self) -> None:
         super().__init__("The client is not running")
+
+
+# -- over a network --------------------------------------------------------------------------------
+
+
+class ConnectionFailed(RpcError):
+    """There is no way to the server, or it does not let us in."""
+
+    def __init__(self, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        """What the server said: 401 without a good token, 403 from a wrong place, 503 if full, 4004: no such one."""
+
+
+class ConnectionLost(RpcError):
+    """The connection ended before the answer. The server has stopped the request; the session is still there."""
+
+    def __init__(self, code: int | None, reason: str) -> None:
+        super().__init__(f"The connection was lost: {reason or code or 'no goodbye'}")
+        self.code = code
+        """The close code; None if there was none."""
+        self.reason = reason
+
+
+class RequestFailed(RpcError):
+    """The server could not do what was asked; the text is its own."""
+
+    def __init__(self, message: str, kind: str | None = None, details: Any = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        """Such as `processing_error` or `timeout_error`, if the server said."""
+        self.details = details
