@@ -12,10 +12,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 
 from spindle.agent.create import AgentOptions, create_session

@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from spindle.extensions.hooks import Blocked, Hooks
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
@@ -56,8 +57,7 @@ class ToolPort(Protocol):
         """Whether a steering message should cut this batch short."""
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """One call on its way."""
 
     call: ToolCall

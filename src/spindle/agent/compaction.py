@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spindle.resources.settings import Compaction
 from spindle.sessions.context import build_context, entry_message
@@ -28,8 +29,7 @@ NO_HISTORY = "No prior history."
 _TURN_ENTRIES = ("custom_message", "branch_summary")
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionLimits:
+class CompactionLimits(Struct, frozen=True):
     """The user's settings as they apply to one model."""
 
     automatic: bool
@@ -55,8 +55,7 @@ def limits_for(settings: Compaction, model: Model | None) -> CompactionLimits:
     return CompactionLimits(chosen.enabled, reserve, keep, window - reserve)
 
 
-@dataclass(frozen=True, slots=True)
-class FileLists:
+class FileLists(Struct, frozen=True):
     """Files the summarised part read and changed; sorted, disjoint."""
 
     read: list[str]
@@ -66,8 +65,7 @@ class FileLists:
         return {"readFiles": self.read, "modifiedFiles": self.modified}
 
 
-@dataclass(frozen=True, slots=True)
-class Preparation:
+class Preparation(Struct, frozen=True):
     first_kept_entry_id: str
     history: list[AgentMessage]
     """Whole turns that will be summarised."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -252,8 +251,7 @@ class Compactor:
                 await self._port.emit(SummarizationRetryFinished())
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(msgspec.Struct, frozen=True):
     """A compaction that is part of the session now."""
 
     result: CompactionResult

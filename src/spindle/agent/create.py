@@ -1,7 +1,8 @@
 """Puts an agent together: resources, model, tools, session."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.resources.select import (
@@ -26,8 +27,7 @@ from .toolbox import Toolbox
 __all__ = ["AgentOptions", "create_session"]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOptions:
+class AgentOptions(Struct, frozen=True):
     model: str | Model | None = None
     """A pattern as on the command line, or a model of your own."""
     provider: str | None = None

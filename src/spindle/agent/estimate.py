@@ -1,8 +1,9 @@
 """How many tokens a conversation costs: the provider's own figures where known, else characters over four."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from spindle.types.codec import encode
 from spindle.types.content import Image, Text, Thinking, ToolCall
@@ -62,8 +63,7 @@ def context_tokens(usage: Usage) -> int:
     return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
 
 
-@dataclass(frozen=True, slots=True)
-class ContextEstimate:
+class ContextEstimate(Struct, frozen=True):
     tokens: int
     usage_tokens: int
     """What the last good answer reported."""

@@ -1,9 +1,8 @@
 """Tools that the client lends to the agent: declared over the wire, run in the client, awaited here."""
 
 import asyncio
-import secrets
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,8 +21,7 @@ DISCONNECTED = "RPC client disconnected before host tool execution completed"
 _content = list[Text | Image]
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(msgspec.Struct):
     """A call the client is working on."""
 
     done: asyncio.Future[ToolResult]
@@ -78,7 +76,7 @@ class HostTools:
         return execute
 
     async def _call(self, name: str, call_id: str, arguments: Any, ctx: ToolContext) -> ToolResult:
-        id = secrets.token_hex(8)
+        id = os.urandom(8).hex()
         done: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
         self._pending[id] = _Pending(done, ctx.update)
         self._publish(HostToolCall(id, call_id, name, arguments))
@@ -95,7 +93,7 @@ class HostTools:
             self._pending.pop(id, None)
 
     def _cancel(self, id: str) -> None:
-        self._publish(HostToolCancel(secrets.token_hex(8), id))
+        self._publish(HostToolCancel(os.urandom(8).hex(), id))
 
     # -- frames of the client --------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """Jumps in the session tree: where the conversation goes on, and notes on the branch that is left behind."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from spindle.extensions.runtime import Navigated
 from spindle.sessions.context import entry_message
@@ -30,8 +31,7 @@ PREAMBLE = (
 _SUMMARIES = ("compaction", "branch_summary")
 
 
-@dataclass(frozen=True, slots=True)
-class Jump:
+class Jump(Struct, frozen=True):
     """What was asked for."""
 
     target_id: str
@@ -41,8 +41,7 @@ class Jump:
     label: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Notes:
+class _Notes(Struct, frozen=True):
     """A summary to be left at the new place."""
 
     text: str

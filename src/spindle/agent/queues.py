@@ -1,8 +1,9 @@
 """Messages that wait for the agent: steering comes before the next model call, follow-ups when the run would end."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from spindle.types.content import text_of
 from spindle.types.messages import CustomMessage, UserMessage
@@ -13,8 +14,7 @@ QueueMode = Literal["all", "one-at-a-time"]
 Queued = UserMessage | CustomMessage
 
 
-@dataclass
-class MessageQueue:
+class MessageQueue(Struct):
     mode: QueueMode = "one-at-a-time"
     waiting: list[Queued] = field(default_factory=list)
     taken: list[Queued] = field(default_factory=list)

@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from spindle.llm.convert import to_model_messages
 from spindle.llm.stream import Chunk, Finished, Request
@@ -74,8 +75,7 @@ class SummaryFailed(Exception):
     """The model did not deliver a summary; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     text: str
     answer: AssistantMessage
 

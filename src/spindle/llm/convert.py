@@ -22,13 +22,16 @@ from .stream import ModelMessage
 __all__ = ["bash_text", "to_model_messages", "without_images"]
 
 COMPACTION_INTRO = "Earlier parts of this conversation were condensed. This summary stands in for them:"
+_MODEL_ROLES = frozenset((UserMessage, AssistantMessage, ToolResultMessage))
 IMAGES_OFF = "Image reading is disabled."
 BRANCH_INTRO = "The conversation went down another branch and came back to this point. Summary of that branch:"
 
 
 def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
     """Return what a model is sent of a history; messages that are not for it are left out."""
-    return [converted for message in messages if (converted := _convert(message)) is not None]
+    # Most go as they are, and long histories are converted for every model call.
+    converted = (message if type(message) in _MODEL_ROLES else _convert(message) for message in messages)
+    return [message for message in converted if message is not None]  # type: ignore[misc]
 
 
 def without_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
@@ -47,8 +50,6 @@ def _without_images(message: ModelMessage) -> ModelMessage:
 
 def _convert(message: AgentMessage) -> ModelMessage | None:
     match message:
-        case UserMessage() | AssistantMessage() | ToolResultMessage():
-            return message
         case BashExecutionMessage(exclude_from_context=False):
             return _user(bash_text(message), message.timestamp)
         case CustomMessage(content=str(text)):

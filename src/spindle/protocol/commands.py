@@ -5,7 +5,6 @@ The registry is the single source of the command list: dispatch, the JSON Schema
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -35,8 +34,7 @@ class Client(Protocol):
     def request_shutdown(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One command in hand."""
 
     agent: AgentSession
@@ -53,8 +51,7 @@ class NoFields(Fields):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSpec:
+class CommandSpec(msgspec.Struct, frozen=True):
     name: str
     fields: type[Fields]
     data: Any

@@ -5,8 +5,10 @@ never depends on it. Host tool calls and dialogs are never left out: they come o
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 __all__ = ["DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "find_dialect", "leave_out"]
 
@@ -15,14 +17,13 @@ Path: TypeAlias = tuple[str, ...]
 """Keys from the outside in. Lists on the way are gone through item by item."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     name: str
     updates: UpdateMode = "full"
     """Form of `message_update` unless somebody asks for another."""
     events: frozenset[str] = frozenset()
     """Event types that do not go out; of dialogs and notices, `extension_ui_request <method>`."""
-    keys: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    keys: Mapping[str, tuple[Path, ...]] = {}
     """Event type, or `response <command>` → keys that do not go out."""
 
 

@@ -4,15 +4,14 @@ Only `\\n` ends a line (U+2028 and friends are data), one `\\r` before it is rem
 here; what a line means is not known here either.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 __all__ = ["MAX_LINE", "LineReader", "LineTooLong"]
 
 MAX_LINE = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LineTooLong:
+class LineTooLong(Struct, frozen=True):
     """Stands in the place of a line that was longer than `limit` bytes and was skipped."""
 
     limit: int
