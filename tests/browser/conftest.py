@@ -24,8 +24,9 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    # Not for the whole session: while Playwright is open, its event loop runs and no other test could have one.
     sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no chromium on the path (or in SPINDLE_CHROMIUM)")
