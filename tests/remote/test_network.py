@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import socket
 
 import pytest
@@ -143,8 +144,12 @@ def test_a_server_that_stops_ends_what_runs_first():
         assert "Traceback" not in server.stderr
 
 
-def test_a_server_stops_in_time_whatever_clients_do():
-    with ServerProcess() as server, socket.create_connection(("127.0.0.1", server.port)) as deaf:
+@pytest.mark.parametrize("impatient", [False, True])
+def test_a_server_stops_in_time_whatever_clients_do(impatient):
+    with ServerProcess() as server, socket.create_connection(("127.0.0.1", server.port), timeout=10) as deaf:
         deaf.sendall(f"GET / HTTP/1.1\r\nHost: {server.address}\r\n{UPGRADE}\r\n".encode())
-        assert b" 101 " in deaf.recv(100)
-        assert server.stop() == 0
+        assert b" 101 " in deaf.recv(1000)
+        if impatient:
+            server.process.send_signal(signal.SIGTERM)
+            assert deaf.recv(100).startswith(b"\x88"), "a goodbye, which is never answered"
+        assert server.stop() == (1 if impatient else 0)

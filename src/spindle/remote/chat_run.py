@@ -110,6 +110,8 @@ class ChatRun:
         self._task: asyncio.Task[Any] | None = None
         self._other_guard: Guard | None = None
         """Whoever was asked before this request came, and still has a say."""
+        self._submitting = False
+        """It has been handed to the agent: whatever the agent is busy with now is this request."""
         self._started = False
         """The agent has taken it on: its events are about this request."""
         self._settled = asyncio.Event()
@@ -176,6 +178,7 @@ class ChatRun:
     async def _carry_out(self) -> None:
         await self._agent.engine.wait_idle()  # another client of the session may be at work
         with self._in_force():
+            self._submitting = True
             if isinstance(self.request.input, Parts):
                 parts = self.request.input
                 taken = await self._agent.submit(parts.text, parts.images, source="remote")
@@ -212,7 +215,7 @@ class ChatRun:
                 engine.tools_changed()
 
     def _stop(self) -> None:
-        if self._started:
+        if self._started or (self._submitting and self._agent.busy):
             self._agent.engine.stop()
         elif self._task is not None:
             self._task.cancel()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["RemoteOptions", "changed"]
+__all__ = ["CHANGEABLE", "RemoteOptions", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,12 @@ class RemoteOptions:
     """Send what the model thinks too, as `[Reasoning: …]` in the stream."""
 
 
-_CHANGEABLE = {
+CHANGEABLE: dict[str, type] = {
     name: type(value)
     for name, value in ((f.name, f.default) for f in RemoteOptions.__dataclass_fields__.values())
     if isinstance(value, int) and name not in ("port", "insecure")
 }
+"""Limits that can be set by name, and whether they are numbers or switches."""
 _MAY_BE_ZERO = ("max_queued", "keep_seconds", "max_kept", "request_timeout", "tool_timeout", "confirm_timeout")
 
 
@@ -60,9 +61,9 @@ def changed(options: RemoteOptions, assignments: Iterable[str]) -> RemoteOptions
     for assignment in assignments:
         name, _, text = assignment.partition("=")
         name, text = name.strip(), text.strip().lower()
-        kind = _CHANGEABLE.get(name)
+        kind = CHANGEABLE.get(name)
         if kind is None:
-            raise ValueError(f"Unknown remote option {name!r}; there are {', '.join(_CHANGEABLE)}")
+            raise ValueError(f"Unknown remote option {name!r}; there are {', '.join(CHANGEABLE)}")
         if kind is bool:
             if text not in ("true", "false"):
                 raise ValueError(f"Remote option {name} must be true or false")

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import os
 import signal
 import sys
 import time
@@ -12,6 +13,8 @@ from urllib.parse import parse_qs
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
+
+from spindle.tools.process import kill_all
 
 from .access import Access, is_loopback
 from .chat_connection import ChatConnection
@@ -86,9 +89,15 @@ class RemoteServer:
         """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Returns the exit code."""
         print(f"Listening on {await self.start()}", file=sys.stderr, flush=True)
         ended = asyncio.Event()
-        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            if ended.is_set():  # it is ending already, too slowly for somebody
+                kill_all()
+                os._exit(1)
+            ended.set()
+
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, ended.set)
+            asyncio.get_running_loop().add_signal_handler(number, end)
         await ended.wait()
         await self.stop()
         return 0
