@@ -93,6 +93,8 @@ class Rig:
         session: bool = False,
         open: str | None = None,
         model: Frame | None = None,
+        mode: str = "rpc",
+        provider_session_id: str | None = None,
     ) -> None:
         self.cwd = folder / "work"
         self.cwd.mkdir(parents=True, exist_ok=True)
@@ -103,9 +105,14 @@ class Rig:
         self.frames: list[Frame] = []
         self.unhandled: list[dict[str, Any]] = []
         self.agent: AgentSession
-        self._model = self.script.model(**{"context_window": 100_000, "max_tokens": 4096, **(model or {})})
-        self._tools = tools
-        self._extensions = extensions
+        used = self.script.model(**{"context_window": 100_000, "max_tokens": 4096, **(model or {})})
+        self._options = AgentOptions(
+            model=used,
+            tools=["read", "write", *tools],
+            mode=mode,
+            provider_session_id=provider_session_id,
+            extensions=ExtensionOptions(extensions),
+        )
         self._session = session
         self._open = open
         self._count = 0
@@ -127,12 +134,7 @@ class Rig:
             store = SessionManager.in_memory(folder)
         self.agent = await create_session(
             store,
-            AgentOptions(
-                model=self._model,
-                tools=["read", "write", *self._tools],
-                mode="rpc",
-                extensions=ExtensionOptions(self._extensions),
-            ),
+            self._options,
             load_resources(folder),
         )
         self.agent.subscribe(self.wire)

@@ -350,3 +350,36 @@ def _python() -> list[str]:
     import sys
 
     return [sys.executable, "-m", "spindle"]
+
+
+def test_an_unknown_dialect_in_the_environment_is_one_clear_line():
+    with AgentProcess(env={"SPINDLE_DIALECT": "klingon"}) as agent:
+        assert agent.process.wait(10) == 1
+        assert wait_until(lambda: b"SPINDLE_DIALECT must be one of spindle, " in agent.stderr)
+        assert b"Traceback" not in agent.stderr and agent.lines == []
+
+
+# -- a session that somebody else writes --------------------------------------------------------------
+
+
+def test_a_session_in_use_is_refused_at_the_start_and_may_be_forked():
+    with AgentProcess([reply("one")], session=True) as agent:
+        agent.run("first")
+        file = agent.data("get_state")["sessionFile"]
+        with AgentProcess(base=agent.base, session=True, args=["--session", file]) as second:
+            assert second.process.wait(10) == 1
+            assert wait_until(lambda: b"Session is in use by process" in second.stderr)
+            assert b"Traceback" not in second.stderr
+        with AgentProcess(base=agent.base, session=True, args=["--fork", file]) as fork:
+            assert fork.data("get_state")["messageCount"] == 2
+            assert fork.data("get_state")["sessionFile"] != file
+        agent.run("still mine")
+
+
+def test_a_file_that_cannot_be_written_is_told_on_both_ways():
+    with AgentProcess([reply("one")], session=True, args=["--session-dir", "/proc/nowhere"]) as agent:
+        agent.run("first")
+        (told,) = [f for f in agent.frames if f["type"] == "extension_error"]
+        assert told["event"] == "session_write" and "cannot be saved" in told["error"]
+        assert wait_until(lambda: b"cannot be saved" in agent.stderr)
+        assert agent.close_stdin() == 0

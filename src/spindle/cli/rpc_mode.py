@@ -4,7 +4,7 @@ import os
 from typing import NoReturn
 
 from spindle.agent.session import AgentSession
-from spindle.protocol.dialect import find_dialect
+from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
 from spindle.protocol.render import Renderer
 from spindle.rpc.server import serve
 from spindle.rpc.stdio import StdioWire
@@ -20,12 +20,14 @@ def run_rpc(options: Options) -> NoReturn:
     """Serve one client on stdio, then end the process. Raises `UsageError`."""
     if options.files:
         raise UsageError("@file arguments are not supported in RPC mode")
-    run_and_exit(_serve(options))
+    name = options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"
+    if name not in DIALECTS:
+        raise UsageError(f'SPINDLE_DIALECT must be one of {", ".join(DIALECTS)}, not "{name}"')
+    run_and_exit(_serve(options, find_dialect(name, os.environ)))
 
 
-async def _serve(options: Options) -> int:
+async def _serve(options: Options, dialect: Dialect) -> int:
     wire = StdioWire.claim()
-    dialect = find_dialect(options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle", os.environ)
     renderer = Renderer(dialect, options.updates)
 
     async def make_agent() -> AgentSession:
