@@ -1,4 +1,7 @@
-"""The clients of the protocol's own document, as their authors wrote them, with the word `stream` in its place."""
+"""The clients of the protocol's own document, as their authors wrote them, with the word `stream` in its place.
+
+Of the quick start two slips are mended that no Python would take: a default before a required parameter, and `false`.
+"""
 
 import os
 import shutil

@@ -8,13 +8,15 @@ import base64
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from spindle.tools.image_formats import sniff_image
 from spindle.types.codec import DecodeError, decode_strict, encode
 from spindle.types.content import Image
 
 __all__ = [
+    "CONTROLS",
+    "INPUTS",
     "PARSE_ERROR_ID",
     "ChatRequest",
     "Command",
@@ -201,7 +203,7 @@ def _input(value: Any) -> Input:
         if payload is not None:
             raise ProtocolError(f"{kind} takes no data")
         return Control(kind)
-    reader = _READERS.get(kind)
+    reader = INPUTS.get(kind)
     if reader is None:
         raise ProtocolError(f"unknown input type {kind}")
     return reader(payload)
@@ -320,7 +322,7 @@ def _bytes(fields: dict[str, Any], kind: str) -> bytes:
     return decoded
 
 
-_READERS: dict[str, Callable[[Any], Input]] = {
+INPUTS: Final[dict[str, Callable[[Any], Input]]] = {
     "Text": _text,
     "Image": _image,
     "File": _file,
