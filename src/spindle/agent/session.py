@@ -201,6 +201,8 @@ class AgentSession:
 
     async def _queue(self, text: str, images: Sequence[Any], source: str, behavior: str) -> Disposition:
         pictures = read_images(images)
+        if source != "extension":
+            await self.engine.wait_switched()
         name = text[1:].split(" ", 1)[0] if text.startswith("/") else ""
         if name and self.hooks.has_command(name):
             raise AgentError(

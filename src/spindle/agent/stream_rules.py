@@ -26,7 +26,7 @@ from spindle.types.events import (
     ToolCallDelta,
     ToolCallEnd,
 )
-from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
 
 from .engine import Engine
 from .loop import AnswerStopped
@@ -108,6 +108,8 @@ class StreamRules:
 
     def _see(self, update: MessageUpdate) -> None:
         """Look at one piece. Raises `AnswerStopped` if the answer must not go on."""
+        if self._stopped:
+            return  # these are the last pieces of an answer that was stopped already
         piece = update.assistant_message_event
         kind = _DELTAS.get(type(piece))
         if kind is not None:
@@ -179,6 +181,8 @@ class StreamRules:
     # -- afterwards ------------------------------------------------------------------------------
 
     def _finished(self, message: AgentMessage) -> None:
+        if isinstance(message, UserMessage):
+            self._stopped = []  # the user was quicker than the rule
         if not isinstance(message, AssistantMessage):
             return
         self._turn += 1

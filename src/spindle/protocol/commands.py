@@ -11,7 +11,7 @@ import msgspec
 
 from spindle.agent.model_state import CycledModel
 from spindle.agent.session import AgentSession
-from spindle.agent.stats import SessionStats
+from spindle.agent.stats import ContextUsage, SessionStats
 from spindle.sessions.ids import iso_time
 from spindle.tools.todo import TodoPhase
 from spindle.types.content import Wire
@@ -162,7 +162,7 @@ class State(Wire, kw_only=True):
     system_prompt: str
     dump_tools: list[dict[str, Any]]
     """The active tools as the model is told of them."""
-    context_usage: Any = None
+    context_usage: ContextUsage | None = None
 
 
 @command("get_state", data=State)
@@ -193,6 +193,7 @@ async def get_state(call: Call, f: NoFields) -> State:
             {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
             for tool in agent.toolbox.active_tools()
         ],
+        context_usage=agent.context_usage(),
     )
 
 
