@@ -1,7 +1,8 @@
 """`spindle --mode json`: the session's header, then every event, one JSON object a line."""
 
 import os
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from spindle.agent.session import AgentSession
 from spindle.protocol.dialect import DIALECTS
