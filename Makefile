@@ -4,6 +4,9 @@
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
 
+# Most tests wait for other processes, so a few more than there are cores.
+JOBS ?= 3
+
 .PHONY: run test check lint lock
 
 run:
@@ -12,8 +15,8 @@ run:
 
 test:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
-	@echo "Running the tests"
-	@cd "$(ROOT)" && "$(BIN)/python" -m pytest $(TESTS)
+	@echo "Running the tests, $(JOBS) files at a time"
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 lint:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
