@@ -108,13 +108,14 @@ def test_numbers_of_a_former_life_of_a_session_mean_nothing(tmp_path):
             await client.wait("agent_settled")
             id = client.ready["sessionId"]
         await until(lambda: not world.server._pool._live and not world.server._pool._closing)
-        async with world.rpc(f"?session={id}&since=3") as later:
-            assert later.ready["replay"] is False
+        async with world.rpc(f"?session={id}") as later:
             await later.call("prompt", message="again")
             await later.wait("agent_settled")
+            async with world.rpc(f"?session={id}&since=3") as from_then:
+                assert from_then.ready["replay"] is False
             last = later.ready["eventCount"]
-            async with world.rpc(f"?session={id}&since={last}") as third:
-                assert third.ready["replay"] is True and third.ready["eventCount"] == last
+            async with world.rpc(f"?session={id}&since={last}") as from_now:
+                assert from_now.ready["replay"] is True and from_now.ready["eventCount"] == last
 
     run(story, ["yes"], tmp_path, keep_seconds=0)
 

@@ -149,21 +149,32 @@ def test_requests_around_clear_context_are_served_in_order(tmp_path):
 
 
 def test_the_newer_connection_takes_over_in_mid_run(tmp_path):
-    done = []
+    done, working = [], asyncio.Event()
+
+    async def clings(arguments):
+        working.set()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(0.2)  # time enough for the next client to send its request
 
     async def story(world):
         async with world.chat() as one:
             id = await one.session_id()
-            await one.ask("a", {"Text": "go"}, stream=True)
+            await one.send("a", {"Text": "go"}, config={"prompt": "Be the first."})
+            await working.wait()
             async with world.chat(f"?session={id}") as two:
                 # Sent at once: it must neither meet the old run nor be stopped with it, and must be asked for tools.
                 asked = await two.ask("b", {"Text": "mine"}, config=ASK)
                 assert kind(asked) == "ToolConfirmationRequest"
                 assert (await two.ask("c", APPROVE))["response"] == {"Text": "done"}
                 assert done == [{"n": 1}]
+                assert "Be the first." not in world.script.requests[1].system_prompt
+                assert world.agents[0].engine.guard is None
             assert await closed(one) == 4001
 
-    run(story, [GATED, CALL, "done"], tmp_path, tools=[noting(done)])
+    steps = [{"calls": [{"name": "clings"}]}, CALL, "done"]
+    run(story, steps, tmp_path, tools=[noting(done), tool("clings", clings)])
 
 
 def test_of_many_connections_the_newest_has_the_session(tmp_path):

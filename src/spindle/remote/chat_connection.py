@@ -57,8 +57,6 @@ class ChatConnection:
         self._run: ChatRun | None = None
         self._queue: deque[ChatRequest] = deque()
         """Requests that wait for their turn."""
-        self._clearing = 0
-        """How many `ClearContext` are at work; no request starts meanwhile."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- what the line needs ---------------------------------------------------------------------
@@ -115,7 +113,7 @@ class ChatConnection:
             self._refuse(request.id, f"Waiting for {kind} confirmation")
         elif self._knows(request.id):
             self._refuse(request.id, "A request with this id is running")
-        elif self._busy and len(self._queue) >= self._options.max_queued:
+        elif self._run is not None and len(self._queue) >= self._options.max_queued:
             self._refuse(request.id, f"Too many requests are waiting (at most {self._options.max_queued})")
         else:
             self._queue.append(request)
@@ -129,12 +127,8 @@ class ChatConnection:
     def _question(self) -> Question | None:
         return self._run.question if self._run is not None else None
 
-    @property
-    def _busy(self) -> bool:
-        return self._run is not None or self._clearing > 0
-
     def _start_next(self) -> None:
-        if self._queue and not self._busy:
+        if self._queue and self._run is None:
             self._run = ChatRun(
                 self._queue.popleft(),
                 self._agent,
@@ -198,19 +192,14 @@ class ChatConnection:
         run = self._run
         if run is not None and run.question is None:
             raise AgentError(CANNOT_CLEAR)
-        self._clearing += 1
-        try:
-            if run is not None:
-                run.interrupt()
-                await run.ended.wait()
-            if self._agent.busy:  # for another client of the session
-                raise AgentError(CANNOT_CLEAR)
-            self._agent.clear_context()
-            self.state.turns = 0
-            return CLEARED
-        finally:
-            self._clearing -= 1
-            self._start_next()
+        if run is not None:
+            run.interrupt()
+            await run.ended.wait()  # and before the next one begins
+        if self._agent.busy:  # for another client of the session
+            raise AgentError(CANNOT_CLEAR)
+        self._agent.clear_context()
+        self.state.turns = 0
+        return CLEARED
 
     async def _instruct(self, command: Command) -> str:
         text = await run_instruction(self, self._agent, command)

@@ -74,8 +74,6 @@ class Line:
             await asyncio.wait([self._reading, writing], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._reading.cancel()
-            if writing.done():
-                client.drop()
             ending = asyncio.create_task(client.end())
             await asyncio.wait([ending], timeout=LAST_FRAMES_S)
             await asyncio.wait([writing], timeout=LAST_FRAMES_S)
