@@ -98,7 +98,7 @@ class ChatConnection:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=STOP_S)
         self._frames.finish()
 
     def drop(self) -> None:

@@ -1,7 +1,7 @@
-"""One chat request on its way through the agent, up to the frame that ends it.
+"""One chat request on its way through the agent, from being taken on to the frame that ends it.
 
-While it runs it listens to the agent's events, is asked before model calls and tools, and writes the frames of the
-request: the whole answer (`Text`), or `Stream`, `ToolCall` and `ToolResult` with `Complete` at the end.
+While it runs it listens to the agent's events, and is asked before model calls and tools: there it counts turns and
+asks the client. What the client gets to see of it is the business of its `ChatReply`.
 """
 
 import asyncio
@@ -17,26 +17,24 @@ from spindle.agent.guard import Guard
 from spindle.agent.session import AgentSession
 from spindle.extensions.hooks import Blocked
 from spindle.tools.base import Tool
-from spindle.types.content import text_of
 from spindle.types.events import (
     AgentSettled,
     Event,
     ExtensionUIRequest,
     MessageEnd,
     MessageUpdate,
-    TextDelta,
-    ThinkingDelta,
     ToolExecutionEnd,
     ToolExecutionStart,
 )
 from spindle.types.messages import AssistantMessage
 
-from .chat_protocol import ChatRequest, Config, Parts, structured_error, usage_value
+from .chat_protocol import ChatRequest, Config, Parts, structured_error
+from .chat_reply import ChatReply
 from .countdown import Countdown
 from .frames import FrameQueue
 from .options import RemoteOptions
 
-__all__ = ["NOTHING_TO_REGENERATE", "Answer", "ChatRun", "ChatState", "Question"]
+__all__ = ["Answer", "ChatRun", "ChatState", "Question"]
 
 DEFAULT_TURNS = 30
 TURNS_REFUSED = "对话已结束，未重置轮次。"
@@ -75,7 +73,7 @@ class Answer:
     reason: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Question:
     """A confirmation the client owes us."""
 
@@ -96,6 +94,7 @@ class ChatRun:
         options: RemoteOptions,
         is_alone: Callable[[], bool],
     ) -> None:
+        """`is_alone` says whether no other client is there to answer dialogs of extensions."""
         self.request = request
         self.question: Question | None = None
         """What the client was asked and has not answered."""
@@ -104,35 +103,21 @@ class ChatRun:
         self._agent = agent
         self._state = state
         self._frames = frames
-        self._options = options
+        completion = "StreamComplete" if options.stream_complete else "Complete"
+        self._reply = ChatReply(request, frames, completion=completion, reasoning=options.reasoning)
         self._is_alone = is_alone
-        """Says whether no other client is there to answer dialogs of extensions."""
+        self._confirm_timeout = options.confirm_timeout or None
+        self._request_time = Countdown(options.request_timeout, self._time_out, "The request took too long")
+        self._tool_time = Countdown(options.tool_timeout, self._time_out, "The tools took too long")
         self._task: asyncio.Task[Any] | None = None
         self._other_guard: Guard | None = None
         """Whoever was asked before this request came, and still has a say."""
         self._submitting = False
-        """It has been handed to the agent: whatever the agent is busy with now is this request."""
+        """It has been handed to the agent: what keeps the agent busy now is this request."""
         self._started = False
-        """The agent has taken it on: its events are about this request."""
+        """The agent has taken it on."""
         self._settled = asyncio.Event()
-        self._interrupted = False
-        self._text = ""
-        """The model's last answer."""
-        self._prompt_tokens = 0
-        self._completion_tokens = 0
-        self._error: str | None = None
-        """Why the request failed."""
-        self._tool_error: str | None = None
-        """The first tool that failed; the model goes on all the same."""
-        self._refusal: str | None = None
-        """What the user did not agree to."""
-        self._checking: str | None = None
-        """The call that is announced next."""
-        self._arguments: dict[str, Any] = {}
-        """Arguments of calls that have not ended, by id."""
-        self._announced: set[str] = set()
-        self._request_time = Countdown(options.request_timeout, self._time_out, "The request took too long")
-        self._tool_time = Countdown(options.tool_timeout, self._time_out, "The tools took too long")
+        """The agent is done with it."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -143,7 +128,7 @@ class ChatRun:
         self._agent.subscribe(self)
         self._request_time.go_on()
         try:
-            if not self._interrupted:
+            if not self._reply.interrupted:
                 await self._carry_out()
         except asyncio.CancelledError:
             # `_stop` came before the agent had taken the request on, or just when it did.
@@ -152,20 +137,20 @@ class ChatRun:
                 await self._settled.wait()
         except AgentError as error:
             text = str(error)
-            self._fail(text if text == NOTHING_TO_REGENERATE else structured_error("processing_error", text))
+            self._reply.fail(text if text == NOTHING_TO_REGENERATE else structured_error("processing_error", text))
         except Exception as error:  # a bug, or foreign code: the client must hear of it, and the connection go on
             log.exception("request %s failed", self.request.id)
-            self._fail(structured_error("processing_error", f"{type(error).__name__}: {error}"))
+            self._reply.fail(structured_error("processing_error", f"{type(error).__name__}: {error}"))
         finally:
             self._request_time.pause()
             self._tool_time.pause()
             self._agent.unsubscribe(self)
-            self._finish()
+            self._reply.finish()
             self.ended.set()
 
     def interrupt(self) -> None:
         """Stop the request; `ended` tells when that is done."""
-        self._interrupted = True
+        self._reply.interrupted = True
         self.question = None
         self._stop()
 
@@ -176,7 +161,8 @@ class ChatRun:
             question.answered.set_result(answer)
 
     async def _carry_out(self) -> None:
-        await self._agent.engine.wait_idle()  # another client of the session may be at work
+        while self._agent.busy:  # with the work of another client
+            await self._agent.engine.wait_idle()
         with self._in_force():
             self._submitting = True
             if isinstance(self.request.input, Parts):
@@ -221,27 +207,13 @@ class ChatRun:
             self._task.cancel()
 
     def _time_out(self, why: str) -> None:
-        self._fail(structured_error("timeout_error", why))
+        self._reply.fail(structured_error("timeout_error", why))
         self._stop()
 
-    def _fail(self, error: str) -> None:
-        if self._error is None:
-            self._error = error
-
-    def _finish(self) -> None:
-        """Send the frame that ends the request."""
-        id = self.request.id
-        usage = usage_value(self._prompt_tokens, self._completion_tokens)
-        if self._refusal is not None and not self._interrupted:
-            self._frames.put(id, {"Text": self._refusal}, error=self._error)
-        elif self._error is not None and not self._interrupted:
-            self._frames.put(id, {"Text": ""}, error=self._error)
-        elif self.request.stream:
-            complete = {"token_usage": None if self._interrupted else usage, "interrupted": self._interrupted}
-            name = "StreamComplete" if self._options.stream_complete else "Complete"
-            self._frames.put(id, {name: complete}, error=self._tool_error)
-        else:
-            self._frames.put(id, {"Text": self._text}, error=self._tool_error, usage=usage)
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether what the agent does is this request; another client may come just before or after it."""
+        return self._started and not self._settled.is_set()
 
     # -- the listener's side ---------------------------------------------------------------------
 
@@ -253,22 +225,24 @@ class ChatRun:
         await self._frames.room()
 
     def put(self, event: Event) -> None:
+        reply = self._reply
         if isinstance(event, ExtensionUIRequest):
             self._decline(event)
-        elif not self._started or self._settled.is_set():
-            return  # about the run of another client
+        elif not self._is_at_work:
+            return
         elif type(event) is MessageUpdate:
-            self._updated(event)
+            reply.update(event)
         elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
-            self._answered(event.message)
+            reply.answered(event.message)
         elif isinstance(event, ToolExecutionStart):
-            self._checking = event.tool_call_id
-            self._arguments[event.tool_call_id] = event.args
+            reply.tool_started(event)
         elif isinstance(event, ToolExecutionEnd):
-            self._tool_ended(event)
+            reply.tool_ended(event, silent=self._agent.engine.signal.aborted)
+            if not reply.calls_running:
+                self._tool_time.pause()
         elif isinstance(event, AgentSettled):
             # Somebody else may have stopped it: a client of the RPC protocol, or a change of the session.
-            self._interrupted = self._interrupted or (event.aborted and self._error is None)
+            reply.interrupted = reply.interrupted or (event.aborted and reply.error is None)
             self._settled.set()
 
     def _decline(self, dialog: ExtensionUIRequest) -> None:
@@ -277,56 +251,13 @@ class ChatRun:
             answer = {"type": "extension_ui_response", "id": dialog.id, "cancelled": True}
             self._agent.answers.receive(answer)
 
-    def _updated(self, event: MessageUpdate) -> None:
-        if not self.request.stream:
-            return
-        piece = event.assistant_message_event
-        if type(piece) is TextDelta:
-            self._frames.put_chunk(self.request.id, piece.delta)
-        elif type(piece) is ThinkingDelta and self._options.reasoning:
-            self._frames.put_chunk(self.request.id, f"[Reasoning: {piece.delta}]")
-
-    def _answered(self, message: AssistantMessage) -> None:
-        usage = message.usage
-        self._text = text_of(message.content)
-        self._prompt_tokens += usage.input + usage.cache_read + usage.cache_write
-        self._completion_tokens += usage.output
-        if message.stop_reason == "error":
-            self._error = structured_error("processing_error", message.error_message or "The model failed")
-        elif message.stop_reason != "aborted":
-            self._error = None  # an attempt before this one may have failed
-
-    def _tool_ended(self, event: ToolExecutionEnd) -> None:
-        id, name = event.tool_call_id, event.tool_name
-        arguments = self._arguments.pop(id, None)
-        if not self._arguments:
-            self._tool_time.pause()
-        if self._refusal is not None or self._agent.engine.signal.aborted:
-            return
-        text = text_of(event.result.content)
-        if event.is_error and self._tool_error is None:
-            details = {"tool": name, "error": text, "arguments": arguments}
-            self._tool_error = structured_error("tool_execution_error", f"Tool '{name}' execution failed", details)
-        if id not in self._announced:  # it was refused before it came to the guard
-            self._announce(id, name, arguments)
-        if self.request.stream:
-            result = {"name": name, "result": {"content": text, "is_error": event.is_error}}
-            self._frames.put(self.request.id, {"ToolResult": result})
-
-    def _announce(self, id: str, name: str, arguments: Any) -> None:
-        self._announced.add(id)
-        if self.request.stream:
-            self._frames.put(self.request.id, {"ToolCall": {"name": name, "arguments": arguments}})
-
     # -- the guard's side ------------------------------------------------------------------------
 
     async def before_turn(self) -> None:
-        self._tool_time.reset()
-        if self._settled.is_set():
-            pass  # another client's run began before this guard was taken away
-        elif self._refusal is not None:
-            raise Aborted  # calls that had been approved before have run; this is the end
-        else:
+        if self._is_at_work:
+            self._tool_time.reset()
+            if self._reply.refusal is not None:
+                raise Aborted  # calls that had been approved before have run; this is the end
             await self._count_turn()
         if self._other_guard is not None:
             await self._other_guard.before_turn()
@@ -338,40 +269,40 @@ class ChatRun:
             asked = {"current_turns": state.turns, "max_turns": state.max_turns, "reason": reason}
             answer = await self._ask({"TurnConfirmationRequest": asked}, None)
             if not answer.agreed:
-                self._refusal = TURNS_REFUSED
+                self._reply.refusal = TURNS_REFUSED
                 raise Aborted
             state.turns = 0
         state.turns += 1
 
     async def before_tool(self, tool: Tool, arguments: Any) -> None:
-        if self._state.ask_before_tools and not self._settled.is_set():
+        if self._is_at_work and (self._state.ask_before_tools or self._reply.refusal is not None):
             await self._ask_for_tool(tool, arguments)
         if self._other_guard is not None:
             await self._other_guard.before_tool(tool, arguments)
-        if self._checking is not None:
-            self._announce(self._checking, tool.name, arguments)
-        self._tool_time.go_on()
+        if self._is_at_work:
+            self._reply.tool_allowed(tool.name, arguments)
+            self._tool_time.go_on()
 
     async def _ask_for_tool(self, tool: Tool, arguments: Any) -> None:
         refusal = f"Tool '{tool.name}' execution was not approved by user"
         answer = Answer(False)
-        if self._refusal is None:  # after one refusal nothing more is asked
+        if self._reply.refusal is None:  # after one refusal nothing more is asked
             asked = {"name": tool.name, "arguments": arguments, "description": tool.description or None}
             answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name)
         if not answer.agreed:
-            self._refusal = self._refusal or refusal
+            self._reply.refusal = self._reply.refusal or refusal
             raise Blocked(f"{refusal}: {answer.reason}" if answer.reason else refusal, terminate=True)
 
     async def _ask(self, content: dict[str, Any], tool: str | None) -> Answer:
         question = self.question = Question(tool, asyncio.get_running_loop().create_future())
-        self._frames.put(self.request.id, content)
+        self._reply.ask(content)
         self._request_time.pause()
         self._tool_time.pause()
         try:
-            async with asyncio.timeout(self._options.confirm_timeout or None):
+            async with asyncio.timeout(self._confirm_timeout):
                 return await question.answered
         except TimeoutError:
-            self._fail(structured_error("timeout_error", "Nobody answered the confirmation in time"))
+            self._reply.fail(structured_error("timeout_error", "Nobody answered the confirmation in time"))
             return Answer(False)
         finally:
             self.question = None
