@@ -29,6 +29,13 @@ def user_bash(command: str, cwd: Path) -> tuple[BashResult, list[str]]:
     return run(body), deltas
 
 
+def counts(output: str) -> dict[str, int]:
+    """Return the counts of a short output; a zero is left out."""
+    lines, size = output.count("\n"), len(output)
+    found = {"totalLines": lines, "totalBytes": size, "outputLines": lines, "outputBytes": size}
+    return {name: count for name, count in found.items() if count}
+
+
 @pytest.mark.parametrize(
     ("command", "output", "code"),
     [
@@ -43,7 +50,8 @@ def user_bash(command: str, cwd: Path) -> tuple[BashResult, list[str]]:
 )
 def test_results(command: str, output: str, code: int, tmp_path: Path) -> None:
     result, deltas = user_bash(command, tmp_path)
-    assert wire(result) == {"output": output, "exitCode": code, "cancelled": False, "truncated": False}
+    ended = {"exitCode": code, "cancelled": False, "truncated": False}
+    assert wire(result) == {"output": output, **ended, **counts(output)}
     assert "".join(deltas) == output
 
 
@@ -83,7 +91,8 @@ def test_cancelling_gives_what_came_so_far(tmp_path: Path) -> None:
         task.cancel()
         return await task
 
-    assert wire(run(body)) == {"output": "begin\n", "cancelled": True, "truncated": False}
+    cancelled = {"cancelled": True, "truncated": False}
+    assert wire(run(body)) == {"output": "begin\n", **cancelled, **counts("begin\n")}
 
 
 def test_only_a_shell_that_cannot_start_is_an_error(tmp_path: Path) -> None:

@@ -407,6 +407,10 @@ class BashData(Wire, kw_only=True):
     cancelled: bool
     truncated: bool
     full_output_path: str | None = None
+    total_lines: int = 0
+    total_bytes: int = 0
+    output_lines: int = 0
+    output_bytes: int = 0
 
 
 @command("bash", fields=BashFields, data=BashData)
@@ -419,6 +423,10 @@ async def bash(call: Call, f: BashFields) -> BashData:
         cancelled=result.cancelled,
         truncated=result.truncated,
         full_output_path=result.full_output_path,
+        total_lines=result.total_lines,
+        total_bytes=result.total_bytes,
+        output_lines=result.output_lines,
+        output_bytes=result.output_bytes,
     )
 
 

@@ -94,6 +94,7 @@ _STATE_OF_SPINDLE = "data.autoRetryEnabled data.contextUsage"
 _WITHDRAWN = "extension_ui_request cancel"
 _TITLE = "extension_ui_request setTitle"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
+_BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
 _COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
 
 SPINDLE = Dialect("spindle")
@@ -109,6 +110,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 **_KEYS_BEFORE_0_75,
                 compaction_end="result.estimatedTokensAfter result.usage",
                 response_get_state=f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
+                response_bash=_BASH_OF_XCSH,
                 response_get_commands=_COMMANDS_OF_SEEDS,
             ),
         ),
@@ -124,6 +126,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 response_steer="data",
                 response_follow_up="data",
                 response_get_state=f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
+                response_bash=_BASH_OF_XCSH,
                 response_get_commands=_COMMANDS_OF_SEEDS,
             ),
         ),

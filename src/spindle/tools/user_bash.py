@@ -22,6 +22,10 @@ class BashResult(Wire, kw_only=True):
     cancelled: bool
     truncated: bool
     full_output_path: str | None = None
+    total_lines: int = 0
+    total_bytes: int = 0
+    output_lines: int = 0
+    output_bytes: int = 0
 
 
 class Pace(Protocol):
@@ -86,4 +90,8 @@ async def run_user_bash(
         cancelled=exit_code is None,
         truncated=cut.truncated,
         full_output_path=buffer.path,
+        total_lines=cut.total_lines,
+        total_bytes=cut.total_bytes,
+        output_lines=cut.output_lines,
+        output_bytes=cut.output_bytes,
     )
