@@ -24,7 +24,23 @@ def rss_mib(agent: AgentProcess) -> float:
 
 
 def bytes_read(agent: AgentProcess) -> int:
-    return int(Path(f"/proc/{agent.process.pid}/io").read_text().split()[1])
+    return _io(agent)["rchar"]
+
+
+def _io(agent: AgentProcess) -> dict[str, int]:
+    lines = Path(f"/proc/{agent.process.pid}/io").read_text().splitlines()
+    return {name: int(value) for name, value in (line.split(": ") for line in lines)}
+
+
+def stuck_agent() -> AgentProcess:
+    """An agent in mid-answer whose stdout is full."""
+    agent = AgentProcess([reply(*["x" * 60_000] * 200)], read=False)
+    agent.write(b'{"id":"p","type":"prompt","message":"go"}\n')
+    end = time.monotonic() + 10
+    while _io(agent)["wchar"] < 60_000:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return agent
 
 
 def assert_stays_small(agent: AgentProcess, seconds: float = 1.5) -> None:
@@ -95,11 +111,7 @@ def test_progress_of_a_tool_is_left_out_but_its_result_is_not():
 
 @pytest.mark.parametrize("first", ["eof", "signal"])
 def test_a_second_signal_ends_what_ends_too_slowly(first):
-    text = ["x" * 60_000] * 200
-    with AgentProcess([reply(*text)], read=False) as agent:
-        agent.write(b'{"id":"p","type":"prompt","message":"go"}\n')
-        assert agent.process.stdout.readline()
-        agent.mock.wait_requests(1)
+    with stuck_agent() as agent:
         start = time.monotonic()
         if first == "eof":
             agent.process.stdin.close()
@@ -112,9 +124,6 @@ def test_a_second_signal_ends_what_ends_too_slowly(first):
 
 
 def test_a_signal_ends_a_process_that_nobody_reads():
-    with AgentProcess([reply(*["x" * 60_000] * 200)], read=False) as agent:
-        agent.write(b'{"id":"p","type":"prompt","message":"go"}\n')
-        assert agent.process.stdout.readline()
-        agent.mock.wait_requests(1)
+    with stuck_agent() as agent:
         agent.process.send_signal(signal.SIGTERM)
         assert agent.process.wait(4) == 143

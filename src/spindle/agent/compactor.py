@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from spindle.extensions.hooks import Hooks
+from spindle.llm.errors import is_overflow
 from spindle.llm.stream import Chunk, Request
 from spindle.resources.settings import Settings
 from spindle.sessions.entries import Entry
@@ -31,11 +32,12 @@ from .compaction import (
     Preparation,
     append_file_lists,
     join_summaries,
+    limits_for,
     prepare_compaction,
 )
 from .conversation import Conversation
 from .errors import AgentError
-from .estimate import estimate_tokens
+from .estimate import context_tokens, estimate_tokens
 from .retry import Retry
 from .summarize import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
 
@@ -60,12 +62,10 @@ class CompactionPort(Protocol):
     retry: Retry
     settings: Settings
     on_compaction: list[Callable[[], None]]
+    max_tokens: int | None
 
     @property
     def model(self) -> Model | None: ...
-
-    @property
-    def limits(self) -> CompactionLimits: ...
 
     def publish(self, event: Event) -> None: ...
 
@@ -75,19 +75,41 @@ class CompactionPort(Protocol):
 
 
 class Compactor:
-    def __init__(self, port: CompactionPort) -> None:
+    def __init__(self, port: CompactionPort, *, automatic: bool) -> None:
         self._port = port
+        self.automatic = automatic
+        """Whether it happens by itself."""
 
-    def needed(self) -> bool:
+    @property
+    def limits(self) -> CompactionLimits:
+        """How full the context of the current model may get."""
+        return limits_for(self._port.settings.compaction, self._port.model)
+
+    def possible(self) -> bool:
         """Say whether there is anything to summarise."""
-        return self._prepare() is not None
+        return prepare_compaction(self._branch(), self.limits.keep_recent_tokens) is not None
+
+    def reason(self, answer: AssistantMessage) -> str | None:
+        """Say why the context should be compacted by itself after this answer, if it should."""
+        model, limits, conversation = self._port.model, self.limits, self._port.conversation
+        if model is None or not (self.automatic and limits.automatic) or conversation.is_stale(answer):
+            return None
+        own = (answer.provider, answer.model) == (model.provider, model.id)
+        if own and is_overflow(answer, model.context_window):
+            return "overflow"
+        used = 0 if answer.stop_reason == "error" else context_tokens(answer.usage)
+        if (used or conversation.tokens()) <= limits.threshold:
+            return None
+        # An answer that was cut although the model could have said more had no room left.
+        most = self._port.max_tokens or model.max_tokens
+        cut = own and answer.stop_reason == "length" and answer.usage.output < most
+        return "overflow" if cut else "threshold"
 
     async def run(
         self, reason: str, signal: AbortSignal, *, instructions: str | None = None, will_retry: bool = False
     ) -> CompactionResult:
         """Compact. Raises `AgentError` if it fails, `Aborted` if it was aborted; events tell the same."""
-        automatic = reason != "manual"
-        if automatic:
+        if reason != "manual":
             await self._port.emit(AutoCompactionStart(reason))
         await self._port.emit(CompactionStart(reason))
         made: _Made | None = None
@@ -99,22 +121,26 @@ class Compactor:
         except Aborted:
             aborted = True
         except asyncio.CancelledError:  # whoever asked for it has left; the others still want to hear of its end
-            self._port.publish(CompactionEnd(reason, None, True, False))
+            for event in _endings(reason, aborted=True):
+                self._port.publish(event)
             raise
         except Exception as failure:  # the model failed, a hook or an adapter broke; the run must be able to go on
             error = str(failure) or type(failure).__name__
         if made is not None:
             await self._notify_success(made, reason, will_retry)
-        result = made.result if made is not None else None
+            for event in _endings(reason, made.result, will_retry=will_retry):
+                await self._port.emit(event)
+            return made.result
         told = f"{_FAILURE[reason]}: {error}" if error is not None else None
-        ending = (reason, result, aborted, will_retry and result is not None, told)
-        if automatic:
-            await self._port.emit(AutoCompactionEnd(*ending))
-        await self._port.emit(CompactionEnd(*ending))
-        if result is None:
-            await self._notify_failure(reason, told, aborted, will_retry)
-            raise Aborted if aborted else AgentError(error or CANCELLED)
-        return result
+        for event in _endings(reason, aborted=aborted, error=told):
+            await self._port.emit(event)
+        await self._notify_failure(reason, told, aborted, will_retry)
+        raise Aborted if aborted else AgentError(error or CANCELLED)
+
+    async def refuse(self, text: str) -> None:
+        """Tell that an overflow is not answered by another compaction."""
+        for event in _endings("overflow", error=text):
+            await self._port.emit(event)
 
     async def _notify_success(self, made: "_Made", reason: str, will_retry: bool) -> None:
         if "session_compact" in self._port.hooks.listening:
@@ -137,15 +163,14 @@ class Compactor:
                 from_extension=False,
             )
 
-    def _prepare(self) -> Preparation | None:
-        return prepare_compaction(self._port.conversation.store.get_branch(), self._port.limits.keep_recent_tokens)
+    def _branch(self) -> list[Entry]:
+        return self._port.conversation.store.get_branch()
 
     async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> "_Made":
-        conversation = self._port.conversation
-        branch = conversation.store.get_branch()
+        conversation, branch = self._port.conversation, self._branch()
         if branch and branch[-1].type == "compaction":
             raise AgentError(ALREADY)
-        plan = prepare_compaction(branch, self._port.limits.keep_recent_tokens)
+        plan = prepare_compaction(branch, self.limits.keep_recent_tokens)
         if plan is None:
             raise AgentError(TOO_SMALL)
         replacement = None
@@ -197,7 +222,7 @@ class Compactor:
         return None if given is None else _supplied_result(given, plan)
 
     async def _summarize(self, plan: Preparation, reason: str, instructions: str | None) -> CompactionResult:
-        reserve = self._port.limits.reserve_tokens
+        reserve = self.limits.reserve_tokens
         task = FIRST if plan.previous_summary is None else UPDATE
         history = summary_request(plan.history, task, previous=plan.previous_summary, instructions=instructions)
         summaries: list[Summary] = []
@@ -257,6 +282,19 @@ class _Made(msgspec.Struct, frozen=True):
     result: CompactionResult
     entry: dict[str, Any]
     from_extension: bool
+
+
+def _endings(
+    reason: str,
+    result: CompactionResult | None = None,
+    *,
+    aborted: bool = False,
+    will_retry: bool = False,
+    error: str | None = None,
+) -> list[Event]:
+    """Return what tells of the end, for clients that know only automatic compactions and for those that know all."""
+    end = (reason, result, aborted, will_retry, error)
+    return [CompactionEnd(*end)] if reason == "manual" else [AutoCompactionEnd(*end), CompactionEnd(*end)]
 
 
 async def _both(jobs: Sequence[Awaitable[Summary]]) -> list[Summary]:

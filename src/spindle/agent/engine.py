@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, contextmanager
 
 from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
 from spindle.llm.convert import to_model_messages, without_images
-from spindle.llm.errors import is_overflow
 from spindle.llm.live import LiveMessage
 from spindle.llm.registry import get_stream
 from spindle.llm.stream import Chunk, Request, StreamOptions
@@ -21,8 +20,6 @@ from spindle.resources.settings import Settings
 from spindle.tools.base import Tool, ToolContext, ToolSettings
 from spindle.types.events import (
     AgentSettled,
-    AutoCompactionEnd,
-    CompactionEnd,
     CompactionResult,
     Event,
     ExtensionError,
@@ -39,11 +36,9 @@ from spindle.types.paths import agent_dir
 from . import loop
 from .abort import Aborted, AbortSignal
 from .batch import ToolBatch
-from .compaction import CompactionLimits, limits_for
 from .compactor import Compactor
 from .conversation import Conversation
 from .errors import AgentError
-from .estimate import context_tokens
 from .guard import Guard
 from .hub import Hub
 from .lifecycle import Lifecycle, Phase
@@ -81,9 +76,8 @@ class Engine:
         self.lifecycle = Lifecycle()
         self.queues = Queues(self._tell_queues, settings.steering_mode, settings.follow_up_mode)
         self.interrupt_mode: str = settings.interrupt_mode
-        self.auto_compaction: bool = settings.compaction.enabled
         self.retry = Retry(settings.retry, self.emit)
-        self.compactor = Compactor(self)
+        self.compactor = Compactor(self, automatic=settings.compaction.enabled)
         self.guard: Guard | None = None
         self.max_tokens: int | None = None
         """Limit of an answer; None: the model's own."""
@@ -214,8 +208,8 @@ class Engine:
     async def make_room(self) -> None:
         """Compact before a prompt if the last answer left too little room. Raises `Aborted`."""
         last = self.conversation.last_assistant()
-        reason = self._compaction_reason(last) if last is not None else None
-        if reason is None or not self.compactor.needed():
+        reason = self.compactor.reason(last) if last is not None else None
+        if reason is None or not self.compactor.possible():
             return
         self.lifecycle.move(Phase.COMPACTING)
         try:
@@ -279,16 +273,14 @@ class Engine:
 
     async def _compact_after(self, answer: AssistantMessage) -> bool:
         """Compact if the answer asks for it. Returns whether an answer that had no room may now be tried again."""
-        reason = self._compaction_reason(answer)
+        reason = self.compactor.reason(answer)
         if reason is None:
             return False
         again = reason == "overflow" and answer.stop_reason in ("error", "length")
         if again and self._recovered:
-            text = RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN
-            for kind in (AutoCompactionEnd, CompactionEnd):
-                await self.emit(kind("overflow", None, False, False, text))
+            await self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
             return False
-        if not self.compactor.needed():
+        if not self.compactor.possible():
             return False
         if again:
             self._recovered = True
@@ -299,26 +291,6 @@ class Engine:
         except (AgentError, Aborted):
             return False
         return again
-
-    @property
-    def limits(self) -> CompactionLimits:
-        """How full the context of the current model may get."""
-        return limits_for(self.settings.compaction, self.model)
-
-    def _compaction_reason(self, answer: AssistantMessage) -> str | None:
-        """Say why the context should be compacted by itself after this answer, if it should."""
-        model, limits = self.model, self.limits
-        if model is None or not (self.auto_compaction and limits.automatic) or self.conversation.is_stale(answer):
-            return None
-        own = (answer.provider, answer.model) == (model.provider, model.id)
-        if own and is_overflow(answer, model.context_window):
-            return "overflow"
-        used = 0 if answer.stop_reason == "error" else context_tokens(answer.usage)
-        if (used or self.conversation.tokens()) <= limits.threshold:
-            return None
-        # An answer that was cut although the model could have said more had no room left.
-        cut = own and answer.stop_reason == "length" and answer.usage.output < (self.max_tokens or model.max_tokens)
-        return "overflow" if cut else "threshold"
 
     def _settle(self) -> None:
         """End the chain. Whatever went wrong before, the agent is idle afterwards."""

@@ -1,16 +1,11 @@
-"""Every command a client can send: its fields, what it answers, and the one method of the agent it calls.
-
-The registry is the single source of the command list: dispatch, the JSON Schema and the reference page are made of it.
-"""
+"""Every command a client can send: its fields, what it answers, and the one method of the agent it calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
 from spindle.agent.model_state import CycledModel
-from spindle.agent.session import AgentSession
 from spindle.agent.stats import ContextUsage, SessionStats
 from spindle.sessions.ids import iso_time
 from spindle.tools.todo import TodoPhase
@@ -19,61 +14,12 @@ from spindle.types.events import CompactionResult
 from spindle.types.models import Model, ThinkingLevel
 
 from .dialect import UpdateMode
+from .registry import COMMANDS, Call, Fields, NoFields, command
 
-__all__ = ["COMMANDS", "Call", "CommandSpec", "command"]
+__all__ = ["COMMANDS"]
 
 QueueMode = Literal["all", "one-at-a-time"]
 IDLE_ABORT_S = 0.01
-
-
-class Client(Protocol):
-    """What commands may change about the wire they came in on."""
-
-    def set_update_mode(self, mode: UpdateMode) -> None: ...
-
-    def request_shutdown(self) -> None: ...
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One command in hand."""
-
-    agent: AgentSession
-    client: Client
-    id: Any
-    """As the client sent it; `msgspec.UNSET` if it sent none."""
-
-
-class Fields(Wire):
-    """Base of command fields."""
-
-
-class NoFields(Fields):
-    pass
-
-
-class CommandSpec(msgspec.Struct, frozen=True):
-    name: str
-    fields: type[Fields]
-    data: Any
-    """Type of `data` in the answer; None if there is none."""
-    handler: Callable[[Call, Any], Awaitable[Any]]
-    doc: str
-
-
-COMMANDS: dict[str, CommandSpec] = {}
-
-Handler = Callable[[Call, Any], Awaitable[Any]]
-
-
-def command(*names: str, fields: type[Fields] = NoFields, data: Any = None) -> Callable[[Handler], Handler]:
-    """Register a handler under its name and the other names it goes by."""
-
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            COMMANDS[name] = CommandSpec(name, fields, data, handler, (handler.__doc__ or "").strip())
-        return handler
-
-    return register
 
 
 # -- prompting -----------------------------------------------------------------------------------
@@ -182,7 +128,7 @@ async def get_state(call: Call, f: NoFields) -> State:
         session_file=str(file) if file else None,
         session_id=agent.store.get_session_id(),
         session_name=agent.store.get_session_name(),
-        auto_compaction_enabled=engine.auto_compaction,
+        auto_compaction_enabled=engine.compactor.automatic,
         auto_retry_enabled=engine.retry.enabled,
         message_count=len(agent.conversation.messages),
         pending_message_count=waiting,
@@ -368,7 +314,7 @@ async def set_update_mode(call: Call, f: UpdateFields) -> None:
 @command("set_auto_compaction", fields=EnabledFields)
 async def set_auto_compaction(call: Call, f: EnabledFields) -> None:
     """Switch automatic compaction and overflow recovery on or off."""
-    call.agent.engine.auto_compaction = f.enabled
+    call.agent.engine.compactor.automatic = f.enabled
 
 
 @command("set_auto_retry", fields=EnabledFields)

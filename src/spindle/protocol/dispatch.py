@@ -16,7 +16,8 @@ from spindle.agent.session import AgentSession
 from spindle.sessions.errors import SessionError
 from spindle.types.codec import DecodeError, decode
 
-from .commands import COMMANDS, Call, Client
+from .commands import COMMANDS
+from .registry import Call, Client
 from .render import Response
 
 __all__ = ["Dispatcher"]

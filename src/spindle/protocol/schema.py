@@ -11,7 +11,8 @@ from spindle.types.events import Event
 from spindle.types.messages import KnownMessage
 
 from . import render
-from .commands import COMMANDS, CommandSpec
+from .commands import COMMANDS
+from .registry import CommandSpec
 
 __all__ = ["json_schema", "reference_page"]
 
