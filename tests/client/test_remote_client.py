@@ -237,12 +237,14 @@ def test_a_lost_connection_is_made_again_with_the_same_session() -> None:
         with_client(server, story)
 
 
-def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spoken", [True, False])
+def test_a_server_that_restarts_is_waited_for(tmp_path: Path, spoken: bool) -> None:
     async def story() -> None:
         with ServerProcess([reply("ok")], base=tmp_path) as server:
             agent = RemoteClient(f"ws://{server.address}", proxy=None)
             await agent.connect()
-            await agent.ask("remember me")
+            if spoken:
+                await agent.ask("remember me")
             assert await asyncio.to_thread(server.stop) == 0
         asking = asyncio.create_task(agent.ask("still there?"))
         await asyncio.sleep(0)
@@ -252,7 +254,7 @@ def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
 
         with await asyncio.to_thread(start) as again:
             assert (await asking).text == "yes"
-            assert "remember me" in json.dumps(again.mock.requests[0].body)
+            assert ("remember me" in json.dumps(again.mock.requests[0].body)) is spoken
             await agent.close()
 
     asyncio.run(asyncio.wait_for(story(), 40))

@@ -40,7 +40,7 @@ def test_a_request_that_takes_too_long(tmp_path, stream):
             assert end["response"] == {"Text": ""} and error_type(end) == "timeout_error"
             assert (await client.ask("b", {"Text": "again"}))["response"] == {"Text": "fine"}
 
-    run(story, [SLOW, "fine"], tmp_path, request_timeout=0.2)
+    run(story, [SLOW, "fine"], tmp_path, request_timeout=1)
 
 
 def test_waiting_for_another_client_counts_as_well(tmp_path):
@@ -68,7 +68,7 @@ def test_time_the_user_takes_does_not_count(tmp_path):
     async def story(world):
         async with world.chat() as client:
             await client.ask("a", {"Text": "go"}, config=ASK)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.2)
             deny = {"ToolConfirmationResponse": {"name": "slow", "arguments": {}, "approved": False}}
             end = await client.ask("c", deny)
             assert end["error"] is None and end["response"] == {
@@ -79,7 +79,7 @@ def test_time_the_user_takes_does_not_count(tmp_path):
             assert error_type(await client.ask("d", APPROVE)) == "timeout_error"
 
     step = {"calls": [{"name": "slow"}]}
-    run(story, [step], tmp_path, tools=[sleeper()], request_timeout=0.3)
+    run(story, [step], tmp_path, tools=[sleeper()], request_timeout=1)
 
 
 def test_a_confirmation_that_never_comes_is_a_refusal(tmp_path):

@@ -156,6 +156,7 @@ class RemoteClient:
         if wanted := {**self.config, **(config or {})}:
             fields["config"] = wanted
         exchange = await self._wire.request(input, fields)
+        self._wire.has_history = True
         self._chats.append(exchange)
         try:
             while exchange in self._chats:

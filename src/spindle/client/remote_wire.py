@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "RemoteWire"]
 
-TAKEN_OVER = 4001
+TAKEN_OVER, NO_SUCH_SESSION = 4001, 4004
 TOO_MANY_CONNECTIONS = 503
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 2.0
 
@@ -49,6 +49,8 @@ class RemoteWire:
         """`patience` is how many seconds a lost server is looked for; `options` are those of `websockets.connect`."""
         self.session_id = session
         """The session on the server; None until it is known."""
+        self.has_history = session is not None
+        """Whether it would be a loss if the session were not found again."""
         self._url = url
         self._token = token
         self._patience = patience
@@ -126,6 +128,9 @@ class RemoteWire:
                 await self._connect()
                 return
             except ConnectionFailed as failed:
+                if failed.status == NO_SUCH_SESSION and not self.has_history:
+                    self.session_id = None  # the server does not keep what nobody has said a word in
+                    continue
                 if failed.status not in (None, TOO_MANY_CONNECTIONS) or loop.time() + delay > deadline:
                     raise
             await asyncio.sleep(delay)
