@@ -221,6 +221,15 @@ def test_errors_say_what_is_wrong(line, error):
         assert response["success"] is False and response["error"].startswith(error)
 
 
+def test_null_stands_for_what_is_left_out():
+    with AgentProcess([reply("ok")]) as agent:
+        assert agent.call("prompt", message="x", images=None, streamingBehavior=None)["success"]
+        agent.wait("agent_settled")
+        assert agent.call("bash", command="true", excludeFromContext=None)["success"]
+        assert agent.call("prompt", message=None)["error"] == "message is required"
+        assert agent.call("get_state", id=None)["id"] is None
+
+
 def test_a_line_over_the_limit_is_refused_and_the_next_one_works():
     with AgentProcess() as agent:
         agent.wait("ready")

@@ -7,6 +7,7 @@ from spindle.extensions.hooks import Blocked
 from spindle.tools.base import Tool
 from spindle.types.codec import encode
 from spindle.types.events import ExtensionUIRequest
+from spindle.types.messages import UserMessage
 
 from .abort import Aborted
 
@@ -24,9 +25,14 @@ class Approval:
         self._tools = tools
         self._max_turns = max_turns
         self._turns = 0
-        """Model calls since the user last agreed."""
+        """Model calls since the user last agreed, or sent a message."""
+        self._last_message: UserMessage | None = None
 
     async def before_turn(self) -> None:
+        messages = self._session.conversation.messages
+        message = next((m for m in reversed(messages) if isinstance(m, UserMessage)), None)
+        if message is not self._last_message:
+            self._last_message, self._turns = message, 0
         if self._max_turns is not None and self._turns >= self._max_turns:
             if not await self._confirm("Go on?", f"The model has been called {self._turns} times in a row."):
                 raise Aborted

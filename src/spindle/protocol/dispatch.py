@@ -80,7 +80,8 @@ class Dispatcher:
             self._refuse(id, name, f"Unknown command: {shown}")
             return
         try:
-            fields = msgspec.convert(frame, spec.fields)
+            # Many clients write null for what they leave out.
+            fields = msgspec.convert({key: value for key, value in frame.items() if value is not None}, spec.fields)
         except msgspec.ValidationError as error:
             self._refuse(id, name, _explain(str(error)))
             return

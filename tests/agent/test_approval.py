@@ -1,0 +1,56 @@
+"""Questions before tools and after many turns."""
+
+from .rig import Rig, run, slow_tool
+
+
+def answer(rig: Rig, dialog: dict, confirmed: bool) -> None:
+    rig.dispatcher.receive_value({"type": "extension_ui_response", "id": dialog["id"], "confirmed": confirmed})
+
+
+async def question(rig: Rig) -> dict:
+    return await rig.until("extension_ui_request")
+
+
+def test_a_long_run_asks_again_but_a_new_message_is_an_answer(tmp_path):
+    async def main():
+        call = {"calls": [{"name": "slow"}]}
+        steps = [call, call, call, "done", "next"]
+        async with Rig(tmp_path, steps, tools=[slow_tool(seconds=0)]) as rig:
+            await rig.call("set_approval", maxTurns=2)
+            await rig.call("prompt", message="go")
+            dialog = await question(rig)
+            assert dialog["message"] == "The model has been called 2 times in a row."
+            answer(rig, dialog, True)
+            await rig.until("agent_settled")
+            assert len(rig.script.requests) == 4
+            await rig.run("more")
+            assert len(rig.of("extension_ui_request")) == 1
+
+    run(main())
+
+
+def test_a_refused_tool_is_told_to_the_model(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"calls": [{"name": "slow"}]}, "ok"], tools=[slow_tool()]) as rig:
+            await rig.call("set_approval", tools=True)
+            await rig.call("prompt", message="go")
+            answer(rig, await question(rig), False)
+            await rig.until("agent_settled")
+            (end,) = rig.of("tool_execution_end")
+            assert end["isError"] and "did not allow" in end["result"]["content"][0]["text"]
+
+    run(main())
+
+
+def test_an_abort_ends_the_question(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"calls": [{"name": "slow"}]}, "ok"], tools=[slow_tool()]) as rig:
+            await rig.call("set_approval", tools=True)
+            await rig.call("prompt", message="go")
+            await question(rig)
+            await rig.call("abort")
+            assert rig.roles()[-1] == "assistant(aborted)"
+            await rig.call("set_approval")
+            await rig.run("again")
+
+    run(main())
