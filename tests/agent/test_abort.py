@@ -287,6 +287,17 @@ def test_abort_and_prompt_of_two_clients_both_run(tmp_path):
     run(main())
 
 
+def test_an_idle_abort_does_not_stop_what_was_sent_after_it(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["x", Pause(wait=0.05), "y"]}]) as rig:
+            abort, prompt = rig.send("abort"), rig.send("prompt", message="hi")
+            assert (await rig.response(abort))["success"] and (await rig.response(prompt))["success"]
+            await rig.until("agent_settled")
+            assert rig.roles() == ["user", "assistant(stop)"]
+
+    run(main())
+
+
 # -- something else instead ---------------------------------------------------------------------------
 
 

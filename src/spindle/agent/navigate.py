@@ -60,10 +60,10 @@ async def navigate(session: "AgentSession", jump: Jump) -> Navigated:
     target = store.get_entry(jump.target_id)
     if target is None:
         raise AgentError(f"Entry {jump.target_id} not found")
-    old_leaf = store.get_leaf_id()
-    if jump.target_id == old_leaf:
+    if jump.target_id == store.get_leaf_id():
         return Navigated(False)
     async with engine.alone(Phase.SUMMARIZING) as signal:
+        old_leaf = store.get_leaf_id()
         left, ancestor = _left_behind(store.get_branch(), store.get_branch(jump.target_id))
         try:
             with signal:

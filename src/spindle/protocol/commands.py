@@ -62,10 +62,11 @@ async def follow_up(call: Call, f: MessageFields) -> Accepted:
 @command("abort")
 async def abort(call: Call, f: NoFields) -> None:
     """Stop the run, a retry or a compaction. Answered when the agent is idle; queues are kept."""
-    if not call.agent.busy:
+    idle = not call.agent.busy
+    await call.agent.abort()
+    if idle:
         # As in pi, commands that were sent along with an idle abort are seen before its answer.
         await asyncio.sleep(IDLE_ABORT_S)
-    await call.agent.abort()
 
 
 @command("abort_and_prompt", fields=MessageFields, data=Accepted)
