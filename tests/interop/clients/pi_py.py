@@ -11,9 +11,9 @@ async def main() -> None:
     deltas = []
     async with PiAgent(config=PiConfig(bin=os.environ["PI"], model="mock/m1", cwd=os.environ["WORK"])) as agent:
         async for event in agent.prompt_stream("use a tool"):
-            if isinstance(event, MessageUpdateEvent) and event.assistantMessageEvent:
-                if event.assistantMessageEvent.type == "text_delta":
-                    deltas.append(event.assistantMessageEvent.delta)
+            piece = event.assistantMessageEvent if isinstance(event, MessageUpdateEvent) else None
+            if piece is not None and piece.type == "text_delta":
+                deltas.append(piece.delta)
         await agent.prompt_and_wait("again")
         seen = {
             "deltas": "".join(deltas),
