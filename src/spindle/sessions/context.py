@@ -5,7 +5,6 @@ programs that hide or replace a message (`context_edit`) are honoured.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -31,13 +30,12 @@ from .memory import collector_paused
 __all__ = ["SessionContext", "build_context", "entry_message"]
 
 
-@dataclass(slots=True)
-class SessionContext:
-    messages: list[AgentMessage] = field(default_factory=list)
+class SessionContext(msgspec.Struct):
+    messages: list[AgentMessage] = []
     thinking_level: str = "off"
     model: tuple[str, str] | None = None
     """Provider and model id."""
-    entry_ids: list[str] = field(default_factory=list)
+    entry_ids: list[str] = []
     """The entry that each message comes from."""
 
 

@@ -1,6 +1,6 @@
 """What is wrong with a session file, for a person to read."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 __all__ = ["SKIPPED", "Damage"]
 
@@ -8,8 +8,7 @@ SKIPPED = frozenset({"bad line", "torn line", "no id"})
 """Kinds of which the line takes no part in the session. It stays in the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     kind: str
     line: int
     """Counted from 1."""

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,8 +33,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 NO_MESSAGES = "(no messages)"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(msgspec.Struct, frozen=True):
     path: str
     id: str
     cwd: str
@@ -51,8 +49,7 @@ class SessionInfo:
     """What user and model said, for searching."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A session that answers to an id."""
 
     path: str

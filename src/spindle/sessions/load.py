@@ -3,8 +3,9 @@
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from .damage import Damage
 from .errors import InvalidSession, SessionError
@@ -16,8 +17,7 @@ from .tree import Tree
 __all__ = ["Loaded", "load_session"]
 
 
-@dataclass(slots=True)
-class Loaded:
+class Loaded(Struct):
     tree: Tree | None
     """None: the file is there but empty."""
     file: AppendFile

@@ -5,7 +5,6 @@ Reading never fails and never changes anything: a line that cannot be used is sk
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from sys import intern
 from typing import BinaryIO
 
@@ -37,13 +36,12 @@ class _Head(msgspec.Struct, rename="camel", gc=False):
 _decode_head = msgspec.json.Decoder(_Head).decode
 
 
-@dataclass(slots=True)
-class Parsed:
+class Parsed(msgspec.Struct):
     header: Header | None = None
-    entries: list[Entry] = field(default_factory=list)
-    line_numbers: "array[int]" = field(default_factory=lambda: array("L"))
+    entries: list[Entry] = []
+    line_numbers: "array[int]" = msgspec.field(default_factory=lambda: array("L"))
     """Where each entry stands."""
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Damage] = []
     line_count: int = 0
     is_blank: bool = True
     """Nothing but white space."""

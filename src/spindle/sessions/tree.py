@@ -5,7 +5,8 @@ missing, later or circular, and ids that occur twice. Nothing in here recurses, 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from spindle.types.codec import encode
 
@@ -17,16 +18,14 @@ from .memory import collector_paused
 __all__ = ["Flaw", "Tree", "TreeNode"]
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class TreeNode:
+class TreeNode(Struct, eq=False):
     entry: Entry
-    children: list["TreeNode"] = field(default_factory=list)
+    children: list["TreeNode"] = []
     label: str | None = None
     label_timestamp: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
+class Flaw(Struct, frozen=True):
     """Something about one entry that does not fit the others."""
 
     kind: str

@@ -1,8 +1,9 @@
 """What a tool is, for those who write tools and for the loop that runs them."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from spindle.types.content import Text
 from spindle.types.events import ToolResult
@@ -15,8 +16,7 @@ class ToolError(Exception):
     """A tool failed in a way the model should read about: the text becomes an error result."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSettings:
+class ToolSettings(Struct, frozen=True):
     """User settings that built-in tools obey."""
 
     shell_path: str | None = None
@@ -26,21 +26,19 @@ class ToolSettings:
     """`<agent dir>/bin`: searched for rg and fd, and put in front of PATH of shell commands."""
 
 
-@dataclass(slots=True)
-class ToolContext:
+class ToolContext(Struct):
     """What one call gets besides its arguments. Abort arrives as asyncio cancellation."""
 
     cwd: str
     update: Callable[[ToolResult], None] = lambda result: None
     """Report progress; the whole result so far, not a difference."""
     model: Model | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     """Extra variables for child processes."""
-    settings: ToolSettings = field(default_factory=ToolSettings)
+    settings: ToolSettings = ToolSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     name: str
     description: str
     parameters: dict[str, Any]
