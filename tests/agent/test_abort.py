@@ -168,6 +168,30 @@ def test_while_a_tool_does_not_listen(tmp_path, monkeypatch):
     run(main())
 
 
+def test_while_an_extension_looks_at_a_result(tmp_path):
+    """The tool has done its work; the model must learn of it."""
+
+    async def main():
+        looking = asyncio.Event()
+
+        def extension(agent):
+            async def handler(event, ctx):
+                looking.set()
+                await asyncio.sleep(30)
+
+            agent.on("tool_result", handler)
+
+        steps = [{"calls": [{"name": "slow"}]}, says()]
+        async with Rig(tmp_path, steps, tools=[slow_tool(seconds=0)], extensions=[extension]) as rig:
+            await rig.call("prompt", message="hi")
+            await looking.wait()
+            await abort_twice(rig)
+            (end,) = rig.of("tool_execution_end")
+            assert (end["isError"], end["result"]["content"][0]["text"]) == (False, "slept")
+
+    run(main())
+
+
 def test_while_it_waits_for_a_retry(tmp_path):
     async def main():
         settings = {"retry": {"baseDelayMs": 60000}}

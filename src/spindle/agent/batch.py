@@ -178,12 +178,12 @@ class ToolBatch:
             failed = False
         except (Exception, SystemExit) as error:  # a tool fails by raising; the model reads the text
             outcome, failed = _error(str(error) or type(error).__name__), True
-        item.finished = time.monotonic()
+        # Kept before hooks see it: an abort now does not undo what was done.
+        item.outcome, item.failed, item.finished = outcome, failed, time.monotonic()
         if "tool_result" in self._port.hooks.listening:
-            outcome, failed = await self._port.hooks.tool_result(
+            item.outcome, item.failed = await self._port.hooks.tool_result(
                 item.call.id, item.call.name, item.args, outcome, failed
             )
-        item.outcome, item.failed = outcome, failed
 
     async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
         item.outcome, item.failed, item.ended_at = outcome, failed, int(time.time() * 1000)

@@ -221,6 +221,7 @@ class Engine:
 
     def start(self, prompt: Sequence[AgentMessage], system_prompt: str | None = None) -> None:
         """Begin to work on a claimed agent's prompt. Events come from a task of their own, after the caller went on."""
+        self._recovered = False
         self._run_prompt = system_prompt
         self.lifecycle.move(Phase.STREAMING)
         self._chain = asyncio.create_task(self._work(list(prompt)), name="spindle-run")
