@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from spindle.sessions.manager import SessionManager
 from spindle.testing import Pause
 
-from .rig import Rig, kinds, run
+from .rig import Rig, kinds, run, until_true
 
 PLAN = [{"name": "P", "tasks": [{"content": "look"}, {"content": "act"}]}]
 
@@ -310,5 +311,40 @@ def test_a_name_is_cleaned_and_never_empty(tmp_path):
             await rig.data("set_session_name", name=" two\nlines ")
             assert (await state(rig))["sessionName"] == "two lines"
             assert rig.of("session_info_changed") == [{"type": "session_info_changed", "name": "two lines"}]
+
+    run(main())
+
+
+def test_a_slow_disk_holds_up_the_end_of_the_run_but_nobody_else(tmp_path, monkeypatch):
+    async def main():
+        disk, asked = threading.Event(), threading.Event()
+
+        def fsync(descriptor: int) -> None:
+            asked.set()
+            assert disk.wait(10)
+
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            monkeypatch.setattr(os, "fsync", fsync)
+            await rig.call("prompt", message="hi")
+            await until_true(asked.is_set)
+            assert (await state(rig))["isStreaming"] is True
+            assert "agent_settled" not in kinds(rig.frames)
+            disk.set()
+            await rig.until("agent_settled")
+
+    run(main())
+
+
+def test_a_disk_that_fails_in_the_end_is_told(tmp_path, monkeypatch):
+    async def main():
+        def fsync(descriptor: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        async with Rig(tmp_path, ["ok"], session=True) as rig:
+            monkeypatch.setattr(os, "fsync", fsync)
+            frames = await rig.run("hi")
+            (told,) = [frame for frame in frames if frame["type"] == "extension_error"]
+            assert "Input/output error" in told["error"]
+            monkeypatch.undo()
 
     run(main())

@@ -1,5 +1,7 @@
 """The conversation in motion: the messages the model will see, kept in step with the session file."""
 
+import asyncio
+
 from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.manager import SessionManager
@@ -96,6 +98,15 @@ class Conversation:
         held, self._held = self._held, []
         for message in held:
             self.append(message)
+
+    async def sync(self) -> None:
+        """Get what was said onto the disk itself; a slow disk holds up nobody else."""
+        wait = self.store.begin_sync()
+        if wait is not None:
+            try:
+                await asyncio.to_thread(wait)
+            except OSError as error:
+                self.store.sync_failed(error)
 
     # -- questions -------------------------------------------------------------------------------
 

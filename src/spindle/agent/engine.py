@@ -232,6 +232,8 @@ class Engine:
             while following is not None:
                 self.lifecycle.move(Phase.STREAMING)
                 following = await self._after(await loop.run(following, self, self.signal))
+            self.conversation.release_held()
+            await self.conversation.sync()
         except Exception as error:  # a bug of ours: the session must outlive it, and the client must hear of it
             traceback.print_exception(error, file=sys.stderr)
             self.publish(ExtensionError("", "agent", f"{type(error).__name__}: {error}"))
@@ -300,7 +302,6 @@ class Engine:
         self.queues.put_back()
         try:
             self.conversation.release_held()
-            self.conversation.store.sync()
         finally:
             self._release()
             self.publish(AgentSettled(self.signal.aborted))

@@ -86,9 +86,29 @@ class AppendFile:
 
     def sync(self) -> None:
         """Wait until what was written is on the disk itself. Raises `OSError`."""
-        if self._unsynced and self._descriptor is not None:
-            os.fsync(self._descriptor)
-            self._unsynced = False
+        if wait := self.begin_sync():
+            wait()
+
+    def begin_sync(self) -> Callable[[], None] | None:
+        """Return what waits for the disk, if there is anything to wait for.
+
+        It may be called in any thread, whatever becomes of the file meanwhile. Raises `OSError`.
+        """
+        if not self._unsynced or self._descriptor is None:
+            return None
+        descriptor = os.dup(self._descriptor)
+        self._unsynced = False
+
+        def wait() -> None:
+            try:
+                os.fsync(descriptor)
+            except OSError:
+                self._unsynced = True
+                raise
+            finally:
+                os.close(descriptor)
+
+        return wait
 
     def close(self) -> None:
         if self._close is not None:

@@ -218,6 +218,17 @@ class SessionManager:
         if self._store is not None:
             self._store.sync()
 
+    def begin_sync(self) -> Callable[[], None] | None:
+        """Like `sync`, but return what has to wait for the disk; it may be called in any thread.
+
+        An `OSError` it raises is to be handed to `sync_failed`. None: there is nothing to wait for.
+        """
+        return self._store.begin_sync() if self._store is not None else None
+
+    def sync_failed(self, error: OSError) -> None:
+        if self._store is not None:
+            self._store.sync_failed(error)
+
     def __enter__(self) -> "SessionManager":
         return self
 

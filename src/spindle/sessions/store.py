@@ -101,6 +101,29 @@ class Store:
         if self._file is not None or self.error is not None:
             self._attempt(self._write_and_sync if self._fsync != "never" else self._write)
 
+    def begin_sync(self) -> Callable[[], None] | None:
+        """Write what is still missing; return what waits for the disk, if the policy wants that.
+
+        It may be called in any thread. What it raises is to be handed to `sync_failed`.
+        """
+        if self._file is None and self.error is None:
+            return None
+        self._attempt(self._write)
+        wait = self._file.begin_sync() if self._file is not None and self._fsync != "never" else None
+        if wait is None or not self._is_new_name:
+            return wait
+        self._is_new_name = False
+        folder = self.path.parent
+
+        def wait_for_both() -> None:
+            wait()
+            sync_directory(folder)
+
+        return wait_for_both
+
+    def sync_failed(self, error: OSError) -> None:
+        self._fail(error)
+
     def close(self) -> None:
         """Let go of the file and its lock. A save after this takes them up again."""
         self.sync()
