@@ -1,6 +1,7 @@
 """Steering and follow-ups: what is delivered when, and what a client is told of it."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -126,6 +127,31 @@ def test_a_message_on_its_way_is_delivered_although_the_queue_is_cleared(tmp_pat
             await rig.until("agent_settled")
             assert texts_sent(rig.script.requests[1]) == ["hi", "on its way"]
             assert rig.of("queue_update")[-1] == {"type": "queue_update", "steering": [], "followUp": []}
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["steer", "follow_up"])
+@pytest.mark.parametrize("moment", ["agent_end", "agent_before_settle"])
+def test_a_message_that_comes_in_the_last_moment_is_delivered_before_the_end(tmp_path, kind, moment):
+    async def main():
+        there, go = threading.Event(), threading.Event()
+
+        def hold(*_):
+            there.set()
+            assert go.wait(10)
+
+        def extension(agent):
+            agent.on(moment, hold)
+
+        async with Rig(tmp_path, ["first", "second"], extensions=[extension]) as rig:
+            await rig.call("prompt", message="hi")
+            await until_true(there.is_set)
+            await rig.call(kind, message="just in time")
+            go.set()
+            await rig.until("agent_settled")
+            assert texts_sent(rig.script.requests[1]) == ["hi", "just in time"]
+            assert kinds(rig.frames).count("agent_settled") == 1
 
     run(main())
 

@@ -1,6 +1,7 @@
 """The conversation in motion: the messages the model will see, kept in step with the session file."""
 
 import asyncio
+from collections.abc import Callable
 
 from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
@@ -19,6 +20,8 @@ from .stats import StatsCounter
 
 __all__ = ["Conversation"]
 
+SYNC_S = 5.0
+
 
 class Conversation:
     def __init__(self, store: SessionManager) -> None:
@@ -33,6 +36,8 @@ class Conversation:
         """Where in `messages` those begin that came after the last compaction; 0 if there was none."""
         self._compacted = False
         self._stats = StatsCounter()
+        self._syncing: set[asyncio.Task[None]] = set()
+        """Waits for the disk."""
         self._last_id: str | None = None
         self.reload()
 
@@ -99,14 +104,18 @@ class Conversation:
         for message in held:
             self.append(message)
 
-    async def sync(self) -> None:
-        """Get what was said onto the disk itself; a slow disk holds up nobody else."""
+    def sync_soon(self) -> None:
+        """Get what was said onto the disk itself, in a thread: a slow disk holds up nobody."""
         wait = self.store.begin_sync()
         if wait is not None:
-            try:
-                await asyncio.to_thread(wait)
-            except OSError as error:
-                self.store.sync_failed(error)
+            task = asyncio.create_task(_sync(self.store, wait))
+            self._syncing.add(task)
+            task.add_done_callback(self._syncing.discard)
+
+    async def synced(self) -> None:
+        """Wait for what `sync_soon` began."""
+        if self._syncing:
+            await asyncio.wait(self._syncing, timeout=SYNC_S)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -161,3 +170,10 @@ class Conversation:
     def stats(self) -> StatsCounter:
         self._stats.catch_up(self.store.get_entries())
         return self._stats
+
+
+async def _sync(store: SessionManager, wait: Callable[[], None]) -> None:
+    try:
+        await asyncio.to_thread(wait)
+    except OSError as error:
+        store.sync_failed(error)

@@ -231,9 +231,10 @@ class Engine:
             following: list[AgentMessage] | None = prompt
             while following is not None:
                 self.lifecycle.move(Phase.STREAMING)
-                following = await self._after(await loop.run(following, self, self.signal))
-            self.conversation.release_held()
-            await self.conversation.sync()
+                ending = await loop.run(following, self, self.signal)
+                following = await self._after(ending)
+                if following is None and self._is_awaited(ending.answer):
+                    following = []  # a message was queued in the last moment; nothing waits between this and the end
         except Exception as error:  # a bug of ours: the session must outlive it, and the client must hear of it
             traceback.print_exception(error, file=sys.stderr)
             self.publish(ExtensionError("", "agent", f"{type(error).__name__}: {error}"))
@@ -260,13 +261,16 @@ class Engine:
         recovered = await self._compact_after(answer)
         if self.signal.aborted:
             return None
-        waiting = answer.stop_reason != "error" and len(self.queues) > 0
-        if recovered or waiting or await self._goes_on(answer):
+        if recovered or self._is_awaited(answer) or await self._goes_on(answer):
             return []
         if "agent_before_settle" in self.hooks.listening:
             more = await self.hooks.before_settle(answer)
             return None if more is None or self.signal.aborted else list(more)
         return None
+
+    def _is_awaited(self, answer: AssistantMessage) -> bool:
+        """Say whether queued messages are to be delivered now; after an abort or an error they wait for the user."""
+        return len(self.queues) > 0 and not self.signal.aborted and answer.stop_reason not in ("error", "aborted")
 
     async def _goes_on(self, answer: AssistantMessage) -> bool:
         for wants_more in self.continuations:
@@ -302,6 +306,7 @@ class Engine:
         self.queues.put_back()
         try:
             self.conversation.release_held()
+            self.conversation.sync_soon()
         finally:
             self._release()
             self.publish(AgentSettled(self.signal.aborted))

@@ -288,6 +288,7 @@ class AgentSession:
         await self.extensions.close()
         self.conversation.release_held()
         self.store.close()
+        await self.conversation.synced()
 
     # -- models ----------------------------------------------------------------------------------
 
