@@ -70,6 +70,15 @@ def log_of(tmp_path: Path) -> list[str]:
     return (tmp_path / "log").read_text().splitlines()
 
 
+def run_to_the_end(agent: AgentProcess, message: str, tmp_path: Path) -> None:
+    """Run a prompt until the extension, which observes in its own time, has seen the end too."""
+    agent.run(message)
+    deadline = time.monotonic() + 10
+    while log_of(tmp_path)[-1:] != ["agent_settled"]:
+        assert time.monotonic() < deadline, log_of(tmp_path)
+        time.sleep(0.005)
+
+
 def test_one_prompt_with_one_tool_call_event_by_event(tmp_path):
     steps = [reply("Hi", call("bash", {"command": "echo one"}), finish="toolUse"), reply("done")]
     with start(tmp_path, LOGGER.format(log=str(tmp_path / "log")), steps) as agent:
@@ -124,7 +133,7 @@ def test_one_prompt_with_one_tool_call_event_by_event(tmp_path):
 
 def test_sessions_models_and_thinking_event_by_event(tmp_path):
     with start(tmp_path, LOGGER.format(log=str(tmp_path / "log")), [reply("x")], session=True) as agent:
-        agent.run("go")
+        run_to_the_end(agent, "go", tmp_path)
         (tmp_path / "log").write_text("")
         agent.data("set_model", provider="mock", modelId="m2")
         agent.data("set_session_name", name="n")
@@ -132,7 +141,7 @@ def test_sessions_models_and_thinking_event_by_event(tmp_path):
         agent.data("bash", command="true")
         first = agent.data("get_fork_messages")["messages"]
         assert first == []
-        agent.run("again")
+        run_to_the_end(agent, "again", tmp_path)
         entry = agent.data("get_fork_messages")["messages"][0]["entryId"]
         before = len(log_of(tmp_path))
         agent.data("fork", entryId=entry)
