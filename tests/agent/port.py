@@ -12,7 +12,7 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
 from spindle.tools.base import Tool, ToolContext
 from spindle.types.content import Text
-from spindle.types.events import Event, MessageEnd, MessageStart, QueueUpdate, ToolResult
+from spindle.types.events import AgentEnd, Event, MessageEnd, MessageStart, QueueUpdate, ToolResult
 from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 from spindle.types.models import Model, ModelCost
 
@@ -134,6 +134,9 @@ class World:
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return False
+
+    async def end(self, created: list[AgentMessage], will_retry: bool) -> None:
+        self.publish(AgentEnd(created, will_retry))
 
     @property
     def unanswered(self) -> bool:

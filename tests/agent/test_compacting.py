@@ -59,6 +59,23 @@ def test_an_override_that_makes_no_sense_does_not_count():
     assert limits_for(settings, Script(["x"]).model(provider="p", id="m")).reserve_tokens == 16384
 
 
+def test_a_prompt_that_comes_while_the_last_run_is_summarised_waits(tmp_path):
+    async def main():
+        steps = [says(), says(input=99_000), {**SUMMARY, "text": [Pause(gate="go"), "summary"]}, "third"]
+        async with Rig(tmp_path, steps, settings=SMALL) as rig:
+            await rig.run("a " + LONG)
+            await rig.call("prompt", message="b " + LONG)
+            await rig.script.reached("go")
+            assert rig.of("agent_end")
+            asked = rig.send("prompt", message="c")
+            rig.script.release("go")
+            assert (await rig.response(asked))["success"]
+            await rig.until("agent_settled", rig.frames.index(await rig.response(asked)))
+            assert rig.roles()[0] == "compactionSummary" and rig.roles()[-2:] == ["user", "assistant(stop)"]
+
+    run(main())
+
+
 def test_overrides_work_in_a_run(tmp_path):
     async def main():
         override = {**SMALL["compaction"], "modelOverrides": {"scripted/script": {"reserveTokens": 90_000}}}

@@ -1,6 +1,7 @@
 """Whatever breaks, a run has an end: the client hears of it, and the next prompt works."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -63,6 +64,60 @@ def test_a_bug_after_a_run_still_settles(tmp_path, capsys, where):
             frames = await rig.run("go")
             assert kinds(frames)[-3:] == ["agent_end", "extension_error", "agent_settled"]
             assert not rig.agent.busy
+
+    run(main())
+
+
+class _Held:
+    """An extension that holds up the end of the first run."""
+
+    def __init__(self) -> None:
+        self.there, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, agent) -> None:
+        agent.on("agent_before_settle", self._hold)
+
+    def _hold(self, *_) -> None:
+        self.there.set()
+        assert self.go.wait(10)
+
+
+def test_a_prompt_right_after_agent_end_waits_for_its_turn(tmp_path):
+    """Clients older than `agent_settled` go on at `agent_end`, whatever the agent still has to do."""
+
+    async def main():
+        held = _Held()
+        async with Rig(tmp_path, ["first", "second"], extensions=[held]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.until("agent_end")
+            await until_true(held.there.is_set)
+            early, late = rig.send("prompt", message="more"), rig.send("prompt", message="too many")
+            assert (await rig.data("get_state"))["isStreaming"] is True
+            held.go.set()
+            assert (await rig.response(early))["success"]
+            assert "already processing" in (await rig.response(late))["error"]
+            await rig.until("agent_settled", rig.frames.index(await rig.response(early)))
+            assert rig.roles() == ["user", "assistant(stop)"] * 2
+            order = [f["type"] for f in rig.frames if f["type"] in ("agent_settled", "agent_start")]
+            assert order == ["agent_start", "agent_settled"] * 2
+
+    run(main())
+
+
+def test_a_prompt_that_waits_for_the_end_is_aborted_with_it(tmp_path):
+    async def main():
+        held = _Held()
+        async with Rig(tmp_path, ["first", "second"], extensions=[held]) as rig:
+            await rig.call("prompt", message="hi")
+            await until_true(held.there.is_set)
+            waiting = rig.send("prompt", message="more")
+            await rig.data("get_state")
+            stop = rig.send("abort")
+            held.go.set()
+            assert (await rig.response(stop))["success"]
+            assert (await rig.response(waiting))["error"] == "The prompt was aborted before the run began"
+            assert rig.roles() == ["user", "assistant(stop)"]
+            assert (await rig.call("prompt", message="again"))["success"]
 
     run(main())
 

@@ -19,6 +19,7 @@ from spindle.llm.stream import Chunk, Request, StreamOptions
 from spindle.resources.settings import Settings
 from spindle.tools.base import Tool, ToolContext, ToolSettings
 from spindle.types.events import (
+    AgentEnd,
     AgentSettled,
     CompactionResult,
     Event,
@@ -174,6 +175,17 @@ class Engine:
 
     # -- a chain of work -------------------------------------------------------------------------
 
+    async def wait_ended(self) -> None:
+        """Wait while a run that has told of its end may still be followed by another: many clients prompt again then.
+
+        Raises `AgentError` if the wait was aborted, and what waited for it with it.
+        """
+        signal, aborted = self.signal, self.signal.aborted
+        while self._chain is not None and self.lifecycle.phase in (Phase.ENDING, Phase.COMPACTING):
+            await self.lifecycle.moved()
+        if signal.aborted and not aborted:
+            raise AgentError(ABORTED_EARLY)
+
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """Reserve the agent for a prompt; unless `start` is called it is given back. Raises if it is at work."""
@@ -297,6 +309,8 @@ class Engine:
             await self.compactor.run(reason, self.signal, will_retry=again)
         except (AgentError, Aborted):
             return False
+        finally:
+            self.lifecycle.move(Phase.ENDING)
         return again
 
     def _settle(self) -> None:
@@ -386,6 +400,10 @@ class Engine:
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return not self.signal.aborted and self.retry.worthwhile(message, self.model, self.retry.attempt)
+
+    async def end(self, created: list[AgentMessage], will_retry: bool) -> None:
+        self.lifecycle.move(Phase.ENDING)
+        await self.emit(AgentEnd(created, will_retry))
 
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
         if self.model is None:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
-from spindle.types.events import AgentEnd, AgentStart, Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
+from spindle.types.events import AgentStart, Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
 from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
 from .abort import Aborted, AbortSignal
@@ -50,6 +50,9 @@ class LoopPort(Protocol):
     def will_retry(self, message: AssistantMessage) -> bool:
         """Say whether a failed answer will be tried again after this run."""
 
+    async def end(self, created: list[AgentMessage], will_retry: bool) -> None:
+        """Tell that the run is over, and which messages it has made."""
+
     def broke(self, error: Exception) -> AssistantMessage:
         """Put an answer that tells of a bug in the place of the one that will not come, whatever else is broken."""
 
@@ -76,10 +79,10 @@ async def run(prompt: Sequence[AgentMessage], port: LoopPort, signal: AbortSigna
         answer = port.broke(error)
         created.append(answer)
         await port.emit(TurnEnd(answer, []))
-        await port.emit(AgentEnd(created, False))
+        await port.end(created, False)
         raise
     ending = Ending(answer, port.will_retry(answer))
-    await port.emit(AgentEnd(created, ending.will_retry))
+    await port.end(created, ending.will_retry)
     return ending
 
 

@@ -155,6 +155,8 @@ class AgentSession:
             with self.engine.claimed():  # the run has ended while hooks looked at the message
                 await self._launch(*ready)
             return "started"
+        if source != "extension":  # the end may wait for those, too
+            await self.engine.wait_ended()
         with self.engine.claimed():
             ready = await self._ready_input(text, pictures, source, None, expand)
             if ready is None:
