@@ -19,7 +19,10 @@ from tests.sessions.helpers import assistant, lines_of, user
 from tests.sessions.test_fixtures import ALL, FIXTURES
 
 PI = os.environ.get("SPINDLE_TEST_PI", "")
-pytestmark = pytest.mark.skipif(not PI, reason="SPINDLE_TEST_PI does not name an installed pi")
+pytestmark = [
+    pytest.mark.skipif(not PI, reason="SPINDLE_TEST_PI does not name an installed pi"),
+    pytest.mark.timeout(240),  # pi starts slowly, and a test starts it several times
+]
 
 ANSWER = decode(encode(assistant("pi's answer")))
 QUESTION = {"role": "user", "content": [{"type": "text", "text": "asked through pi"}], "timestamp": 1735689600002}
