@@ -5,16 +5,17 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import DecodeError, decode, encode
+from spindle.types.codec import encode
 from spindle.types.events import StreamEvent
 from spindle.types.models import Model
 
 from .anthropic_request import messages_body, messages_headers
 from .compat import messages_compat
 from .cost import add_cost
-from .errors import BadEventError, ModelError, limit_body
+from .decoding import event_decoder
+from .errors import ModelError, limit_body
 from .exchange import Call, exchange
-from .live import LiveMessage, LiveThinking, LiveToolCall
+from .live import LiveMessage, LiveThinking, LiveToolCall, NumberedBlocks
 from .stream import Chunk, Request, StreamOptions
 from .transform import transform_request
 
@@ -98,7 +99,7 @@ class _Delta(msgspec.Struct, gc=False):
 
 class _Event(msgspec.Struct, gc=False):
     type: str = ""
-    index: int = 0
+    index: int | None = 0
     delta: _Delta | None = None
     content_block: _Block | None = None
     message: _Message | None = None
@@ -106,17 +107,7 @@ class _Event(msgspec.Struct, gc=False):
     error: Any = None
 
 
-_decode_event = msgspec.json.Decoder(_Event).decode
-
-
-def _read_event(data: bytes) -> _Event:
-    try:
-        return _decode_event(data)
-    except (DecodeError, UnicodeError):
-        try:
-            return msgspec.convert(decode(data), _Event, strict=False)
-        except DecodeError:
-            raise BadEventError(data) from None
+_read_event = event_decoder(_Event)
 
 
 class MessagesReader:
@@ -126,8 +117,7 @@ class MessagesReader:
         self.done = False
         self._live = live
         self._model = model
-        self._positions: dict[int, int] = {}
-        """The server's number of a block → its position in the message."""
+        self._blocks = NumberedBlocks(live)
         self._inputs: dict[int, Any] = {}
         """Arguments that came whole with the beginning of a call."""
         self._stop_reason: str | None = None
@@ -135,17 +125,19 @@ class MessagesReader:
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
         event = _read_event(data)
+        number = event.index or 0
         if event.type == "content_block_delta":
             if event.delta is not None:
-                self._take_delta(event.index, event.delta, out)
+                self._take_delta(number, event.delta, out)
         elif event.type == "content_block_start":
             if event.content_block is not None:
-                self._start(event.index, event.content_block, out)
+                self._start(number, event.content_block, out)
         elif event.type == "content_block_stop":
-            self._stop(event.index, out)
+            self._stop(number, out)
         elif event.type == "message_start":
             if event.message is not None:
-                self._begin(event.message)
+                self._live.identify(event.message.id, event.message.model)
+                self._take_usage(event.message.usage)
         elif event.type == "message_delta":
             self._take_end(event)
         elif event.type == "message_stop":
@@ -165,54 +157,34 @@ class MessagesReader:
             raise ModelError(f"Provider stop_reason: {reason}")
         return _STOP_REASONS[reason]
 
-    def _begin(self, message: _Message) -> None:
-        live = self._live
-        live.response_id = message.id or live.response_id
-        if message.model and message.model != live.model:
-            live.response_model = message.model
-        self._take_usage(message.usage)
+    def _start(self, number: int, block: _Block, out: list[StreamEvent]) -> None:
+        live, blocks = self._live, self._blocks
+        match block.type:
+            case "text":
+                blocks.start(number, live.start_text(), out)
+                blocks.append(number, block.text, out)
+            case "thinking":
+                blocks.start(number, live.start_thinking(block.signature or None), out)
+                blocks.append(number, block.thinking, out)
+            case "redacted_thinking":
+                blocks.start(number, live.start_thinking(block.data, redacted=True), out)
+            case "tool_use":
+                blocks.start(number, live.start_tool_call(block.id or "", block.name or ""), out)
+                self._inputs[number] = block.input
 
-    def _start(self, index: int, block: _Block, out: list[StreamEvent]) -> None:
-        live = self._live
-        initial = ""
-        if block.type == "text":
-            out.append(live.start_text())
-            initial = block.text or ""
-        elif block.type == "thinking":
-            out.append(live.start_thinking(block.signature or None))
-            initial = block.thinking or ""
-        elif block.type == "redacted_thinking":
-            out.append(live.start_thinking(block.data, redacted=True))
-        elif block.type == "tool_use":
-            out.append(live.start_tool_call(block.id or "", block.name or ""))
-            if block.input:
-                self._inputs[index] = block.input
-        else:
-            return
-        position = self._positions[index] = len(live.blocks) - 1
-        if initial:
-            out.append(live.append(position, initial))
-
-    def _take_delta(self, index: int, delta: _Delta, out: list[StreamEvent]) -> None:
-        position = self._positions.get(index)
-        if position is None:
-            return
-        piece = delta.text or delta.thinking or delta.partial_json
-        if piece:
-            out.append(self._live.append(position, piece))
-        elif delta.signature:
-            block = self._live.blocks[position]
+    def _take_delta(self, number: int, delta: _Delta, out: list[StreamEvent]) -> None:
+        if delta.signature:
+            block = self._blocks.get(number)
             if isinstance(block, LiveThinking):
                 block.signature = (block.signature or "") + delta.signature
+        else:
+            self._blocks.append(number, delta.text or delta.thinking or delta.partial_json, out)
 
-    def _stop(self, index: int, out: list[StreamEvent]) -> None:
-        position = self._positions.pop(index, None)
-        if position is None:
-            return
-        block, given = self._live.blocks[position], self._inputs.pop(index, None)
+    def _stop(self, number: int, out: list[StreamEvent]) -> None:
+        block, given = self._blocks.get(number), self._inputs.pop(number, None)
         if given and isinstance(block, LiveToolCall) and not block.arguments.text:
-            out.append(self._live.append(position, encode(given).decode()))
-        out.append(self._live.end(position))
+            self._blocks.append(number, encode(given).decode(), out)
+        self._blocks.end(number, out)
 
     def _take_end(self, event: _Event) -> None:
         if event.delta is not None and event.delta.stop_reason:

@@ -7,7 +7,28 @@ from msgspec import UNSET
 from spindle.types.messages import Cost, Usage
 from spindle.types.models import ModelCost
 
-__all__ = ["add_cost"]
+__all__ = ["add_cost", "take_usage"]
+
+
+def take_usage(
+    usage: Usage,
+    price: ModelCost,
+    *,
+    sent: int | None,
+    cache_read: int | None,
+    cache_write: int | None = None,
+    output: int | None,
+    reasoning: int | None = None,
+    factor: float = 1.0,
+) -> None:
+    """Fill in what a server reported. `sent` is all it was sent, cached or not; None stands for what it left out."""
+    usage.cache_read = cache_read or 0
+    usage.cache_write = cache_write or 0
+    usage.input = max(0, (sent or 0) - usage.cache_read - usage.cache_write)
+    usage.output = output or 0
+    if reasoning is not None:
+        usage.reasoning = reasoning
+    add_cost(usage, price, factor)
 
 
 def add_cost(usage: Usage, price: ModelCost, factor: float = 1.0) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import DecodeError, decode, encode
+from spindle.types.codec import encode
 from spindle.types.events import StreamEvent
 from spindle.types.models import Model
 
-from .cost import add_cost
-from .errors import BadEventError, ModelError, limit_body
+from .cost import take_usage
+from .decoding import event_decoder
+from .errors import ModelError, limit_body
 from .exchange import Call, exchange
 from .google_request import google_body
 from .live import LiveMessage, LiveThinking, LiveToolCall
@@ -50,7 +51,7 @@ class _FunctionCall(msgspec.Struct, gc=False):
 
 class _Part(msgspec.Struct, gc=False, rename="camel"):
     text: str | None = None
-    thought: bool = False
+    thought: bool | None = False
     thought_signature: str | None = None
     function_call: _FunctionCall | None = None
 
@@ -84,17 +85,7 @@ class _Chunk(msgspec.Struct, gc=False, rename="camel"):
     error: Any = None
 
 
-_decode_chunk = msgspec.json.Decoder(_Chunk).decode
-
-
-def _read_chunk(data: bytes) -> _Chunk:
-    try:
-        return _decode_chunk(data)
-    except (DecodeError, UnicodeError):
-        try:
-            return msgspec.convert(decode(data), _Chunk, strict=False)
-        except DecodeError:
-            raise BadEventError(data) from None
+_read_chunk = event_decoder(_Chunk)
 
 
 class GoogleReader:
@@ -114,10 +105,7 @@ class GoogleReader:
             raise ModelError(limit_body(encode(chunk.error).decode()))
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             raise ModelError(f"Provider stopped with: {chunk.prompt_feedback.block_reason}")
-        live = self._live
-        live.response_id = chunk.response_id or live.response_id
-        if chunk.model_version and chunk.model_version != live.model:
-            live.response_model = chunk.model_version
+        self._live.identify(chunk.response_id, chunk.model_version)
         if chunk.usage_metadata is not None:
             self._take_usage(chunk.usage_metadata)
         if not chunk.candidates:
@@ -137,20 +125,21 @@ class GoogleReader:
         out.extend(live.end_all())
         live.raw_stop_reason = reason
         if reason == "STOP":
-            return "toolUse" if any(isinstance(block, LiveToolCall) for block in live.blocks) else "stop"
+            return "toolUse" if live.calls_tools else "stop"
         if reason == "MAX_TOKENS":
             return "length"
         raise ModelError(f"Provider stopped with: {reason}")
 
     def _take_text(self, part: _Part, out: list[StreamEvent]) -> None:
         live = self._live
-        if self._open is not None and isinstance(live.blocks[self._open], LiveThinking) != part.thought:
+        if self._open is not None and isinstance(live.blocks[self._open], LiveThinking) != bool(part.thought):
             self._close(out)
         if self._open is None:
             if not part.text and not part.thought_signature:
                 return
-            out.append(live.start_thinking() if part.thought else live.start_text())
-            self._open = len(live.blocks) - 1
+            start = live.start_thinking() if part.thought else live.start_text()
+            self._open = start.content_index
+            out.append(start)
         if part.thought_signature:
             live.blocks[self._open].signature = part.thought_signature
         if part.text:
@@ -163,11 +152,10 @@ class GoogleReader:
         id = call.id
         if not id or id in known:
             id = f"{call.name}_{int(time.time() * 1000)}_{next(_call_numbers)}"
-        out.append(live.start_tool_call(id, call.name))
-        position = len(live.blocks) - 1
+        start = live.start_tool_call(id, call.name)
+        position = start.content_index
         live.blocks[position].signature = signature
-        out.append(live.append(position, encode(call.args or {}).decode()))
-        out.append(live.end(position))
+        out += start, live.append(position, encode(call.args or {}).decode()), live.end(position)
 
     def _close(self, out: list[StreamEvent]) -> None:
         if self._open is not None:
@@ -175,10 +163,11 @@ class GoogleReader:
             self._open = None
 
     def _take_usage(self, reported: _Usage) -> None:
-        usage = self._live.usage
-        usage.cache_read = reported.cached_content_token_count or 0
-        usage.input = max(0, (reported.prompt_token_count or 0) - usage.cache_read)
-        usage.output = (reported.candidates_token_count or 0) + (reported.thoughts_token_count or 0)
-        if reported.thoughts_token_count is not None:
-            usage.reasoning = reported.thoughts_token_count
-        add_cost(usage, self._model.cost)
+        take_usage(
+            self._live.usage,
+            self._model.cost,
+            sent=reported.prompt_token_count,
+            cache_read=reported.cached_content_token_count,
+            output=(reported.candidates_token_count or 0) + (reported.thoughts_token_count or 0),
+            reasoning=reported.thoughts_token_count,
+        )

@@ -5,6 +5,7 @@ asks for a snapshot, so an answer of n pieces costs n, not n².
 """
 
 import time
+from typing import TypeAlias
 
 from spindle.types.content import Text, Thinking, ToolCall
 from spindle.types.events import (
@@ -25,7 +26,7 @@ from spindle.types.models import Model
 
 from .partial_json import PartialJson
 
-__all__ = ["LiveMessage", "LiveText", "LiveThinking", "LiveToolCall"]
+__all__ = ["LiveBlock", "LiveMessage", "LiveText", "LiveThinking", "LiveToolCall", "NumberedBlocks"]
 
 
 class LiveText:
@@ -67,6 +68,9 @@ class LiveToolCall:
         return ToolCall(self.id, self.name, self.arguments.value(), self.signature)
 
 
+LiveBlock: TypeAlias = LiveText | LiveThinking | LiveToolCall
+
+
 class LiveMessage(LiveSource):
     """An assistant answer while it is being written."""
 
@@ -91,9 +95,15 @@ class LiveMessage(LiveSource):
         self.response_id: str | None = None
         self.response_model: str | None = None
         self.raw_stop_reason: str | None = None
-        self.blocks: list[LiveText | LiveThinking | LiveToolCall] = []
+        self.blocks: list[LiveBlock] = []
 
     # -- verbs of a model API --------------------------------------------------------------------
+
+    def identify(self, response_id: str | None, model: str | None) -> None:
+        """Take note of what the server calls this answer, and the model if it gives it another name than we do."""
+        self.response_id = self.response_id or response_id
+        if model and model != self.model:
+            self.response_model = model
 
     def start_text(self) -> TextStart:
         self.blocks.append(LiveText())
@@ -135,6 +145,10 @@ class LiveMessage(LiveSource):
 
     # -- what came of it -------------------------------------------------------------------------
 
+    @property
+    def calls_tools(self) -> bool:
+        return any(isinstance(block, LiveToolCall) for block in self.blocks)
+
     def snapshot(self) -> AssistantMessage:
         return self.finish("stop")
 
@@ -153,3 +167,32 @@ class LiveMessage(LiveSource):
             response_model=self.response_model,
             raw_stop_reason=self.raw_stop_reason,
         )
+
+
+class NumberedBlocks:
+    """Open blocks of a message by the numbers a server gives them. What comes for an unknown number is dropped."""
+
+    __slots__ = ("_live", "_positions")
+
+    def __init__(self, live: LiveMessage) -> None:
+        self._live = live
+        self._positions: dict[int, int] = {}
+
+    def start(self, number: int, event: TextStart | ThinkingStart | ToolCallStart, out: list[StreamEvent]) -> None:
+        """Give a number to the block that `event` has opened."""
+        self._positions[number] = event.content_index
+        out.append(event)
+
+    def get(self, number: int) -> LiveBlock | None:
+        position = self._positions.get(number)
+        return None if position is None else self._live.blocks[position]
+
+    def append(self, number: int, piece: str | None, out: list[StreamEvent]) -> None:
+        position = self._positions.get(number)
+        if piece and position is not None:
+            out.append(self._live.append(position, piece))
+
+    def end(self, number: int, out: list[StreamEvent]) -> None:
+        position = self._positions.pop(number, None)
+        if position is not None:
+            out.append(self._live.end(position))

@@ -14,7 +14,7 @@ from spindle.types.events import StreamEvent
 from spindle.types.models import Model
 
 from .compat import ChatCompat, chat_compat
-from .cost import add_cost
+from .cost import take_usage
 from .errors import ModelError
 from .exchange import Call, exchange
 from .live import LiveMessage, LiveToolCall
@@ -81,10 +81,7 @@ class ChatReader:
         if chunk.error is not None:
             raise ModelError(_error_message(chunk.error))
         live = self._live
-        if live.response_id is None and chunk.id:
-            live.response_id = chunk.id
-        if chunk.model and chunk.model != live.model:
-            live.response_model = chunk.model
+        live.identify(chunk.id, chunk.model)
         if chunk.usage is not None:
             self._take_usage(chunk.usage)
         if not chunk.choices:
@@ -99,14 +96,14 @@ class ChatReader:
             return
         if delta.content:
             if self._text is None:
-                out.append(live.start_text())
-                self._text = len(live.blocks) - 1
+                out.append(start := live.start_text())
+                self._text = start.content_index
             out.append(live.append(self._text, delta.content))
         thinking = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if thinking:
             if self._thinking is None:
-                out.append(live.start_thinking(_field_of_thinking(delta)))
-                self._thinking = len(live.blocks) - 1
+                out.append(opening := live.start_thinking(_field_of_thinking(delta)))
+                self._thinking = opening.content_index
             out.append(live.append(self._thinking, thinking))
         if delta.tool_calls:
             for call in delta.tool_calls:
@@ -162,15 +159,15 @@ class ChatReader:
 
     def _take_usage(self, reported: ChatUsage) -> None:
         details = reported.prompt_tokens_details or PromptDetails()
-        output_details = reported.completion_tokens_details or OutputDetails()
-        usage = self._live.usage
-        usage.cache_read = details.cached_tokens or reported.prompt_cache_hit_tokens or reported.cached_tokens or 0
-        usage.cache_write = details.cache_write_tokens or 0
-        usage.input = max(0, (reported.prompt_tokens or 0) - usage.cache_read - usage.cache_write)
-        usage.output = reported.completion_tokens or 0
-        if output_details.reasoning_tokens is not None:
-            usage.reasoning = output_details.reasoning_tokens
-        add_cost(usage, self._model.cost)
+        take_usage(
+            self._live.usage,
+            self._model.cost,
+            sent=reported.prompt_tokens,
+            cache_read=details.cached_tokens or reported.prompt_cache_hit_tokens or reported.cached_tokens,
+            cache_write=details.cache_write_tokens,
+            output=reported.completion_tokens,
+            reasoning=(reported.completion_tokens_details or OutputDetails()).reasoning_tokens,
+        )
 
 
 class _OpenCall(msgspec.Struct):

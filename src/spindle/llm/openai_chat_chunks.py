@@ -1,16 +1,15 @@
 """Chunks of the `openai-completions` stream: the keys that are read, and nothing else.
 
-Every chunk of an answer passes through here, so the common form is decoded by one typed decoder; a chunk that is
-not quite what it should be is read again, slowly and leniently.
+Many servers claim to speak it, so a chunk that is not quite what it should be is read key by key.
 """
 
 from typing import Any
 
 import msgspec
 
-from spindle.types.codec import DecodeError, decode, encode
+from spindle.types.codec import DecodeError, encode
 
-from .errors import BadEventError
+from .decoding import event_decoder
 
 __all__ = [
     "ChatChunk",
@@ -77,24 +76,9 @@ class ChatChunk(msgspec.Struct, gc=False):
     error: Any = None
 
 
-_decode_chunk = msgspec.json.Decoder(ChatChunk).decode
-
-
-def decode_chunk(data: bytes) -> ChatChunk:
-    """Read one chunk. Raises `BadEventError`."""
-    try:
-        return _decode_chunk(data)
-    except (DecodeError, UnicodeError):
-        return _read_loosely(data)
-
-
-def _read_loosely(data: bytes) -> ChatChunk:
-    try:
-        value = decode(data)
-    except DecodeError:
-        raise BadEventError(data) from None
+def _read_loosely(value: object) -> ChatChunk:
     if not isinstance(value, dict):
-        raise BadEventError(data)
+        raise DecodeError("not an object")
     choices = [
         Choice(_delta(_dict(choice.get("delta"))), _text(choice.get("finish_reason")), _usage(choice.get("usage")))
         for choice in _dicts(value.get("choices"))
@@ -147,3 +131,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+decode_chunk = event_decoder(ChatChunk, _read_loosely)
+"""Read one chunk. Raises `BadEventError`."""

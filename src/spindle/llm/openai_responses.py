@@ -9,15 +9,16 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import DecodeError, decode, encode
+from spindle.types.codec import encode
 from spindle.types.events import StreamEvent
 from spindle.types.models import Model
 
 from .compat import responses_compat
-from .cost import add_cost
-from .errors import BadEventError, ModelError, limit_body
+from .cost import take_usage
+from .decoding import event_decoder
+from .errors import ModelError, limit_body
 from .exchange import Call, exchange
-from .live import LiveMessage, LiveText, LiveThinking, LiveToolCall
+from .live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
 from .openai_responses_request import AZURE, responses_body, responses_headers, responses_url
 from .stream import Chunk, Request, StreamOptions
 from .transform import transform_request
@@ -87,7 +88,7 @@ class _Response(msgspec.Struct, gc=False):
 
 class _Event(msgspec.Struct, gc=False):
     type: str = ""
-    output_index: int = 0
+    output_index: int | None = 0
     delta: str | None = None
     arguments: str | None = None
     item: dict[str, Any] | None = None
@@ -97,7 +98,7 @@ class _Event(msgspec.Struct, gc=False):
     error: _Error | None = None
 
 
-_decode_event = msgspec.json.Decoder(_Event).decode
+_read_event = event_decoder(_Event)
 _DELTAS = frozenset(
     {
         "response.output_text.delta",
@@ -109,16 +110,6 @@ _DELTAS = frozenset(
 )
 
 
-def _read_event(data: bytes) -> _Event:
-    try:
-        return _decode_event(data)
-    except (DecodeError, UnicodeError):
-        try:
-            return msgspec.convert(decode(data), _Event, strict=False)
-        except DecodeError:
-            raise BadEventError(data) from None
-
-
 class ResponsesReader:
     """Folds events into a message."""
 
@@ -126,8 +117,7 @@ class ResponsesReader:
         self.done = False
         self._live = live
         self._model = model
-        self._positions: dict[int, int] = {}
-        """The server's number of an item → the position of its block."""
+        self._blocks = NumberedBlocks(live)
         self._between_parts = False
         """A part of a reasoning summary has ended; a blank line comes before the next."""
         self._response = _Response()
@@ -136,22 +126,20 @@ class ResponsesReader:
         if data == b"[DONE]":
             return
         event = _read_event(data)
-        kind = event.type
+        kind, number = event.type, event.output_index or 0
         if kind in _DELTAS:
-            position = self._positions.get(event.output_index)
-            if position is not None and event.delta:
-                if self._between_parts:
-                    self._between_parts = False
-                    out.append(self._live.append(position, "\n\n"))
-                out.append(self._live.append(position, event.delta))
+            if self._between_parts and event.delta:
+                self._between_parts = False
+                self._blocks.append(number, "\n\n", out)
+            self._blocks.append(number, event.delta, out)
         elif kind == "response.output_item.added":
-            self._start(event.output_index, event.item or {}, out)
+            self._start(number, event.item or {}, out)
         elif kind == "response.output_item.done":
-            self._stop(event.output_index, event.item or {}, out)
+            self._stop(number, event.item or {}, out)
         elif kind == "response.reasoning_summary_part.done":
             self._between_parts = True
         elif kind == "response.function_call_arguments.done":
-            self._complete_arguments(self._positions.get(event.output_index), event.arguments, out)
+            self._complete_arguments(number, event.arguments, out)
         elif kind == "error" or event.error is not None:
             raise ModelError(_error_text(event.error or _Error(event.code, event.message)))
         elif event.response is not None:
@@ -164,7 +152,7 @@ class ResponsesReader:
         out.extend(live.end_all())
         live.raw_stop_reason = response.status
         if response.status == "completed":
-            return "toolUse" if any(isinstance(block, LiveToolCall) for block in live.blocks) else "stop"
+            return "toolUse" if live.calls_tools else "stop"
         reason = response.incomplete_details.reason if response.incomplete_details else None
         if response.status == "incomplete" and reason == "max_output_tokens":
             return "length"
@@ -172,52 +160,45 @@ class ResponsesReader:
 
     # -- items -----------------------------------------------------------------------------------
 
-    def _start(self, index: int, item: dict[str, Any], out: list[StreamEvent]) -> None:
-        live, kind = self._live, item.get("type")
-        if kind == "reasoning":
-            out.append(live.start_thinking())
-        elif kind == "message":
-            out.append(live.start_text())
-        elif kind == "function_call":
-            out.append(live.start_tool_call(f"{item.get('call_id')}|{item.get('id')}", str(item.get("name"))))
-        else:
-            return
-        self._positions[index] = len(live.blocks) - 1
+    def _start(self, number: int, item: dict[str, Any], out: list[StreamEvent]) -> None:
+        live, blocks = self._live, self._blocks
         self._between_parts = False
+        match item.get("type"):
+            case "reasoning":
+                blocks.start(number, live.start_thinking(), out)
+            case "message":
+                blocks.start(number, live.start_text(), out)
+            case "function_call":
+                id = f"{item.get('call_id')}|{item.get('id')}"
+                blocks.start(number, live.start_tool_call(id, str(item.get("name"))), out)
 
-    def _stop(self, index: int, item: dict[str, Any], out: list[StreamEvent]) -> None:
-        position = self._positions.pop(index, None)
-        if position is None:
-            return
-        block = self._live.blocks[position]
+    def _stop(self, number: int, item: dict[str, Any], out: list[StreamEvent]) -> None:
+        block = self._blocks.get(number)
         if isinstance(block, LiveToolCall):
-            self._complete_arguments(position, item.get("arguments"), out)
+            self._complete_arguments(number, item.get("arguments"), out)
         elif isinstance(block, LiveThinking):
             texts = [part.get("text", "") for part in item.get("summary") or item.get("content") or []]
             block.signature = encode(item).decode()
             _settle(block, "\n\n".join(texts))
-        else:
+        elif block is not None:
             parts = item.get("content") or []
             signature = {"v": 1, "id": item.get("id"), **({"phase": item["phase"]} if item.get("phase") else {})}
             block.signature = encode(signature).decode()
             _settle(block, "".join(part.get("text") or part.get("refusal") or "" for part in parts))
-        out.append(self._live.end(position))
+        self._blocks.end(number, out)
 
-    def _complete_arguments(self, position: int | None, arguments: Any, out: list[StreamEvent]) -> None:
+    def _complete_arguments(self, number: int, arguments: Any, out: list[StreamEvent]) -> None:
         """Add what the pieces have left out, which may be everything."""
-        block = self._live.blocks[position] if position is not None else None
-        if position is not None and isinstance(block, LiveToolCall) and isinstance(arguments, str):
+        block = self._blocks.get(number)
+        if isinstance(block, LiveToolCall) and isinstance(arguments, str):
             written = block.arguments.text
-            if len(arguments) > len(written) and arguments.startswith(written):
-                out.append(self._live.append(position, arguments[len(written) :]))
+            if arguments.startswith(written):
+                self._blocks.append(number, arguments[len(written) :], out)
 
     # -- the whole -------------------------------------------------------------------------------
 
     def _take_response(self, kind: str, response: _Response) -> None:
-        live = self._live
-        live.response_id = response.id or live.response_id
-        if response.model and response.model != live.model:
-            live.response_model = response.model
+        self._live.identify(response.id, response.model)
         if kind == "response.failed":
             raise ModelError(_error_text(response.error or _Error(None, "The response failed")))
         if kind in ("response.completed", "response.incomplete", "response.done"):
@@ -228,14 +209,16 @@ class ResponsesReader:
 
     def _take_usage(self, reported: _Usage, tier: str | None) -> None:
         details = reported.input_tokens_details or _InputDetails()
-        usage = self._live.usage
-        usage.cache_read = details.cached_tokens or 0
-        usage.cache_write = details.cache_write_tokens or 0
-        usage.input = max(0, (reported.input_tokens or 0) - usage.cache_read - usage.cache_write)
-        usage.output = reported.output_tokens or 0
-        if reported.output_tokens_details and reported.output_tokens_details.reasoning_tokens is not None:
-            usage.reasoning = reported.output_tokens_details.reasoning_tokens
-        add_cost(usage, self._model.cost, _TIER_FACTORS.get(tier or "", 1.0))
+        take_usage(
+            self._live.usage,
+            self._model.cost,
+            sent=reported.input_tokens,
+            cache_read=details.cached_tokens,
+            cache_write=details.cache_write_tokens,
+            output=reported.output_tokens,
+            reasoning=(reported.output_tokens_details or _OutputDetails()).reasoning_tokens,
+            factor=_TIER_FACTORS.get(tier or "", 1.0),
+        )
 
 
 def _settle(block: LiveText | LiveThinking, text: str) -> None:
