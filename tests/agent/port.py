@@ -86,7 +86,7 @@ class World:
     """Implements `LoopPort` and `ToolPort`."""
 
     congested = False
-    guard = None
+    guards = ()
 
     def __init__(self, steps: Sequence[Step], tools: Sequence[Tool] = (), interrupt: bool = True) -> None:
         self.steps = list(steps)

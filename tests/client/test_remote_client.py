@@ -104,9 +104,9 @@ def test_pictures_and_files(tmp_path: Path) -> None:
 
     with ServerProcess([reply("seen")]) as server:
         with_client(server, story)
-        text, picture = server.mock.requests[0].body["messages"][-1]["content"]
-        assert picture["type"] == "image_url"
-        assert text["text"].endswith('<file name="notes.txt">\ngrüß\n</file>\n') and "look" in text["text"]
+        text, picture, file = server.mock.requests[0].body["messages"][-1]["content"]
+        assert text["text"] == "look" and picture["type"] == "image_url"
+        assert file["text"] == '<file name="notes.txt">\ngrüß\n</file>\n'
 
 
 def test_configuration() -> None:

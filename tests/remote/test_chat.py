@@ -182,9 +182,16 @@ def test_instructions():
 def test_images_reach_the_model():
     pixel = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 20).decode()
     with ServerProcess([reply("seen")]) as server, server.chat() as client:
-        client.ask("a", {"Multi": [{"Text": "what is it"}, {"Image": {"data": pixel}}]})
+        parts = [
+            {"Text": "this"},
+            {"Image": {"data": pixel}},
+            {"Text": "or"},
+            {"Text": "that"},
+            {"Image": {"data": pixel}},
+        ]
+        client.ask("a", {"Multi": parts})
         content = server.mock.requests[0].body["messages"][-1]["content"]
-        assert [part["type"] for part in content] == ["text", "image_url"]
+        assert [part.get("text", part["type"]) for part in content] == ["this", "image_url", "or\nthat", "image_url"]
 
 
 def test_rubbish_is_answered_and_survived():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from spindle.remote.access import Access, is_loopback, parse_address
 from spindle.remote.chat_protocol import Command, Control, Parts, ProtocolError, ToolAnswer, TurnAnswer, parse_request
+from spindle.types.content import Text
 
 PIXEL = base64.b64encode(b"\x89PNG....").decode()
 
@@ -20,7 +21,7 @@ def request(input, **fields):
 @pytest.mark.parametrize(
     "input, expected",
     [
-        ({"Text": "hi"}, Parts("hi")),
+        ({"Text": "hi"}, Parts([Text("hi")])),
         ("Interrupt", Control("Interrupt")),
         ({"ClearContext": None}, Control("ClearContext")),
         ({"Instruction": {"command": "/help"}}, Command("help", None)),
@@ -54,15 +55,17 @@ def test_images_between_texts_keep_their_place():
         return {"Image": {"data": PIXEL, "mime_type": f"image/{kind}"}}
 
     parts = request({"Multi": [image("png"), {"Text": "before"}, image("gif"), {"Text": "after"}, image("jpeg")]}).input
-    assert parts.text == "[Image 1]\nbefore\n[Image 2]\nafter"
-    assert [picture.mime_type for picture in parts.images] == ["image/png", "image/gif", "image/jpeg"]
+    kinds = ["image/png", "before", "image/gif", "after", "image/jpeg"]
+    assert [getattr(block, "text", None) or block.mime_type for block in parts.content] == kinds
+    assert parts.text == "before\nafter" and len(parts.images) == 3
+    assert request({"Multi": [{"Text": "a"}, {"Multi": [{"Text": "b"}]}]}).input == Parts([Text("a\nb")])
 
 
 def test_multi_may_be_nested_a_little():
     def nested(depth):
         return {"Text": "x"} if depth == 0 else {"Multi": [nested(depth - 1)]}
 
-    assert request(nested(8)).input == Parts("x")
+    assert request(nested(8)).input == Parts([Text("x")])
     with pytest.raises(ProtocolError, match="nested more than 8 deep"):
         request(nested(9))
 

@@ -109,8 +109,8 @@ def test_tools_are_asked_for_when_wanted():
         client.call("set_approval", tools=True)
         for allowed in (True, False):
             client.call("prompt", message="go")
-            dialog = client.wait("extension_ui_request")
-            assert dialog["title"] == "Allow bash?" and dialog["method"] == "confirm"
+            dialog = client.wait(lambda frame: frame.get("method") == "confirm")
+            assert dialog["title"] == "Allow bash?"
             client.write(json.dumps({"type": "extension_ui_response", "id": dialog["id"], "confirmed": allowed}))
             assert client.wait("tool_execution_end")["isError"] is not allowed
             client.wait("agent_settled")

@@ -22,8 +22,8 @@ class Approval:
 
     def __init__(self, session: "AgentSession", *, tools: bool, max_turns: int | None) -> None:
         self._session = session
-        self._tools = tools
-        self._max_turns = max_turns
+        self.tools = tools
+        self.max_turns = max_turns
         self._turns = 0
         """Model calls since the user last agreed, or sent a message."""
         self._last_message: UserMessage | None = None
@@ -33,14 +33,14 @@ class Approval:
         message = next((m for m in reversed(messages) if isinstance(m, UserMessage)), None)
         if message is not self._last_message:
             self._last_message, self._turns = message, 0
-        if self._max_turns is not None and self._turns >= self._max_turns:
+        if self.max_turns is not None and self._turns >= self.max_turns:
             if not await self._confirm("Go on?", f"The model has been called {self._turns} times in a row."):
                 raise Aborted
             self._turns = 0
         self._turns += 1
 
     async def before_tool(self, tool: Tool, arguments: Any) -> None:
-        if self._tools and not await self._confirm(f"Allow {tool.name}?", _shown(arguments)):
+        if self.tools and not await self._confirm(f"Allow {tool.name}?", _shown(arguments)):
             raise Blocked(f"The user did not allow this call of {tool.name}.")
 
     async def _confirm(self, title: str, message: str) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashResult, run_user_bash
-from spindle.types.events import BashExecutionUpdate
+from spindle.types.events import BashExecutionUpdate, SessionChanged
 from spindle.types.messages import BashExecutionMessage
 
 from .engine import Engine, tool_settings
@@ -76,6 +76,7 @@ class BashRunner:
             self._engine.conversation.hold(message)
         else:
             self._engine.conversation.append(message)
+            self._engine.publish(SessionChanged(self._engine.conversation.store.get_session_id(), "bash"))
 
     def stop_all(self) -> None:
         """Kill every running command; each then answers with what it had written."""

@@ -36,7 +36,7 @@ class ToolPort(Protocol):
     """What running tools needs of the session."""
 
     hooks: Hooks
-    guard: Guard | None
+    guards: list[Guard]
 
     async def emit(self, event: Event) -> None: ...
 
@@ -160,8 +160,8 @@ class ToolBatch:
         item.args = validate_arguments(item.tool.name, item.tool.parameters, args)
         if "tool_call" in self._port.hooks.listening:
             item.args = await self._port.hooks.tool_call(item.call.id, item.call.name, item.args)
-        if self._port.guard is not None:
-            await self._port.guard.before_tool(item.tool, item.args)
+        for guard in tuple(self._port.guards):
+            await guard.before_tool(item.tool, item.args)
 
     async def _execute(self, item: _Call) -> None:
         """Run the tool. Leaves the outcome in `item`; lets only cancellation out."""

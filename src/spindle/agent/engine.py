@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context
 
 from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
 from spindle.llm.convert import to_model_messages, without_images
@@ -79,7 +80,8 @@ class Engine:
         self.interrupt_mode: str = settings.interrupt_mode
         self.retry = Retry(settings.retry, self.emit)
         self.compactor = Compactor(self, automatic=settings.compaction.enabled)
-        self.guard: Guard | None = None
+        self.guards: list[Guard] = []
+        """All of them must agree; they are asked in this order."""
         self.max_tokens: int | None = None
         """Limit of an answer; None: the model's own."""
         self.provider_session_id: str | None = None
@@ -236,7 +238,8 @@ class Engine:
         self._recovered = False
         self._run_prompt = system_prompt
         self.lifecycle.move(Phase.STREAMING)
-        self._chain = asyncio.create_task(self._work(list(prompt)), name="spindle-run")
+        # In a context of its own: it is not a part of the handler that may have begun it.
+        self._chain = asyncio.create_task(self._work(list(prompt)), name="spindle-run", context=Context())
 
     async def _work(self, prompt: list[AgentMessage]) -> None:
         try:
@@ -411,8 +414,8 @@ class Engine:
         return LiveMessage(self.model).finish(stop_reason, error)
 
     async def stream(self) -> AsyncGenerator[Chunk, None]:
-        if self.guard is not None:
-            await self.guard.before_turn()
+        for guard in tuple(self.guards):
+            await guard.before_turn()
         messages = self.conversation.messages
         prompt = self._run_prompt if self._run_prompt is not None else self.system_prompt
         if self.hooks.listening & CONTEXT_EVENTS:

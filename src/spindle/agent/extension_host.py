@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtensionHost"]
 
+FINISH_S = 5.0
+
 
 class ExtensionHost:
     def __init__(self, session: "AgentSession", options: ExtensionOptions) -> None:
@@ -77,10 +79,15 @@ class ExtensionHost:
 
     async def leave(self, reason: str, target: str | None = None) -> None:
         """Tell extensions that this is the end of their session. They stay in force until others take their place."""
-        if self._front is not None:
-            self._front.withdraw()
+        await self.finish()
         if "session_shutdown" in self._session.hooks.listening:
             await self._session.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
+
+    async def finish(self) -> None:
+        """Let extensions come to the end of what has happened so far, for a while and without asking anybody."""
+        if self._front is not None:
+            self._front.withdraw()
+        await self._session.hooks.caught_up(FINISH_S)
 
     async def replace(self) -> None:
         """Load extensions for the session that is open now; `announce` tells them of it."""
@@ -130,7 +137,7 @@ class ExtensionHost:
 
         if self._session.mode not in ("rpc", "remote"):
             return NoFront()
-        front = WireFront(self._session.publish)
+        front = WireFront(self._session.publish, shared=self._session.mode == "remote")
         self._session.answers.register("extension_ui_response", front.receive)
         return front
 

@@ -108,7 +108,7 @@ class ExtensionRuntime:
         return self._session.store.append_custom_entry(custom_type, data)
 
     def set_label(self, entry_id: str, label: str | None) -> None:
-        self._session.store.append_label_change(entry_id, label)
+        self._session.set_label(entry_id, label)
 
     def set_session_name(self, name: str) -> None:
         self._session.set_name(name)

@@ -1,4 +1,4 @@
-"""A wire that wants to be asked first."""
+"""Those who want to be asked before the agent acts."""
 
 from typing import Any, Protocol
 

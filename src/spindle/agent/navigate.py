@@ -91,6 +91,7 @@ async def navigate(session: "AgentSession", jump: Jump) -> Navigated:
         if jump.label:
             store.append_label_change(summary_id or jump.target_id, jump.label)
         session.rebuild()
+    session.tell_change("tree")
     entry = store.get_entry(summary_id) if summary_id else None
     made = Navigated(False, editor_text=editor_text, summary_entry=entry.value if entry else None)
     if "session_tree" in session.hooks.listening:

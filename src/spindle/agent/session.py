@@ -19,7 +19,15 @@ from spindle.resources.settings import Todo
 from spindle.sessions.index import SessionInfo
 from spindle.sessions.manager import SessionManager
 from spindle.types.content import Image, Text
-from spindle.types.events import CompactionResult, Event, ExtensionError, SessionInfoChanged, ThinkingLevelChanged
+from spindle.types.events import (
+    CompactionResult,
+    Event,
+    ExtensionError,
+    SessionChanged,
+    SessionInfoChanged,
+    StateChanged,
+    ThinkingLevelChanged,
+)
 from spindle.types.messages import CustomMessage, UserMessage
 from spindle.types.models import Model, ThinkingLevel
 
@@ -43,6 +51,8 @@ from .toolbox import Toolbox
 
 if TYPE_CHECKING:
     from spindle.extensions.runtime import Navigated
+
+    from .approval import Approval
 
 __all__ = ["AgentSession", "Disposition"]
 
@@ -82,6 +92,8 @@ class AgentSession:
         )
         self.extensions = ExtensionHost(self, extensions or ExtensionOptions())
         self.shutdown_requested = asyncio.Event()
+        self.approval: Approval | None = None
+        """What the user is asked about; None: nothing."""
         self._changes = SessionChanges(self)
         store.on_write_error(self.tell_write_error)
         self.record_choice()
@@ -119,6 +131,10 @@ class AgentSession:
     def publish(self, event: Event) -> None:
         self.engine.publish(event)
 
+    def tell_change(self, reason: str) -> None:
+        """Tell that the conversation has to be read anew."""
+        self.publish(SessionChanged(self.store.get_session_id(), reason))
+
     def tell_write_error(self, error: str) -> None:
         """Tell that the conversation goes on in memory only."""
         self.publish(ExtensionError("", "session_write", error))
@@ -133,10 +149,12 @@ class AgentSession:
         *,
         source: str = "rpc",
         expand: bool = True,
+        ordered: Sequence[Text | Image] | None = None,
     ) -> Disposition:
         """Take a prompt. Returns when it is accepted, queued or dealt with; its events follow.
 
-        `expand` says whether commands, skills and templates in it count.
+        `expand` says whether commands, skills and templates in it count. `ordered` is the same text and images in an
+        order of their own, which holds unless something is changed in them.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
         pictures = read_images(images)
@@ -161,15 +179,15 @@ class AgentSession:
             ready = await self._ready_input(text, pictures, source, None, expand)
             if ready is None:
                 return "handled"
-            await self._launch(*ready)
+            await self._launch(*ready, ordered=ordered if ready == (text, pictures) else None)
         return "started"
 
-    async def _launch(self, text: str, images: list[Image]) -> None:
+    async def _launch(self, text: str, images: list[Image], ordered: Sequence[Text | Image] | None = None) -> None:
         """Start the run of a claimed agent. Raises `AgentError`, `Aborted`."""
         self.conversation.release_held()
         self._require_model()
         await self.engine.make_room()
-        prompt: list[Any] = [_user_message(text, images), *self.engine.next_turn]
+        prompt: list[Any] = [_user_message(text, images, ordered), *self.engine.next_turn]
         system_prompt = None
         if "before_agent_start" in self.hooks.listening:
             extra, system_prompt = await self.hooks.before_agent_start(
@@ -257,6 +275,7 @@ class AgentSession:
             self._require_model()
             self.store.branch(entry.id)
             self.rebuild()
+            self.tell_change("regenerate")
             self.engine.start([])
 
     def clear_context(self) -> None:
@@ -265,13 +284,19 @@ class AgentSession:
             self.store.reset_leaf()
             self.record_choice()
             self.rebuild()
+        self.tell_change("clear")
 
     def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
         """Ask the user before tools run, or after so many model calls; neither: no more questions."""
         from .approval import Approval
 
+        if self.approval is not None:
+            self.engine.guards.remove(self.approval)
         asks = tools or max_turns is not None
-        self.engine.guard = Approval(self, tools=tools, max_turns=max_turns) if asks else None
+        self.approval = Approval(self, tools=tools, max_turns=max_turns) if asks else None
+        if self.approval is not None:
+            self.engine.guards.insert(0, self.approval)
+        self.publish(StateChanged())
 
     async def abort_retry(self) -> None:
         await self.engine.abort_retry()
@@ -285,6 +310,8 @@ class AgentSession:
         """End all work at once and leave the session file whole."""
         self.host_tools.disconnect()
         self.todos.close()
+        if not self.busy:  # what was running has ended by itself, and extensions may see to that
+            await self.extensions.finish()
         await self.engine.kill()
         await self.bash.abort_all()
         await self.extensions.close()
@@ -315,6 +342,7 @@ class AgentSession:
         previous, old_level = self.choice.model, self.choice.level
         level_changed = self.choice.use(model, level)
         self.store.append_model_change(model.provider, model.id)
+        self.publish(StateChanged())
         if level_changed:
             await self.tell_level(old_level)
         if "model_select" in self.hooks.listening:
@@ -396,6 +424,11 @@ class AgentSession:
         self.resources.prompt = msgspec.structs.replace(self.resources.prompt, custom=text)
         self.engine.tools_changed()
 
+    def set_label(self, entry_id: str, label: str | None) -> None:
+        """Label an entry; None or nothing takes its label away. Raises `EntryNotFound`."""
+        self.store.append_label_change(entry_id, label)
+        self.publish(StateChanged())
+
     def set_name(self, name: str) -> None:
         if not name.strip():
             raise AgentError("Session name cannot be empty")
@@ -459,5 +492,5 @@ class AgentSession:
         return self.engine.lifecycle.phase is not Phase.IDLE
 
 
-def _user_message(text: str, images: list[Image]) -> UserMessage:
-    return UserMessage(content=[Text(text), *images], timestamp=int(time.time() * 1000))
+def _user_message(text: str, images: list[Image], ordered: Sequence[Text | Image] | None = None) -> UserMessage:
+    return UserMessage(content=list(ordered or (Text(text), *images)), timestamp=int(time.time() * 1000))

@@ -129,6 +129,7 @@ class SessionChanges:
             await turn()
             self._take_up(reason)
             await session.extensions.replace()
+        session.tell_change(reason)
         await session.extensions.announce(reason, previous)
 
     def _take_up(self, reason: str) -> None:

@@ -226,6 +226,10 @@ class Commands(ABC):
             timeout=timeout,
         )
 
+    async def set_label(self, entry_id: str, label: str | None = None) -> None:
+        """Label an entry of the session; without a label it loses its own."""
+        await self.request("set_label", entryId=entry_id, label=label)
+
     async def set_session_name(self, name: str) -> None:
         await self.request("set_session_name", name=name)
 

@@ -95,7 +95,7 @@ class Context:
         self._binding.do(lambda runtime: runtime.abort())
 
     def shutdown(self) -> None:
-        """End the process once the agent is idle."""
+        """End the process (or under `--remote` only this session) once the agent is idle."""
         self._binding.do(lambda runtime: runtime.shutdown())
 
     def compact(self, instructions: str | None = None) -> "asyncio.Task[Any]":

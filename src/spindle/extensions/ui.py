@@ -127,8 +127,10 @@ class WireFront:
 
     has_ui = True
 
-    def __init__(self, publish: Callable[[Event], None]) -> None:
+    def __init__(self, publish: Callable[[Event], None], *, shared: bool = False) -> None:
+        """`shared`: several clients are asked, and those who did not answer are told that it is over."""
         self._publish = publish
+        self._shared = shared
         self._open: dict[str, asyncio.Future[dict[str, Any] | None]] = {}
         self._asked: dict[str, ExtensionUIRequest] = {}
 
@@ -152,7 +154,7 @@ class WireFront:
             return None
         finally:
             del self._open[request.id], self._asked[request.id]
-            if withdrawn:
+            if withdrawn or self._shared:
                 self._publish(ExtensionUIRequest(id=str(uuid.uuid4()), method="cancel", target_id=request.id))
 
     def tell(self, request: ExtensionUIRequest) -> None:

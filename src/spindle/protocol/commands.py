@@ -75,18 +75,23 @@ async def abort_and_prompt(call: Call, f: MessageFields) -> Accepted:
     return Accepted(await call.agent.abort_and_submit(f.message, f.images))
 
 
-class ClearedQueue(Wire):
+class Queued(Wire):
     steering: list[str]
     follow_up: list[str]
 
 
-@command("clear_queue", data=ClearedQueue)
-async def clear_queue(call: Call, f: NoFields) -> ClearedQueue:
+@command("clear_queue", data=Queued)
+async def clear_queue(call: Call, f: NoFields) -> Queued:
     """Empty both queues and return what was waiting."""
-    return ClearedQueue(*call.agent.engine.queues.clear())
+    return Queued(*call.agent.engine.queues.clear())
 
 
 # -- state ---------------------------------------------------------------------------------------
+
+
+class Asked(Wire):
+    tools: bool
+    max_turns: int | None = None
 
 
 class State(Wire, kw_only=True):
@@ -105,6 +110,10 @@ class State(Wire, kw_only=True):
     message_count: int
     pending_message_count: int
     queued_message_count: int
+    queue: Queued
+    """The texts that wait; messages of extensions are only counted."""
+    approval: Asked
+    """As `set_approval` set it."""
     todo_phases: list[TodoPhase]
     system_prompt: str
     dump_tools: list[dict[str, Any]]
@@ -117,7 +126,7 @@ async def get_state(call: Call, f: NoFields) -> State:
     """Return where the agent stands."""
     agent, engine = call.agent, call.agent.engine
     file = agent.store.get_session_file()
-    waiting = len(engine.queues)
+    waiting, asks = len(engine.queues), agent.approval
     return State(
         model=agent.choice.model,
         thinking_level=agent.choice.level,
@@ -134,6 +143,8 @@ async def get_state(call: Call, f: NoFields) -> State:
         message_count=len(agent.conversation.messages),
         pending_message_count=waiting,
         queued_message_count=waiting,
+        queue=Queued(engine.queues.steering.texts(), engine.queues.follow_up.texts()),
+        approval=Asked(False) if asks is None else Asked(asks.tools, asks.max_turns),
         todo_phases=agent.todos.phases,
         system_prompt=engine.system_prompt,
         dump_tools=[
@@ -524,6 +535,17 @@ class ApprovalFields(Fields):
 async def set_approval(call: Call, f: ApprovalFields) -> None:
     """Ask with a confirm dialog before every tool call, and again after so many model calls."""
     call.agent.set_approval(tools=f.tools, max_turns=f.max_turns)
+
+
+class LabelFields(Fields):
+    entry_id: str
+    label: str | None = None
+
+
+@command("set_label", fields=LabelFields)
+async def set_label(call: Call, f: LabelFields) -> None:
+    """Label an entry of the session, to find it in the tree; without a label the entry loses its own."""
+    call.agent.set_label(f.entry_id, f.label)
 
 
 @command("set_session_name", fields=NameFields)

@@ -80,6 +80,7 @@ _EVENTS_AFTER_0_74 = {
     "summarization_retry_finished",
     "summarization_retry_scheduled",
 }
+_EVENTS_OF_SPINDLE = {"session_changed", "state_changed"}
 _EVENTS_OF_XCSH = {
     "auto_compaction_end",
     "auto_compaction_start",
@@ -90,7 +91,7 @@ _EVENTS_OF_XCSH = {
     "ttsr_triggered",
 }
 # get_state: what is ours, and what only xcsh has besides.
-_STATE_OF_SPINDLE = "data.autoRetryEnabled data.contextUsage"
+_STATE_OF_SPINDLE = "data.approval data.autoRetryEnabled data.contextUsage data.queue"
 _WITHDRAWN = "extension_ui_request cancel"
 _TITLE = "extension_ui_request setTitle"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
@@ -105,7 +106,7 @@ DIALECTS: Mapping[str, Dialect] = {
         SPINDLE,
         Dialect(
             "pi-0.74",
-            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | {_WITHDRAWN}),
+            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_OF_SPINDLE | {_WITHDRAWN}),
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
                 compaction_end="result.estimatedTokensAfter result.usage",
@@ -117,7 +118,7 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.87",
             updates="delta",
-            events=frozenset(_EVENTS_OF_XCSH | {_WITHDRAWN}),
+            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_OF_SPINDLE | {_WITHDRAWN}),
             keys=_keys(
                 agent_settled="aborted",
                 tool_execution_end="durationMs",
@@ -134,6 +135,7 @@ DIALECTS: Mapping[str, Dialect] = {
             "xcsh",
             events=frozenset(
                 _EVENTS_AFTER_0_74
+                | _EVENTS_OF_SPINDLE
                 | {
                     _TITLE,
                     "compaction_end",

@@ -6,13 +6,13 @@ word `"Interrupt"`. A response always has its four keys, nulls included.
 
 import base64
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, TypeAlias
 
 from spindle.tools.image_formats import sniff_image
 from spindle.types.codec import DecodeError, decode_strict, encode
-from spindle.types.content import Image
+from spindle.types.content import Image, Text
 
 __all__ = [
     "CONTROLS",
@@ -59,10 +59,17 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Something to say to the model."""
+    """Something to say to the model: texts and images, in order."""
 
-    text: str
-    images: list[Image] = field(default_factory=list)
+    content: list[Text | Image]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(block.text for block in self.content if isinstance(block, Text))
+
+    @property
+    def images(self) -> list[Image]:
+        return [block for block in self.content if isinstance(block, Image)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +219,7 @@ def _input(value: Any) -> Input:
 def _text(payload: Any) -> Input:
     if not isinstance(payload, str):
         raise ProtocolError("Text must be a string")
-    return Parts(payload)
+    return Parts([Text(payload)])
 
 
 def _image(payload: Any) -> Input:
@@ -222,7 +229,7 @@ def _image(payload: Any) -> Input:
         mime = sniff_image(data) or "image/png"
     elif not isinstance(mime, str) or not mime.startswith("image/"):
         raise ProtocolError("Image.mime_type must be the type of an image")
-    return Parts("", [Image(payload["data"], mime)])
+    return Parts([Image(payload["data"], mime)])
 
 
 def _file(payload: Any) -> Input:
@@ -233,44 +240,40 @@ def _file(payload: Any) -> Input:
     data = _bytes(fields, "File")
     kind = mime.partition(";")[0].strip().lower()
     if kind.startswith("image/"):
-        return Parts(f'<file name="{escape(name)}"></file>\n', [Image(fields["data"], kind)])
+        return Parts([Text(f'<file name="{escape(name)}"></file>\n'), Image(fields["data"], kind)])
     if not kind.startswith("text/") and kind not in _TEXT_TYPES:
         raise ProtocolError(f"File {name}: {mime} is neither text nor an image")
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise ProtocolError(f"File {name} is not UTF-8 text") from None
-    return Parts(f'<file name="{escape(name)}">\n{text}\n</file>\n')
+    return Parts([Text(f'<file name="{escape(name)}">\n{text}\n</file>\n')])
 
 
 def _multi(payload: Any) -> Input:
-    leaves = list(_leaves(payload))
-    last_text = max((index for index, leaf in enumerate(leaves) if leaf.text), default=-1)
-    texts: list[str] = []
-    images: list[Image] = []
-    for index, leaf in enumerate(leaves):
-        images += leaf.images
-        if leaf.text:
-            texts.append(leaf.text)
-        elif leaf.images and index < last_text:
-            # In a message images come after the text; a mark keeps the place of one that stood between texts.
-            texts.append(f"[Image {len(images)}]")
-    return Parts("\n".join(texts), images)
+    content: list[Text | Image] = []
+    for block in _blocks(payload):
+        last = content[-1] if content else None
+        if isinstance(block, Text) and isinstance(last, Text):
+            content[-1] = Text(f"{last.text}\n{block.text}")
+        else:
+            content.append(block)
+    return Parts(content)
 
 
-def _leaves(payload: Any, depth: int = 1) -> Iterator[Parts]:
+def _blocks(payload: Any, depth: int = 1) -> Iterator[Text | Image]:
     if not isinstance(payload, list) or not payload:
         raise ProtocolError("Multi must be a non-empty list")
     if depth > MAX_NESTING:
         raise ProtocolError(f"Multi is nested more than {MAX_NESTING} deep")
     for item in payload:
         if isinstance(item, dict) and item.keys() == {"Multi"}:
-            yield from _leaves(item["Multi"], depth + 1)
+            yield from _blocks(item["Multi"], depth + 1)
             continue
         part = _input(item)
         if not isinstance(part, Parts):
             raise ProtocolError("Multi may only hold Text, Image, File and Multi")
-        yield part
+        yield from part.content
 
 
 def _instruction(payload: Any) -> Input:

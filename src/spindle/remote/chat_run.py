@@ -13,7 +13,6 @@ from typing import Any
 
 from spindle.agent.abort import Aborted
 from spindle.agent.errors import AgentError
-from spindle.agent.guard import Guard
 from spindle.agent.session import AgentSession
 from spindle.extensions.hooks import Blocked
 from spindle.tools.base import Tool
@@ -110,8 +109,6 @@ class ChatRun:
         self._request_time = Countdown(options.request_timeout, self._time_out, "The request took too long")
         self._tool_time = Countdown(options.tool_timeout, self._time_out, "The tools took too long")
         self._task: asyncio.Task[Any] | None = None
-        self._other_guard: Guard | None = None
-        """Whoever was asked before this request came, and still has a say."""
         self._submitting = False
         """It has been handed to the agent: what keeps the agent busy now is this request."""
         self._started = False
@@ -149,7 +146,9 @@ class ChatRun:
             self.ended.set()
 
     def interrupt(self) -> None:
-        """Stop the request; `ended` tells when that is done."""
+        """Stop the request; `ended` tells when that is done. One that is just ending ends as it would have."""
+        if self._settled.is_set():
+            return
         self._reply.interrupted = True
         self.question = None
         self._stop()
@@ -167,7 +166,7 @@ class ChatRun:
             self._submitting = True
             if isinstance(self.request.input, Parts):
                 parts = self.request.input
-                taken = await self._agent.submit(parts.text, parts.images, source="remote")
+                taken = await self._agent.submit(parts.text, parts.images, source="remote", ordered=parts.content)
                 if taken != "started":
                     return  # an extension dealt with it
             else:
@@ -180,7 +179,7 @@ class ChatRun:
         """Let what this client asked for hold while its own request runs, and only then."""
         engine, toolbox, resources = self._agent.engine, self._agent.toolbox, self._agent.resources
         max_tokens, prompt, tools = engine.max_tokens, resources.prompt, list(toolbox.active)
-        self._other_guard, engine.guard = engine.guard, self
+        engine.guards.append(self)
         engine.max_tokens = self.request.config.max_tokens or self._state.max_tokens or max_tokens
         if self._state.prompt is not None:
             self._agent.use_system_prompt(self._state.prompt)
@@ -190,8 +189,7 @@ class ChatRun:
         try:
             yield
         finally:
-            if engine.guard is self:
-                engine.guard = self._other_guard
+            engine.guards.remove(self)
             engine.max_tokens = max_tokens
             if resources.prompt is not prompt:
                 resources.prompt = prompt
@@ -259,8 +257,6 @@ class ChatRun:
             if self._reply.refusal is not None:
                 raise Aborted  # calls that had been approved before have run; this is the end
             await self._count_turn()
-        if self._other_guard is not None:
-            await self._other_guard.before_turn()
 
     async def _count_turn(self) -> None:
         state = self._state
@@ -277,8 +273,6 @@ class ChatRun:
     async def before_tool(self, tool: Tool, arguments: Any) -> None:
         if self._is_at_work and (self._state.ask_before_tools or self._reply.refusal is not None):
             await self._ask_for_tool(tool, arguments)
-        if self._other_guard is not None:
-            await self._other_guard.before_tool(tool, arguments)
         if self._is_at_work:
             self._reply.tool_allowed(tool.name, arguments)
             self._tool_time.go_on()

@@ -13,7 +13,7 @@ from spindle.agent.session import AgentSession
 from spindle.protocol.render import Renderer
 from spindle.types.events import Event
 
-from .line import REPLACED, Line
+from .line import BYE, REPLACED, Line
 from .options import RemoteOptions
 
 __all__ = ["EventLog", "LiveSession", "MakeAgent", "SessionPool", "UnknownSession"]
@@ -99,7 +99,8 @@ class SessionPool:
         self._make_agent = make_agent
         self._keep_seconds = options.keep_seconds
         self._max_kept = options.max_kept
-        self._live: set[LiveSession] = set()
+        self._live: dict[LiveSession, asyncio.Task[None]] = {}
+        """Every session, and who waits for an extension to end it."""
         self._kept: dict[LiveSession, asyncio.TimerHandle] = {}
         """Sessions without clients, the one left longest first, and when they end."""
         self._closing: dict[str, asyncio.Task[None]] = {}
@@ -114,7 +115,8 @@ class SessionPool:
         else:
             async with self._opening.setdefault(session_id, asyncio.Lock()):
                 live = self._find(session_id) or await self._open(session_id)
-        self._live.add(live)
+        if live not in self._live:
+            self._live[live] = asyncio.create_task(self._end_on_request(live))
         if (timer := self._kept.pop(live, None)) is not None:
             timer.cancel()
         live.clients.add(client)
@@ -138,8 +140,16 @@ class SessionPool:
         while len(self._kept) > self._max_kept:
             self._expire(next(iter(self._kept)))
 
+    async def _end_on_request(self, live: LiveSession) -> None:
+        """End a session when an extension asks for it, once the agent is idle. The server goes on."""
+        await live.agent.shutdown_requested.wait()
+        await live.agent.engine.wait_idle()
+        for client in live.clients:
+            client.leave(BYE, "an extension ended the session")
+        self._expire(live)
+
     def _expire(self, live: LiveSession) -> None:
-        self._live.discard(live)
+        self._live.pop(live).cancel()
         if (timer := self._kept.pop(live, None)) is not None:
             timer.cancel()
         id = live.id

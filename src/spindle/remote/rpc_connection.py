@@ -38,6 +38,7 @@ class RpcConnection:
             "type": "ready",
             "version": __version__,
             "sessionId": live.id,
+            "cwd": live.agent.cwd,
             "eventCount": live.log.count - len(first),
             "replay": replay is not None,
         }

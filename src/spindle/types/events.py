@@ -35,7 +35,9 @@ __all__ = [
     "MessageUpdate",
     "QueueUpdate",
     "RuleTriggered",
+    "SessionChanged",
     "SessionInfoChanged",
+    "StateChanged",
     "StreamEvent",
     "SummarizationRetryAttemptStart",
     "SummarizationRetryFinished",
@@ -289,6 +291,18 @@ class ThinkingLevelChanged(Event, tag="thinking_level_changed"):
 
 class SessionInfoChanged(Event, tag="session_info_changed"):
     name: str | None = None
+
+
+class SessionChanged(Event, tag="session_changed"):
+    """The conversation is not what the events so far add up to: another session, or another place in this one."""
+
+    session_id: str
+    reason: str
+    """`new`, `resume`, `fork`, `tree`, `regenerate`, `clear`, or `bash`: the user ran a command."""
+
+
+class StateChanged(Event, tag="state_changed"):
+    """Somebody chose another model, or what the user is asked about, or labelled an entry."""
 
 
 class EntryAppended(Event, tag="entry_appended"):
