@@ -62,9 +62,13 @@ async def play(
         await agent.extensions.begin()
         images = inputs.images
         for message in inputs.messages:
+            if agent.shutdown_requested.is_set():
+                break
             await agent.submit(message, images, source=mode)
-            await agent.engine.wait_idle()
             images = []
+            while agent.busy:  # again if an extension went on by itself when the agent had settled
+                await agent.engine.wait_idle()
+                await agent.hooks.caught_up()
     finally:
         await agent.close()
     return agent

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .backlog import Backlog
 from .context import CommandContext, Context
 from .events import EVENTS, ExtensionEvent
 from .record import Extension, Handler
@@ -16,7 +17,7 @@ from .registry import Registry
 from .threads import call
 from .ui import UI
 
-__all__ = ["Apply", "Calls", "as_answer", "concerns", "error_text"]
+__all__ = ["Apply", "Calls", "as_answer", "error_text"]
 
 ABORTED_S = 2.0
 """For each handler of what is still told after an abort, so that an abort always comes to an end."""
@@ -27,8 +28,9 @@ _own_clock: ContextVar[asyncio.Timeout | None] = ContextVar("own_clock", default
 
 
 class Calls:
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, backlog: Backlog) -> None:
         self._registry = registry
+        self._backlog = backlog
         self._binding = registry.binding
         self._clocks: set[asyncio.Timeout] = set()
         """Of the handlers at work."""
@@ -48,11 +50,16 @@ class Calls:
         if event in self._registry.listening:
             await self.each(EVENTS[event](kind, title))
 
+    async def handlers(self, event: ExtensionEvent) -> list[Handler]:
+        """Return whom an event concerns, once they know of all that happened before it."""
+        await self._backlog.caught_up()
+        tool = getattr(event, "tool_name", None)
+        found = self._registry.handlers.get(event.type, ())
+        return [handler for handler in found if handler.tools is None or tool in handler.tools]
+
     async def each(self, event: ExtensionEvent, apply: Apply | None = None) -> None:
         """Call every handler; `apply` takes in what one returned and says whether that settles it."""
-        for handler in self._registry.handlers.get(event.type, ()):
-            if not concerns(handler, event):
-                continue
+        for handler in await self.handlers(event):
             try:
                 result = await self.invoke(handler, event)
                 if result is not None and apply is not None and apply(as_answer(result)):
@@ -106,11 +113,6 @@ class Calls:
             traceback.print_exception(error, file=sys.stderr)
         if self._binding.last is not None:
             self._binding.last.report(path, event, error_text(error))
-
-
-def concerns(handler: Handler, event: ExtensionEvent) -> bool:
-    """Say whether a handler that is about some tools is about this event."""
-    return handler.tools is None or getattr(event, "tool_name", None) in handler.tools
 
 
 def as_answer(result: Any) -> dict[str, Any]:

@@ -66,6 +66,9 @@ class Hooks:
     def observe_soon(self, event: Event) -> None:
         """See an event for which nobody waits."""
 
+    async def caught_up(self, limit: float | None = None) -> None:
+        """Return when those events have been seen, too, or after `limit` seconds."""
+
     def interrupt(self) -> None:
         """The user aborted: handlers at work and open dialogs should end."""
 

@@ -7,7 +7,6 @@ runs. Two are different: a failing `tool_call` handler blocks the call, a failin
 import asyncio
 import copy
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,8 @@ from spindle.types.events import (
 from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
 
 from . import events
-from .calls import Apply, Calls, as_answer, concerns, error_text
+from .backlog import Backlog
+from .calls import Apply, Calls, as_answer, error_text
 from .context import CommandContext, Context
 from .hooks import BLOCKED, Blocked, Hooks
 from .record import Command, Extension
@@ -48,12 +48,8 @@ class ExtensionHooks(Hooks):
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self._turn = -1
-        self._calls = Calls(registry)
-        self._later: deque[Event] = deque()
-        """Events to be told in order, for which nobody waits."""
-        self._worker: asyncio.Task[None] | None = None
-        """Who tells them."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._backlog = Backlog(self.observe)
+        self._calls = Calls(registry, self._backlog)
         registry.on_change = self._refresh
         self._refresh()
 
@@ -86,6 +82,7 @@ class ExtensionHooks(Hooks):
 
     async def _shut_down(self, event: events.ExtensionEvent) -> None:
         end = time.monotonic() + SHUTDOWN_S
+        await self.caught_up(SHUTDOWN_S)
         for handler in self.registry.handlers.get("session_shutdown", ()):
             # Whoever comes after one that used up the time still gets a moment.
             left = max(end - time.monotonic(), 0.1)
@@ -104,6 +101,7 @@ class ExtensionHooks(Hooks):
         command, args = self._find_command(text)
         if command is None:
             return False
+        await self.caught_up()
         ctx = self.command_context(command.extension)
         try:
             await call(command.function, args, ctx)
@@ -171,39 +169,6 @@ class ExtensionHooks(Hooks):
     # -- a run -----------------------------------------------------------------------------------
 
     async def observe(self, event: Event) -> None:
-        if self._worker is not None:  # what happened earlier is told earlier
-            await asyncio.wait([self._worker])
-        await self._observe(event)
-
-    def observe_soon(self, event: Event) -> None:
-        if isinstance(event, AgentSettled):
-            # Its handlers may start the next run, which must not wait for them.
-            task = asyncio.create_task(self._observe(event))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            return
-        self._later.append(event)
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._work_off())
-
-    async def _work_off(self) -> None:
-        try:
-            while self._later:
-                await self._observe(self._later.popleft())
-        finally:
-            self._worker = None
-
-    async def retire(self) -> None:
-        """End this generation of extensions: nothing of it runs or listens afterwards."""
-        tasks = [*self._tasks, *([self._worker] if self._worker else [])]
-        current = asyncio.current_task()
-        for task in tasks:
-            if task is not current:
-                task.cancel()
-        await asyncio.gather(*(task for task in tasks if task is not current), return_exceptions=True)
-        await self.registry.retire()
-
-    async def _observe(self, event: Event) -> None:
         if isinstance(event, AgentStart):
             self._turn = -1
         elif isinstance(event, TurnStart):
@@ -213,6 +178,17 @@ class ExtensionHooks(Hooks):
             made = self._seen(event)
             if made is not None:
                 await self.each(made)
+
+    def observe_soon(self, event: Event) -> None:
+        self._backlog.add(event)
+
+    async def caught_up(self, limit: float | None = None) -> None:
+        await self._backlog.caught_up(limit)
+
+    async def retire(self) -> None:
+        """End this generation of extensions: nothing of it runs or listens afterwards."""
+        await self._backlog.close()
+        await self.registry.retire()
 
     def _seen(self, event: Event) -> events.ExtensionEvent | None:
         """Return the event as handlers get it; None for those that are told in another way."""
@@ -293,9 +269,7 @@ class ExtensionHooks(Hooks):
 
     async def tool_call(self, call_id: str, name: str, args: Any) -> Any:
         event = events.ToolCallEvent(name, call_id, args)
-        for handler in self.registry.handlers.get("tool_call", ()):
-            if not concerns(handler, event):
-                continue
+        for handler in await self._calls.handlers(event):
             try:
                 result = await self._calls.invoke(handler, event)
                 answer = {} if result is None else as_answer(result)
@@ -383,7 +357,7 @@ class ExtensionHooks(Hooks):
 
     async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
         event = events.UserBashEvent(command, exclude_from_context, cwd)
-        for handler in self.registry.handlers.get("user_bash", ()):
+        for handler in await self._calls.handlers(event):
             result = await self._calls.invoke(handler, event)
             if result is not None and as_answer(result).get("result") is not None:
                 found: dict[str, Any] = as_answer(result)["result"]
