@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 
 from spindle.types.codec import encode
-from spindle.types.content import Image, Text, Thinking
 from spindle.types.models import Model
 
-from .stream import ModelMessage, Request, StreamOptions
+from .stream import Request, StreamOptions
+from .tokens import estimate_tokens
 
 __all__ = ["effort_word", "output_limit", "thinking_budget"]
 
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
 _RESERVE_TOKENS = 4096
-_IMAGE_CHARS = 4800
-_CHARS_PER_TOKEN = 4
 
 
 def thinking_budget(level: str, budgets: Mapping[str, int]) -> int:
@@ -33,23 +31,7 @@ def output_limit(model: Model, request: Request, options: StreamOptions) -> int:
     limit = options.max_tokens or model.max_tokens
     if model.context_window <= 0:
         return limit
-    chars = len(request.system_prompt) + sum(map(_chars, request.messages))
+    chars = len(request.system_prompt)
     chars += sum(len(tool.name) + len(tool.description) + len(encode(tool.parameters)) for tool in request.tools)
-    room = model.context_window - chars // _CHARS_PER_TOKEN - _RESERVE_TOKENS
-    return max(1, min(limit, room))
-
-
-def _chars(message: ModelMessage) -> int:
-    if isinstance(message.content, str):
-        return len(message.content)
-    count = 0
-    for block in message.content:
-        if isinstance(block, Text):
-            count += len(block.text)
-        elif isinstance(block, Thinking):
-            count += len(block.thinking)
-        elif isinstance(block, Image):
-            count += _IMAGE_CHARS
-        else:
-            count += len(block.name) + len(encode(block.arguments))
-    return count
+    sent = chars // 4 + sum(map(estimate_tokens, request.messages))
+    return max(1, min(limit, model.context_window - sent - _RESERVE_TOKENS))

@@ -1,7 +1,6 @@
 """The history as a model may see it: every role becomes one of the three that model APIs know."""
 
 from collections.abc import Iterable
-from itertools import groupby
 
 from msgspec.structs import replace
 
@@ -18,20 +17,21 @@ from spindle.types.messages import (
 )
 
 from .stream import ModelMessage
+from .transform import name_images
 
 __all__ = ["bash_text", "to_model_messages", "without_images"]
 
 COMPACTION_INTRO = "Earlier parts of this conversation were condensed. This summary stands in for them:"
-_MODEL_ROLES = frozenset((UserMessage, AssistantMessage, ToolResultMessage))
-IMAGES_OFF = "Image reading is disabled."
 BRANCH_INTRO = "The conversation went down another branch and came back to this point. Summary of that branch:"
+IMAGES_OFF = "Image reading is disabled."
+_MODEL_ROLES = (UserMessage, AssistantMessage, ToolResultMessage)
 
 
 def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
     """Return what a model is sent of a history; messages that are not for it are left out."""
     # Most go as they are, and long histories are converted for every model call.
-    converted = (message if type(message) in _MODEL_ROLES else _convert(message) for message in messages)
-    return [message for message in converted if message is not None]  # type: ignore[misc]
+    converted = (message if isinstance(message, _MODEL_ROLES) else _convert(message) for message in messages)
+    return [message for message in converted if message is not None]
 
 
 def without_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
@@ -40,12 +40,11 @@ def without_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
 
 
 def _without_images(message: ModelMessage) -> ModelMessage:
-    if isinstance(message, AssistantMessage) or not any(isinstance(block, Image) for block in message.content):
+    if isinstance(message, AssistantMessage) or isinstance(message.content, str):
         return message
-    content: list[Text | Image] = []
-    for are_images, run in groupby(message.content, lambda block: isinstance(block, Image)):
-        content += [Text(IMAGES_OFF)] if are_images else run  # type: ignore[arg-type]
-    return replace(message, content=content)
+    if not any(isinstance(block, Image) for block in message.content):
+        return message
+    return replace(message, content=name_images(message.content, IMAGES_OFF))
 
 
 def _convert(message: AgentMessage) -> ModelMessage | None:

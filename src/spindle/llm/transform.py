@@ -16,7 +16,7 @@ from spindle.types.models import Model
 
 from .stream import ModelMessage, Request
 
-__all__ = ["clean_text", "clean_value", "transform_messages", "transform_request"]
+__all__ = ["clean_text", "clean_value", "name_images", "transform_messages", "transform_request"]
 
 NO_RESULT = "No result provided"
 USER_IMAGE = "(image omitted: model does not support images)"
@@ -72,8 +72,7 @@ def _clean_answer(message: AssistantMessage, model: Model, new_ids: dict[str, st
 
 def _own_block(block: Text | Thinking | ToolCall) -> Text | Thinking | ToolCall | None:
     if isinstance(block, Text):
-        text = clean_text(block.text)
-        return block if text is block.text else replace(block, text=text)
+        return _clean_block(block)
     if isinstance(block, ToolCall):
         arguments = clean_value(block.arguments)
         return block if arguments is block.arguments else replace(block, arguments=arguments)
@@ -105,19 +104,27 @@ def _fitting_id(id: str, limit: int) -> str:
 # -- everything else -----------------------------------------------------------------------------
 
 
+def _clean_block(block: Text) -> Text:
+    text = clean_text(block.text)
+    return block if text is block.text else replace(block, text=text)
+
+
 def _clean_content(content: str | list[Text | Image], image_text: str | None) -> str | list[Text | Image]:
     if isinstance(content, str):
         return clean_text(content)
-    blocks: list[Text | Image] = []
+    cleaned = [_clean_block(block) if isinstance(block, Text) else block for block in content]
+    return cleaned if image_text is None else name_images(cleaned, image_text)
+
+
+def name_images(content: list[Text | Image], name: str) -> list[Text | Image]:
+    """Return the content with one text in the place of every run of images."""
+    named: list[Text | Image] = []
     for block in content:
         if isinstance(block, Text):
-            text = clean_text(block.text)
-            blocks.append(block if text is block.text else replace(block, text=text))
-        elif image_text is None:
-            blocks.append(block)
-        elif not (blocks and isinstance(blocks[-1], Text) and blocks[-1].text == image_text):
-            blocks.append(Text(image_text))
-    return blocks
+            named.append(block)
+        elif not (named and isinstance(named[-1], Text) and named[-1].text == name):
+            named.append(Text(name))
+    return named
 
 
 def _with_missing_results(messages: list[ModelMessage]) -> list[ModelMessage]:
