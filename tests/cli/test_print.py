@@ -17,6 +17,8 @@ PIXEL = bytes.fromhex(
     "01f15c4890000000d49444154789c6360f8cf500f0003010180d5a4b0a60000000049454e44ae426082"
 )
 
+full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
 
 def sent(place: Place, *arguments: str, stdin: str | None = None) -> list[Any]:
     """Return the user messages of a JSON run."""
@@ -136,6 +138,22 @@ def test_a_dead_server(place: Place) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_a_session_that_cannot_be_saved_is_told_once(place: Place) -> None:
+    place.write("file", "in the way")
+    done = place.run("--session-dir", f"{place.root}/file", "--model", place.script("ok"), "-p", "x")
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+    assert done.stderr.startswith("Warning: Session cannot be saved")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("mode", ["json", "rpc"])
+def test_a_dialect_nobody_speaks(place: Place, mode: str) -> None:
+    done = place.run("--mode", mode, "x", env={"SPINDLE_DIALECT": "klingon"})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: SPINDLE_DIALECT must be one of")
+    assert done.stderr.count("\n") == 1
+
+
 # -- JSON mode -----------------------------------------------------------------------------------
 
 
@@ -211,3 +229,63 @@ def test_a_signal_ends_it_and_its_children(place: Place, number: signal.Signals,
         time.sleep(0.01)
     (file,) = place.agent.glob("sessions/*/*.jsonl")
     assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+def with_files(place: Place, which: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run it with a shell's redirection of stdin, stdout or stderr."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {which}', "sh", *place.command(*arguments)],
+        cwd=place.project,
+        env=place.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+MODES = [["-p", "x"], ["--mode", "json", "x"], ["--mode", "rpc"]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_closed_stdin(place: Place, mode: list[str]) -> None:
+    done = with_files(place, "<&-", "--no-session", "--model", place.script("ok"), *mode)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_closed_stderr(place: Place, mode: list[str]) -> None:
+    done = with_files(place, "2>&-", "--no-session", "--model", place.script("ok"), *mode)
+    assert done.returncode == 0
+    assert done.stdout
+    assert with_files(place, "2>&-", "--no-session", "--model", "no-such-model", *mode).stdout == ""
+
+
+@pytest.mark.parametrize("which", [">&-", pytest.param(">/dev/full", marks=full)])
+@pytest.mark.parametrize("mode", [*MODES[:2], ["--help"], ["doctor"]])
+def test_stdout_that_takes_nothing(place: Place, which: str, mode: list[str]) -> None:
+    place.write("agent/settings.json", {"defaultProvider": "scripted", "defaultModel": place.script("ok")[9:]})
+    done = with_files(place, which, *mode)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_run_ends_when_nobody_reads_its_events(place: Place) -> None:
+    model = place.script({"text": "word " * 5000, "pace": 0.01})
+    process = subprocess.Popen(
+        place.command("--no-session", "--model", model, "--mode", "json", "x"),
+        cwd=place.project,
+        env=place.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert b'"session"' in process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b"Error: Cannot write to stdout any more\n"
+    process.stderr.close()
+    assert process.wait(20) == 1

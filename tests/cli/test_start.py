@@ -158,6 +158,22 @@ def test_a_directory_that_is_gone(place: Place) -> None:
     assert (done.returncode, done.stderr) == (1, "Error: The current directory does not exist any more\n")
 
 
+def test_ctrl_c_while_modules_load_is_no_traceback(place: Place) -> None:
+    program = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'spindle.cli.args': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from spindle.cli import main\n"
+        "raise SystemExit(main(['-p', 'x']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=place.environment(), capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_export(place: Place) -> None:
     place.run("--session", "s.jsonl", "--model", place.script("ok"), "-p", "hello")
     done = place.run("--export", "s.jsonl", "page.html")

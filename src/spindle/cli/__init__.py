@@ -23,6 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     if arguments in (["--version"], ["-v"]):
         print(version_text(sys.argv[0]))
         return 0
-    from .dispatch import run
+    try:
+        from .dispatch import run
 
-    return run(arguments)
+        return run(arguments)
+    except KeyboardInterrupt:
+        return 130

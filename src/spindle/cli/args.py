@@ -5,8 +5,9 @@ something to a terminal interface are accepted with a note.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct
 
 __all__ = ["OPTIONS", "Option", "Options", "UsageError", "parse", "unknown_options"]
 
@@ -19,21 +20,20 @@ class UsageError(Exception):
     """The command line makes no sense; the text is one line."""
 
 
-@dataclass(slots=True)
-class Options:
-    messages: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
+class Options(Struct):
+    messages: list[str] = []
+    files: list[str] = []
     """`@file` arguments without their @."""
     mode: str | None = None
     """`text`, `json` or `rpc`."""
     print: bool = False
     provider: str | None = None
     model: str | None = None
-    api_key: str | None = field(default=None, repr=False)
-    models: list[str] = field(default_factory=list)
+    api_key: str | None = None
+    models: list[str] = []
     thinking: str | None = None
     system_prompt: str | None = None
-    append_system_prompt: list[str] = field(default_factory=list)
+    append_system_prompt: list[str] = []
     continue_recent: bool = False
     resume: bool = False
     session: str | None = None
@@ -43,14 +43,14 @@ class Options:
     no_session: bool = False
     name: str | None = None
     tools: list[str] | None = None
-    exclude_tools: list[str] = field(default_factory=list)
+    exclude_tools: list[str] = []
     no_builtin_tools: bool = False
     no_tools: bool = False
-    extensions: list[str] = field(default_factory=list)
+    extensions: list[str] = []
     no_extensions: bool = False
-    skills: list[str] = field(default_factory=list)
+    skills: list[str] = []
     no_skills: bool = False
-    prompt_templates: list[str] = field(default_factory=list)
+    prompt_templates: list[str] = []
     no_prompt_templates: bool = False
     no_context_files: bool = False
     no_rules: bool = False
@@ -66,23 +66,25 @@ class Options:
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
     remote_token_file: str | None = None
-    remote_origins: list[str] = field(default_factory=list)
+    remote_origins: list[str] = []
     remote_cert: str | None = None
     remote_key: str | None = None
     remote_insecure: bool = False
-    remote_options: list[str] = field(default_factory=list)
+    remote_options: list[str] = []
     verbose: bool = False
     offline: bool = False
     help: bool = False
     version: bool = False
-    unknown: dict[str, str | bool] = field(default_factory=dict)
+    unknown: dict[str, str | bool] = {}
     """Long options for extensions, without their dashes."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
     """Lines for stderr."""
 
+    def __repr__(self) -> str:
+        return "Options(…)"  # they may hold a key
 
-@dataclass(frozen=True, slots=True)
-class Option:
+
+class Option(Struct, frozen=True):
     names: tuple[str, ...]
     field: str
     """Attribute of `Options`; empty: an option of another program, accepted and ignored."""

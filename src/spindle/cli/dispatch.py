@@ -15,16 +15,19 @@ __all__ = ["run"]
 
 def run(argv: list[str]) -> int:
     """Do what the command line asks for and return the exit code."""
+    _open_standard_files()
     try:
-        if argv and (command := _COMMANDS.get(argv[0])):
-            return command(argv[1:])
-        return _run(parse(argv))
-    except KeyboardInterrupt:
-        return 130
+        command = _COMMANDS.get(argv[0]) if argv else None
+        code = command(argv[1:]) if command else _run(parse(argv))
+        sys.stdout.flush()  # a full disk shows only here
+        return code
+    except UsageError as error:
+        return _fail(str(error))
     except BrokenPipeError:
         _silence_stdout()
         return 1
-    except UsageError as error:
+    except OSError as error:
+        _silence_stdout()
         return _fail(str(error))
 
 
@@ -171,6 +174,17 @@ def _fail(text: str) -> int:
     return 1
 
 
+def _open_standard_files() -> None:
+    """Fill in what the caller closed of stdin, stdout and stderr, before a socket is given one of their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Reading finds the end at once. Writing an answer nobody can get fails; writing a complaint does not.
+            os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
+
+
 def _silence_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: whoever read our output has left."""
+    """Let the interpreter's last flush go nowhere: what was printed cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The end of a long-running mode."""
+"""The end of every mode that runs an agent."""
 
 import asyncio
 import os

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from spindle.types.content import Image
 from spindle.types.paths import expand_home
@@ -14,11 +15,10 @@ class BadInput(Exception):
     """An input cannot be had; the text is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     messages: list[str]
     """One prompt each, in order."""
-    images: list[Image] = field(default_factory=list)
+    images: list[Image] = []
     """They go with the first."""
 
 

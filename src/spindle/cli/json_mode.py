@@ -1,19 +1,23 @@
 """`spindle --mode json`: the session's header, then every event, one JSON object a line."""
 
-import os
+import asyncio
+import sys
+from typing import NoReturn
 
 from msgspec.structs import replace
 
 from spindle.agent.session import AgentSession
-from spindle.protocol.dialect import DIALECTS
+from spindle.protocol.dialect import Dialect
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
 from spindle.rpc.stdio import StdioWire
 from spindle.types.events import Event
 
 from .args import Options
+from .finish import run_and_exit
 from .inputs import Inputs
-from .one_shot import ErrorTeller, play, read_inputs, run_and_exit
+from .one_shot import ErrorTeller, play, read_inputs, until_signal
+from .rpc_mode import chosen_dialect
 
 __all__ = ["run_json"]
 
@@ -30,18 +34,26 @@ class SessionLine(Event, tag="session"):
     parent_session: str | None = None
 
 
-def run_json(options: Options) -> int:
+def run_json(options: Options) -> NoReturn:
+    """Run the messages, then end the process. Raises `BadInput`, `UsageError`."""
+    dialect = chosen_dialect(options)
     inputs = read_inputs(options)
-    run_and_exit(lambda: _stream(options, inputs))
+    run_and_exit(until_signal(_stream(options, inputs, dialect)))
 
 
-async def _stream(options: Options, inputs: Inputs) -> int:
+async def _stream(options: Options, inputs: Inputs, dialect: Dialect) -> int:
     wire = StdioWire.claim()
-    dialect = DIALECTS[options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"]
     # Errors of extensions go to stderr: here stdout is the run and nothing else.
     dialect = replace(dialect, events=dialect.events | {"extension_error"})
     outbox = Outbox(Renderer(dialect, options.updates or "delta"))
-    wire.attach(outbox)
+    work = asyncio.current_task()
+    assert work is not None
+
+    def give_up() -> None:
+        print("Error: Cannot write to stdout any more", file=sys.stderr)
+        work.cancel()
+
+    wire.attach(outbox, on_broken=give_up)
 
     def ready(agent: AgentSession) -> None:
         header = agent.store.get_header()

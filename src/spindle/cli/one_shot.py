@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from typing import NoReturn
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from spindle.agent.session import AgentSession
 from spindle.types.events import Event, ExtensionError
@@ -14,7 +14,7 @@ from .args import Options, UsageError
 from .assemble import assemble
 from .inputs import Inputs, gather, read_piped
 
-__all__ = ["ErrorTeller", "play", "read_inputs", "run_and_exit"]
+__all__ = ["ErrorTeller", "play", "read_inputs", "until_signal"]
 
 _EXIT_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 
@@ -27,16 +27,9 @@ def read_inputs(options: Options) -> Inputs:
     return inputs
 
 
-def run_and_exit(work: Callable[[], Awaitable[int]]) -> NoReturn:
-    """Run the work in an event loop and leave with its exit code; a signal cancels it and decides the code."""
-    code = asyncio.run(_with_signals(work))
-    sys.stderr.flush()
-    # Threads of tools may still hang in the system; nobody waits for them any more.
-    os._exit(code)
-
-
-async def _with_signals(work: Callable[[], Awaitable[int]]) -> int:
-    task = asyncio.ensure_future(work())
+async def until_signal(work: Coroutine[Any, Any, int]) -> int:
+    """Return the exit code of the work; a signal cancels it and decides the code."""
+    task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
     caught: list[int] = []
 
@@ -75,13 +68,15 @@ async def play(
 
 
 class ErrorTeller:
-    """A listener that tells errors of extensions on stderr."""
+    """A listener that tells errors beside the run on stderr."""
 
     full = False
 
     def put(self, event: Event) -> None:
-        if isinstance(event, ExtensionError):
-            print(f"Extension error ({event.extension_path}): {event.error}", file=sys.stderr)
+        # A session that cannot be saved has been told of by whoever opened it.
+        if isinstance(event, ExtensionError) and event.event != "session_write":
+            what = f"Extension error ({event.extension_path})" if event.extension_path else "Error"
+            print(f"{what}: {event.error}", file=sys.stderr)
 
     async def room(self) -> None:
         """There is always room."""

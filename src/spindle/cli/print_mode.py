@@ -2,19 +2,22 @@
 
 import os
 import sys
+from typing import NoReturn
 
 from spindle.types.content import Text
 
 from .args import Options
+from .finish import run_and_exit
 from .inputs import Inputs
-from .one_shot import ErrorTeller, play, read_inputs, run_and_exit
+from .one_shot import ErrorTeller, play, read_inputs, until_signal
 
 __all__ = ["run_print"]
 
 
-def run_print(options: Options) -> int:
+def run_print(options: Options) -> NoReturn:
+    """Run the messages, then end the process. Raises `BadInput`, `UsageError`."""
     inputs = read_inputs(options)
-    run_and_exit(lambda: _print(options, inputs))
+    run_and_exit(until_signal(_print(options, inputs)))
 
 
 async def _print(options: Options, inputs: Inputs) -> int:
@@ -26,10 +29,12 @@ async def _print(options: Options, inputs: Inputs) -> int:
     if answer.stop_reason in ("error", "aborted"):
         print(answer.error_message or f"Request {answer.stop_reason}", file=sys.stderr)
         return 1
-    with os.fdopen(stdout, "w", encoding="utf-8", errors="replace", newline="") as out:
-        for block in answer.content:
-            if isinstance(block, Text):
-                out.write(block.text + "\n")
+    try:
+        with os.fdopen(stdout, "w", encoding="utf-8", errors="replace", newline="") as out:
+            out.writelines(block.text + "\n" for block in answer.content if isinstance(block, Text))
+    except OSError as error:
+        print(f"Error: Cannot write the answer: {error.strerror}", file=sys.stderr)
+        return 1
     return 0
 
 

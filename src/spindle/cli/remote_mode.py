@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from spindle.agent.session import AgentSession
 from spindle.resources.loader import load_resources

@@ -13,17 +13,22 @@ from .args import Options, UsageError
 from .assemble import assemble
 from .finish import run_and_exit
 
-__all__ = ["run_rpc"]
+__all__ = ["chosen_dialect", "run_rpc"]
 
 
 def run_rpc(options: Options) -> NoReturn:
     """Serve one client on stdio, then end the process. Raises `UsageError`."""
     if options.files:
         raise UsageError("@file arguments are not supported in RPC mode")
+    run_and_exit(_serve(options, chosen_dialect(options)))
+
+
+def chosen_dialect(options: Options) -> Dialect:
+    """Return what the client gets to see. Raises `UsageError`."""
     name = options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"
     if name not in DIALECTS:
         raise UsageError(f'SPINDLE_DIALECT must be one of {", ".join(DIALECTS)}, not "{name}"')
-    run_and_exit(_serve(options, find_dialect(name, os.environ)))
+    return find_dialect(name, os.environ)
 
 
 async def _serve(options: Options, dialect: Dialect) -> int:
