@@ -6,7 +6,7 @@ import stat
 
 from .base import ToolError
 
-__all__ = ["require_regular"]
+__all__ = ["require_folder", "require_regular"]
 
 
 def require_regular(path: str) -> os.stat_result:
@@ -20,3 +20,9 @@ def require_regular(path: str) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise ToolError(f"Not a regular file: {path}")
     return status
+
+
+def require_folder(path: str) -> None:
+    """Raise `ToolError` unless this is a folder."""
+    if not os.path.isdir(path):
+        raise ToolError(f"{'Not a directory' if os.path.exists(path) else 'Path not found'}: {path}")

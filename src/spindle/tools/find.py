@@ -9,26 +9,21 @@ from spindle.types.events import ToolResult
 
 from .base import Tool, ToolContext, ToolError, text_result
 from .binaries import find_program
-from .lines import LineSplitter
+from .files import require_folder
 from .listing import listing_result
-from .oserrors import os_error_text
 from .paths import resolve_path
-from .process import Process
-from .text import well_formed
+from .program import argument, run_program
 from .threads import Cancel, run_abandonable
 from .truncate import MAX_BYTES
 
 __all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 1000
-_MAX_ERROR_BYTES = 64 * 1024
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     root = resolve_path(args.get("path") or ".", ctx.cwd)
-    pattern = well_formed(args["pattern"])
-    if "\0" in pattern:
-        raise ToolError("Pattern must not contain null bytes")
+    pattern = argument(args["pattern"])
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     in_repository = await run_abandonable(lambda _: _check_root(root))
     fd = find_program(("fd", "fdfind"), ctx.settings)
@@ -44,8 +39,7 @@ def _check_root(root: str) -> bool:
     """Return whether the folder lies in a git repository."""
     from .walk import in_git_repository
 
-    if not os.path.isdir(root):
-        raise ToolError(f"{'Not a directory' if os.path.exists(root) else 'Path not found'}: {root}")
+    require_folder(root)
     return in_git_repository(root)
 
 
@@ -58,28 +52,16 @@ async def _run_fd(fd: str, pattern: str, root: str, limit: int, in_repository: b
         command.append("--full-path")
         pattern = _anywhere(pattern)
     found: list[bytes] = []
-    errors = bytearray()
-    splitter = LineSplitter()
 
-    def take_errors(data: bytes) -> None:
-        errors.extend(data[: _MAX_ERROR_BYTES - len(errors)])
+    def take(line: bytes) -> bool:
+        found.append(line)
+        return True
 
-    try:
-        process = Process(
-            [*command, "--", pattern, root],
-            cwd=root,
-            env=os.environ,
-            on_output=lambda data: found.extend(splitter.feed(data)),
-            on_errors=take_errors,
-        )
-    except OSError as error:
-        raise ToolError(f"Failed to run fd: {os_error_text(error, 'spawn', fd)}") from None
-    code = await process.wait()
-    message = errors.decode("utf-8", "replace").strip()
+    code, complaint = await run_program("fd", [*command, "--", pattern, root], root, take)
     if code and not found:
-        if "--no-require-git" in message:
+        if "--no-require-git" in complaint:
             return None
-        raise ToolError(message or f"fd exited with code {code}")
+        raise ToolError(complaint)
     prefix = root.rstrip("/") + "/"
     return [os.fsdecode(line).removeprefix(prefix) for line in found]
 

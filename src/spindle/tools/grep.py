@@ -11,19 +11,15 @@ from spindle.types.events import ToolResult
 
 from .base import Tool, ToolContext, ToolError, text_result
 from .binaries import find_program
-from .lines import LineSplitter
 from .listing import listing_result
-from .oserrors import os_error_text
 from .paths import resolve_path
-from .process import Process
-from .text import well_formed
+from .program import argument, run_program
 from .threads import Cancel, run_abandonable
 from .truncate import MAX_BYTES, MAX_LINE_LENGTH, truncate_line
 
 __all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 100
-_MAX_ERROR_BYTES = 64 * 1024
 _KEPT_BYTES = 16 * MAX_LINE_LENGTH
 
 
@@ -46,10 +42,8 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _command(args: dict[str, Any], path: str, ctx: ToolContext) -> list[str]:
-    pattern, glob = args["pattern"], args.get("glob")
+    pattern, glob = argument(args["pattern"]), argument(args.get("glob") or "")
     ignore_case, literal = bool(args.get("ignoreCase")), bool(args.get("literal"))
-    if "\0" in pattern or (glob and "\0" in glob):
-        raise ToolError("Pattern must not contain null bytes")
     rg = find_program(("rg",), ctx.settings)
     if rg is None:
         request = {
@@ -68,34 +62,22 @@ def _command(args: dict[str, Any], path: str, ctx: ToolContext) -> list[str]:
     if literal:
         command.append("--fixed-strings")
     if glob:
-        command += ["--glob", well_formed(glob)]
-    return [*command, "--", well_formed(pattern), path]
+        command += ["--glob", glob]
+    return [*command, "--", pattern, path]
 
 
 async def _search(command: list[str], cwd: str, limit: int) -> list[_Match]:
     matches: list[_Match] = []
-    errors = bytearray()
-    splitter = LineSplitter()
 
-    def take(data: bytes) -> None:
-        for line in splitter.feed(data):
-            if len(matches) < limit and (match := _read_event(line)):
-                matches.append(match)
-        if len(matches) >= limit:
-            process.kill()
+    def take(line: bytes) -> bool:
+        if len(matches) < limit and (match := _read_event(line)):
+            matches.append(match)
+        return len(matches) < limit
 
-    def take_errors(data: bytes) -> None:
-        errors.extend(data[: _MAX_ERROR_BYTES - len(errors)])
-
-    try:
-        process = Process(command, cwd=cwd, env=os.environ, on_output=take, on_errors=take_errors)
-    except OSError as error:
-        raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', command[0])}") from None
-    code = await process.wait()
+    code, complaint = await run_program("ripgrep", command, cwd, take)
     # A file that could not be read is no reason to keep quiet about the others.
     if code not in (0, 1) and not matches:
-        message = errors.decode("utf-8", "replace").strip()
-        raise ToolError(message or f"ripgrep exited with code {code}")
+        raise ToolError(complaint)
     return matches
 
 

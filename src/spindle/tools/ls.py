@@ -7,6 +7,7 @@ from typing import Any
 from spindle.types.events import ToolResult
 
 from .base import Tool, ToolContext, ToolError, text_result
+from .files import require_folder
 from .listing import listing_result
 from .oserrors import os_error_text
 from .paths import resolve_path
@@ -27,8 +28,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _list(path: str, limit: int, cancel: Cancel) -> ToolResult:
-    if not os.path.isdir(path):
-        raise ToolError(f"{'Not a directory' if os.path.exists(path) else 'Path not found'}: {path}")
+    require_folder(path)
     try:
         names = sorted(os.listdir(path), key=_collation_key)
     except OSError as error:

@@ -4,6 +4,7 @@
 cut here too: its caller passes the piece it kept and the size of all of it.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from spindle.types.content import Wire
@@ -66,27 +67,10 @@ def truncate_head(
     if total.lines <= max_lines and total.bytes <= max_bytes:
         return _untouched(text, total, max_lines, max_bytes)
     lines = text.split("\n", max_lines)[: min(measure(text).lines, max_lines)]
-    kept, size, cut_by = 0, 0, "lines"
-    for line in lines:
-        cost = utf8_length(line) + (kept > 0)
-        if size + cost > max_bytes:
-            cut_by = "bytes"
-            break
-        size += cost
-        kept += 1
-    return TruncationResult(
-        content="\n".join(lines[:kept]),
-        truncated=True,
-        truncated_by=cut_by,
-        total_lines=total.lines,
-        total_bytes=total.bytes,
-        output_lines=kept,
-        output_bytes=size,
-        last_line_partial=False,
-        first_line_exceeds_limit=kept == 0,
-        max_lines=max_lines,
-        max_bytes=max_bytes,
-    )
+    kept, size = _fitting(lines, max_bytes)
+    by = "lines" if kept == len(lines) else "bytes"
+    content = "\n".join(lines[:kept])
+    return TruncationResult(content, True, by, *total, kept, size, False, kept == 0, max_lines, max_bytes)
 
 
 def truncate_tail(
@@ -100,34 +84,14 @@ def truncate_tail(
     if total.lines <= max_lines and total.bytes <= max_bytes:
         return _untouched(text, total, max_lines, max_bytes)
     lines = text.removesuffix("\n").rsplit("\n", max_lines)[-max_lines:]
-    kept, size, cut_by, partial = 0, 0, "lines", False
-    for line in reversed(lines):
-        cost = utf8_length(line) + (kept > 0)
-        if size + cost > max_bytes:
-            cut_by = "bytes"
-            break
-        size += cost
-        kept += 1
+    kept, size = _fitting(reversed(lines), max_bytes)
+    by = "lines" if kept == len(lines) else "bytes"
     if kept:
         content = "\n".join(lines[-kept:])
-    else:
-        content = _last_bytes(lines[-1], max_bytes)
-        kept, size, partial = 1, utf8_length(content), True
-    if kept >= max_lines:
-        cut_by = "lines"
-    return TruncationResult(
-        content=content,
-        truncated=True,
-        truncated_by=cut_by,
-        total_lines=total.lines,
-        total_bytes=total.bytes,
-        output_lines=kept,
-        output_bytes=size,
-        last_line_partial=partial,
-        first_line_exceeds_limit=False,
-        max_lines=max_lines,
-        max_bytes=max_bytes,
-    )
+        return TruncationResult(content, True, by, *total, kept, size, False, False, max_lines, max_bytes)
+    end = _last_bytes(lines[-1], max_bytes)
+    by = "lines" if max_lines == 1 else "bytes"
+    return TruncationResult(end, True, by, *total, 1, utf8_length(end), True, False, max_lines, max_bytes)
 
 
 def truncate_line(line: str, limit: int = MAX_LINE_LENGTH) -> tuple[str, bool]:
@@ -137,6 +101,18 @@ def truncate_line(line: str, limit: int = MAX_LINE_LENGTH) -> tuple[str, bool]:
     # A character outside the BMP takes two units; half of one is left out.
     head = line[:limit].encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore")
     return head + "... [truncated]", True
+
+
+def _fitting(lines: Iterable[str], max_bytes: int) -> tuple[int, int]:
+    """Return how many of the lines fit, and the bytes they take with newlines between them."""
+    kept, size = 0, 0
+    for line in lines:
+        cost = utf8_length(line) + (kept > 0)
+        if size + cost > max_bytes:
+            break
+        size += cost
+        kept += 1
+    return kept, size
 
 
 def _untouched(text: str, size: TextSize, max_lines: int, max_bytes: int) -> TruncationResult:
