@@ -14,11 +14,6 @@ from spindle.types.events import ToolResult
 from .helpers import Run, call, details_of, refusal, run, text_of, until, wire
 
 
-@pytest.fixture(autouse=True)
-def own_temp_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("spool")))
-
-
 def bash(cwd: Path, args: Any, **options: Any) -> tuple[ToolResult | str, list[Any]]:
     """Run and return the result or the error text, and all updates as a client sees them."""
 

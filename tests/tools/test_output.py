@@ -12,11 +12,6 @@ from spindle.tools.output import OutputBuffer
 from spindle.tools.truncate import MAX_BYTES, truncate_tail
 
 
-@pytest.fixture(autouse=True)
-def own_temp_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("spool")))
-
-
 def filled(*chunks: bytes) -> OutputBuffer:
     buffer = OutputBuffer()
     for chunk in chunks:

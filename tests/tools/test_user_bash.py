@@ -15,11 +15,6 @@ from spindle.tools.user_bash import BashResult, run_user_bash
 from .helpers import run, until, wire
 
 
-@pytest.fixture(autouse=True)
-def own_temp_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("spool")))
-
-
 def user_bash(command: str, cwd: Path) -> tuple[BashResult, list[str]]:
     deltas: list[str] = []
 
