@@ -350,3 +350,61 @@ def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
             monkeypatch.undo()
 
     run(main())
+
+
+class SlowOpening:
+    """Files that take until `go` to be read."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.done: list[SessionManager] = []
+        really_open = SessionManager.open
+
+        def slow_open(*args, **options):
+            self.begun.set()
+            assert self.go.wait(10)
+            self.done.append(really_open(*args, **options))
+            return self.done[-1]
+
+        monkeypatch.setattr(SessionManager, "open", slow_open)
+
+
+def test_a_file_is_read_beside_the_loop_and_what_is_sent_meanwhile_waits(tmp_path, monkeypatch):
+    """A long session takes seconds to read; the control lane does not wait for it, a prompt for that session does."""
+
+    async def main():
+        target = str(tmp_path / "other.jsonl")
+        async with Rig(tmp_path, ["one", "two", "three"], session=True) as rig:
+            await rig.run("here")
+            slow = SlowOpening(monkeypatch)
+            change = rig.send("switch_session", sessionPath=target)
+            prompt, steering = rig.send("prompt", message="there"), rig.send("steer", message="also there")
+            await until_true(slow.begun.is_set)
+            assert (await state(rig))["isStreaming"] is False
+            assert (await rig.call("abort"))["success"]
+            slow.go.set()
+            for sent in (change, prompt, steering):
+                assert (await rig.response(sent))["success"]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            assert rig.roles() == ["user", "user", "assistant(stop)"]
+            assert '"also there"' in Path(target).read_text()
+
+    run(main())
+
+
+def test_a_file_whose_reader_left_does_not_stay_locked(tmp_path, monkeypatch):
+    async def main():
+        file = tmp_path / "other.jsonl"
+        file.write_text(json.dumps({"type": "session", "version": 3, "id": "a", "timestamp": "", "cwd": "/"}) + "\n")
+        async with Rig(tmp_path, session=True) as rig:
+            slow = SlowOpening(monkeypatch)
+            change = asyncio.create_task(rig.agent.switch_session(str(file)))
+            await until_true(slow.begun.is_set)
+            change.cancel()
+            await asyncio.wait([change])
+            assert change.cancelled()
+            slow.go.set()
+            await until_true(lambda: bool(slow.done) and not os.path.exists(f"{file}.lock"))
+            assert (await rig.call("switch_session", sessionPath=str(file)))["success"]
+
+    run(main())

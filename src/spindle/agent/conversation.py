@@ -62,19 +62,14 @@ class Conversation:
             if entry_id not in self._dropped
         ]
         self.messages = [message for _, message in kept]
-        fresh = self._since_compaction()
-        self._compacted = fresh is not None
-        self._fresh_from = sum(entry_id not in fresh for entry_id, _ in kept) if fresh is not None else 0
+        branch = self.store.get_branch()
+        last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
+        self._compacted = last is not None
+        self._fresh_from = 0
+        if last is not None:
+            fresh = {entry.id for entry in branch[last + 1 :]}
+            self._fresh_from = sum(entry_id not in fresh for entry_id, _ in kept)
         return context
-
-    def _since_compaction(self) -> set[str] | None:
-        """Return the entries after the last compaction on the branch; None if there is none."""
-        fresh: set[str] = set()
-        for entry in reversed(self.store.get_branch()):
-            if entry.type == "compaction":
-                return fresh
-            fresh.add(entry.id)
-        return None
 
     def append(self, message: AgentMessage) -> str:
         """Store a message and make it part of the context. Returns its entry id."""

@@ -372,11 +372,6 @@ class Engine:
         finally:
             self._release()
 
-    async def wait_switched(self) -> None:
-        """Return when no change of the session is under way."""
-        while self.lifecycle.phase is Phase.SWITCHING:
-            await self._idle.wait()
-
     async def compact(self, instructions: str | None) -> CompactionResult:
         async with self.alone(Phase.SUMMARIZING) as signal:
             try:

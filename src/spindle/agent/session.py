@@ -159,7 +159,7 @@ class AgentSession:
         """
         pictures = read_images(images)
         if source != "extension":  # those may be what the beginning, or the change of the session, waits for
-            await self.engine.wait_switched()
+            await self._changes.wait()
             await self.extensions.begin()
         if expand and text.startswith("/") and await self.hooks.run_command(text):
             return "handled"
@@ -222,7 +222,7 @@ class AgentSession:
     async def _queue(self, text: str, images: Sequence[Any], source: str, behavior: str) -> Disposition:
         pictures = read_images(images)
         if source != "extension":
-            await self.engine.wait_switched()
+            await self._changes.wait()
         name = text[1:].split(" ", 1)[0] if text.startswith("/") else ""
         if name and self.hooks.has_command(name):
             raise AgentError(

@@ -4,8 +4,10 @@ What runs is ended first and its last events go out; then extensions hear of the
 that was learned from the old session is learned anew. Nobody else has the agent meanwhile.
 """
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spindle.sessions.context import SessionContext
@@ -26,6 +28,13 @@ Setup = Callable[[SessionManager], Awaitable[None] | None]
 class SessionChanges:
     def __init__(self, session: "AgentSession") -> None:
         self._session = session
+        self._under_way = 0
+        self._over = asyncio.Event()
+        self._over.set()
+
+    async def wait(self) -> None:
+        """Return when no change is under way: what is sent right behind one is meant for the session it leads to."""
+        await self._over.wait()
 
     async def new(self, parent: str | None, setup: Setup | None) -> bool:
         if await self._vetoed("session_before_switch", reason="new"):
@@ -45,8 +54,7 @@ class SessionChanges:
             return True
         session = self._session
         file = os.path.join(session.cwd, path)
-        # Opened first: if that fails, the current session goes on untouched. Its own file it must not lock twice.
-        opened = None if session.store.is_same_file(file) else self._open(file)
+        opened: SessionManager | None = None
 
         async def turn() -> None:
             nonlocal opened
@@ -56,11 +64,15 @@ class SessionChanges:
                 session.conversation.use(opened)
                 opened = None
 
-        try:
-            await self._change("resume", turn, target=path)
-        finally:
-            if opened is not None:
-                opened.close()
+        with self._announced():
+            # Opened first: if that fails, the current session goes on untouched. Its own file it must not lock twice.
+            if not session.store.is_same_file(file):
+                opened = await self._open(file)
+            try:
+                await self._change("resume", turn, target=path)
+            finally:
+                if opened is not None:
+                    opened.close()
         return False
 
     async def fork(self, entry_id: str, invalid: str) -> tuple[str, bool]:
@@ -101,14 +113,38 @@ class SessionChanges:
         hooks = self._session.hooks
         return event in hooks.listening and await hooks.veto(event, **fields)
 
-    def _open(self, file: str) -> SessionManager:
+    @contextmanager
+    def _announced(self) -> Iterator[None]:
+        """Let `wait` wait."""
+        self._under_way += 1
+        self._over.clear()
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._over.set()
+
+    async def _open(self, file: str) -> SessionManager:
+        """Open a session file and decode its context, in a thread: a long one takes seconds."""
         session = self._session
-        opened = SessionManager.open(
-            file,
-            cwd=None if os.path.exists(file) else session.cwd,  # a stored session knows its own
-            fsync=session.resources.settings.fsync,
-            on_write_error=session.tell_write_error,
-        )
+        cwd = None if os.path.exists(file) else session.cwd  # a stored session knows its own
+        fsync = session.resources.settings.fsync
+
+        def read() -> SessionManager:
+            manager = SessionManager.open(file, cwd=cwd, fsync=fsync)
+            manager.build_session_context()
+            return manager
+
+        reading = asyncio.get_running_loop().run_in_executor(None, read)
+        try:
+            opened = await asyncio.shield(reading)
+        except asyncio.CancelledError:  # whoever asked has left; the file must not stay locked for nobody
+            reading.add_done_callback(_close_again)
+            raise
+        opened.on_write_error(session.tell_write_error)
+        if opened.write_error is not None:
+            session.tell_write_error(opened.write_error)
         if not os.path.isdir(opened.get_cwd()):
             opened.close()
             raise AgentError(
@@ -118,6 +154,10 @@ class SessionChanges:
         return opened
 
     async def _change(self, reason: str, turn: Callable[[], Awaitable[None]], target: str | None = None) -> None:
+        with self._announced():
+            await self._carry_out(reason, turn, target)
+
+    async def _carry_out(self, reason: str, turn: Callable[[], Awaitable[None]], target: str | None) -> None:
         """Leave the current session, let `turn` change the file, and take up what is there then."""
         session = self._session
         async with session.engine.alone(Phase.SWITCHING):
@@ -125,6 +165,8 @@ class SessionChanges:
             await session.extensions.leave(reason, target)
             session.engine.queues.forget()
             session.engine.next_turn.clear()
+            session.conversation.sync_soon()
+            await session.conversation.synced()  # or closing the file would keep everybody waiting for the disk
             previous = session.store.get_session_file()
             await turn()
             self._take_up(reason)
@@ -148,3 +190,8 @@ class SessionChanges:
         """Use the session's own model and level, as far as they are still to be had."""
         level = context.thinking_level if self._session.store.has_thinking_level() else None
         self._session.choice.restore(context.model, level)
+
+
+def _close_again(reading: asyncio.Future[SessionManager]) -> None:
+    if reading.exception() is None:
+        reading.result().close()
