@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.protocol.dialect import DIALECTS, leave_out
+from spindle.protocol.dialect import DIALECTS, find_dialect, leave_out
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.types import events as shapes
-from spindle.types.events import AutoCompactionEnd, CompactionEnd, CompactionResult, Event
+from spindle.types.events import (
+    AutoCompactionEnd,
+    CompactionEnd,
+    CompactionResult,
+    Event,
+    SessionChanged,
+    StateChanged,
+)
 
 KNOWN_EVENTS = {
     str(shape.__struct_config__.tag)
@@ -119,3 +126,11 @@ def test_commands_lose_the_keys_of_the_other_version() -> None:
     response = Response(command="get_commands", success=True, data={"commands": [item, item]})
     left = json.loads(Renderer(DIALECTS["pi-0.87"]).render(response))["data"]["commands"]
     assert left == [{"name": "x", "source": "prompt", "sourceInfo": {"path": "/p"}}] * 2
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_client_that_is_alone_is_not_told_what_it_did(name: str) -> None:
+    alone = Renderer(find_dialect(name, {}))
+    for event in (SessionChanged("s", "new"), StateChanged()):
+        assert alone.render(event) == b""
+    assert Renderer().render(StateChanged()) == b'{"type":"state_changed"}\n'

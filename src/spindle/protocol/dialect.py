@@ -80,7 +80,8 @@ _EVENTS_AFTER_0_74 = {
     "summarization_retry_finished",
     "summarization_retry_scheduled",
 }
-_EVENTS_OF_SPINDLE = {"session_changed", "state_changed"}
+# What one client does and others must hear of, where several share a session.
+_EVENTS_FOR_OTHERS = {"session_changed", "state_changed"}
 _EVENTS_OF_XCSH = {
     "auto_compaction_end",
     "auto_compaction_start",
@@ -106,7 +107,7 @@ DIALECTS: Mapping[str, Dialect] = {
         SPINDLE,
         Dialect(
             "pi-0.74",
-            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_OF_SPINDLE | {_WITHDRAWN}),
+            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN}),
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
                 compaction_end="result.estimatedTokensAfter result.usage",
@@ -118,7 +119,7 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.87",
             updates="delta",
-            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_OF_SPINDLE | {_WITHDRAWN}),
+            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN}),
             keys=_keys(
                 agent_settled="aborted",
                 tool_execution_end="durationMs",
@@ -135,7 +136,7 @@ DIALECTS: Mapping[str, Dialect] = {
             "xcsh",
             events=frozenset(
                 _EVENTS_AFTER_0_74
-                | _EVENTS_OF_SPINDLE
+                | _EVENTS_FOR_OTHERS
                 | {
                     _TITLE,
                     "compaction_end",
@@ -156,8 +157,12 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
-    """Return a dialect by its name; `PI_RPC_EMIT_TITLE` lets the titles through that xcsh leaves out."""
+    """Return the dialect of a client that has the agent to itself: nobody need tell it what it did.
+
+    `PI_RPC_EMIT_TITLE` in `env` lets the titles through that xcsh leaves out.
+    """
     dialect = DIALECTS[name]
+    unknown = dialect.events | _EVENTS_FOR_OTHERS
     if env.get("PI_RPC_EMIT_TITLE", "").strip().lower() in ("1", "true", "yes", "on"):
-        dialect = replace(dialect, events=dialect.events - {_TITLE})
-    return dialect
+        unknown -= {_TITLE}
+    return replace(dialect, events=unknown)
