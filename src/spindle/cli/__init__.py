@@ -23,9 +23,11 @@ def main(argv: list[str] | None = None) -> int:
     if arguments in (["--version"], ["-v"]):
         print(version_text(sys.argv[0]))
         return 0
-    try:
-        from .dispatch import run
+    import signal
 
-        return run(arguments)
-    except KeyboardInterrupt:
-        return 130
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Half-loaded modules do not take an exception well: until there is something to clean up, Ctrl-C just ends us.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .dispatch import run
+
+    return run(arguments)

@@ -4,6 +4,7 @@ Whatever goes wrong on the way is one line on stderr and an exit code; modes are
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,15 @@ def run(argv: list[str]) -> int:
     """Do what the command line asks for and return the exit code."""
     _open_standard_files()
     try:
-        command = _COMMANDS.get(argv[0]) if argv else None
-        code = command(argv[1:]) if command else _run(parse(argv))
+        if argv and (command := _COMMANDS.get(argv[0])):
+            _raise_on_interrupt()
+            code = command(argv[1:])
+        else:
+            code = _run(parse(argv))
         sys.stdout.flush()  # a full disk shows only here
         return code
+    except KeyboardInterrupt:
+        return 130
     except UsageError as error:
         return _fail(str(error))
     except BrokenPipeError:
@@ -64,8 +70,10 @@ def _run_agent(options: Options) -> int:
     from .inputs import BadInput
     from .session_choice import NothingChosen
 
+    run_mode = _mode(options)
+    _raise_on_interrupt()
     try:
-        return _mode(options)(options)
+        return run_mode(options)
     except (AgentError, SessionError, BadInput) as error:
         return _fail(str(error))
     except NothingChosen as choice:
@@ -183,6 +191,12 @@ def _open_standard_files() -> None:
             # Reading finds the end at once. Writing an answer nobody can get fails; writing a complaint does not.
             os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
+
+
+def _raise_on_interrupt() -> None:
+    """Make Ctrl-C an exception from here on, so that what is begun is cleaned up."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _silence_stdout() -> None:
