@@ -46,7 +46,8 @@ def write_models(agent_dir: Path, url: str, *, api: str = "openai-completions", 
 def agent_environment(agent_dir: Path, **extra: str) -> dict[str, str]:
     """Return an environment in which only this agent directory and no key of the developer's exists."""
     kept = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_TOKEN")) and not k.startswith("PI_")}
-    return {**kept, "SPINDLE_DIR": str(agent_dir), "HOME": str(agent_dir.parent), **extra}
+    home = str(agent_dir.parent)
+    return {**kept, "SPINDLE_DIR": str(agent_dir), "HOME": home, "TMPDIR": home, **extra}
 
 
 class AgentProcess:
