@@ -118,6 +118,8 @@ def prompt(frame: dict[str, Any]) -> None:
     if words[0] == "noise":
         sys.stdout.write("plain words\n\n[1, 2]\nnull\n\xff\n")
         write({"type": "brand_new_event", "value": 1})
+        write({"type": "host_tool_call", "toolName": ["odd"]})
+        write({"type": "extension_ui_request", "method": 7})
     elif words[0] == "tool":
         name, arguments = rest.split(" ", 1)
         text = call_tool(name, json.loads(arguments))
@@ -143,6 +145,12 @@ def prompt(frame: dict[str, Any]) -> None:
         state["isCompacting"] = False
         write({"type": "compaction_end"})
         settle()
+        return
+    elif words[0] == "settles-late":
+        end_run("first")
+        following = read()
+        settle()
+        serve(following)
         return
     elif words[0] == "abort":
         wait_for("abort", "req_2")

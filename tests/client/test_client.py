@@ -188,6 +188,19 @@ def test_a_run_is_over_when_nothing_more_follows(command: list[str], words: str)
     drive(scene, command)
 
 
+def test_a_prompt_sent_at_the_end_of_a_run_gets_its_own_answer() -> None:
+    """The agent settles the first run when the second prompt is already on its way."""
+
+    async def scene(agent: RpcClient) -> None:
+        async for event in agent.run("settles-late"):
+            if event.type == "agent_end":
+                break
+        run = await agent.prompt_and_wait("hi")
+        assert (run.text, len(run.messages)) == ("Hello", 1)
+
+    drive(scene)
+
+
 def test_a_failed_answer_tells_why() -> None:
     async def scene(agent: RpcClient) -> None:
         runs = []
@@ -401,6 +414,31 @@ def test_an_agent_that_does_not_end_is_made_to() -> None:
             await agent.close()
 
     asyncio.run(play())
+
+
+def test_a_close_that_is_cancelled_leaves_no_agent_behind() -> None:
+    async def play() -> None:
+        agent = RpcClient(FAKE, exit_grace=60)
+        await agent.start()
+        stream = agent.events()
+        await agent.request("linger")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await agent.close()
+        async with asyncio.timeout(20):
+            assert [event.type async for event in stream] == ["ready"]
+
+    asyncio.run(play())
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_nothing_behind() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(NotImplementedError, match="cannot be written as JSON"):
+            await agent.request("bash", command=object())
+        with pytest.raises(CommandFailed, match="nameless"):  # found, for it is the only one that waits
+            await agent.request("nameless")
+
+    drive(scene)
 
 
 def test_shutdown_is_a_command() -> None:

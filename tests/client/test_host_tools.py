@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from spindle.client import RpcClient, Update
 from spindle.client.host_tools import HostTool
 
-from .test_client import drive, sent
+from .test_client import FAKE, drive, sent
 
 
 class Point(msgspec.Struct):
@@ -89,6 +90,11 @@ def with_tools(agent: RpcClient) -> None:
         """Fail."""
         raise RuntimeError("out of paper")
 
+    @agent.tool
+    def odd() -> dict[str, Any]:
+        """Return what is no JSON."""
+        return {"content": [], "details": object()}
+
 
 def run_tool(name: str, arguments: Any) -> tuple[str, list[dict[str, Any]]]:
     """Let the agent call a tool; return what it made of the result, and the frames it got for the call."""
@@ -101,8 +107,6 @@ def run_tool(name: str, arguments: Any) -> tuple[str, list[dict[str, Any]]]:
             run = await agent.prompt_and_wait(f"tool {name} {json.dumps(arguments)}")
             outcome.append(run.text)
             outcome.append([frame for frame in await sent(agent) if frame.get("id") == "h1"])
-
-    from .test_client import FAKE
 
     asyncio.run(play())
     return outcome[0], outcome[1]
@@ -147,10 +151,44 @@ def test_details_of_a_result_are_kept() -> None:
     assert "isError" not in frames[-1]
 
 
-def test_tools_are_declared_at_the_start_and_on_request() -> None:
+def test_a_result_that_cannot_be_written_is_an_error_and_not_silence() -> None:
+    text, _ = run_tool("odd", {})
+    assert text.startswith("error: ") and "object" in text
+
+
+def test_tools_are_declared_on_request_or_with_the_next_prompt() -> None:
     async def scene(agent: RpcClient) -> None:
         with_tools(agent)
-        assert await agent.publish_tools() == ["plain", "asyncly", "slow", "typed", "broken"]
+        names = ["plain", "asyncly", "slow", "typed", "broken", "odd"]
+        assert await agent.publish_tools() == names
+        await agent.prompt_and_wait("hi")
+
+        @agent.tool
+        def late() -> str:
+            """Come late."""
+            return "in time"
+
+        assert (await agent.prompt_and_wait("tool late {}")).text == "in time"
+        declared = [frame["tools"] for frame in await sent(agent) if frame["type"] == "set_host_tools"]
+        assert [[tool["name"] for tool in tools] for tools in declared] == [names, [*names, "late"]]
+
+    drive(scene)
+
+
+def test_a_plain_function_can_see_that_its_call_was_cancelled() -> None:
+    seen = threading.Event()
+
+    async def scene(agent: RpcClient) -> None:
+        @agent.tool
+        def endless(update: Update) -> None:
+            """Work until told otherwise."""
+            update("begun")
+            while not update.cancelled:
+                time.sleep(0.01)
+            seen.set()
+
+        assert (await agent.prompt_and_wait("cancelled-tool endless")).text == "cancelled"
+        assert await asyncio.to_thread(seen.wait, 20)
 
     drive(scene)
 

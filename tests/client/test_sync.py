@@ -1,10 +1,12 @@
 """The same client for programs without an event loop."""
 
+import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spindle.client import AgentCrashed, ClientClosed, CommandFailed, SyncRpcClient
+from spindle.client import AgentCrashed, ClientClosed, CommandFailed, Event, RpcClient, SyncRpcClient
 
 from .test_client import FAKE
 
@@ -49,6 +51,54 @@ def test_tools_run_in_the_host() -> None:
     with agent:
         assert agent.prompt_and_wait("tool where {}").text == "here"
     assert threads[0] is not threading.main_thread()
+
+
+def test_a_call_may_be_answered_by_hand_from_any_thread() -> None:
+    with SyncRpcClient(FAKE) as agent:
+        for event in agent.run("tool manual {}"):
+            if event.type == "host_tool_call":
+                agent.host_tool_result(event["id"], {"content": [{"type": "text", "text": "mine"}]})
+        assert agent.get_last_assistant_text() == "Hello"
+
+
+def test_dialogs_are_answered_by_a_handler_that_came_later() -> None:
+    with SyncRpcClient(FAKE) as agent:
+        agent.on_ui_request = lambda request: True
+        assert agent.prompt_and_wait('dialog {"method": "confirm"}').text == '{"confirmed": true}'
+
+
+def test_a_listener_that_waits_for_the_agent_is_told_so_instead_of_hanging() -> None:
+    told: list[Exception] = []
+    with SyncRpcClient(FAKE) as agent:
+
+        def careless(event: Event) -> None:
+            try:
+                agent.get_state()
+            except Exception as error:
+                told.append(error)
+
+        agent.prompt_and_wait("hi", on_event=careless)
+    assert told and "cannot wait for the agent" in str(told[0])
+
+
+def test_it_works_where_a_loop_is_running_as_in_a_notebook() -> None:
+    async def cell() -> None:
+        with SyncRpcClient(FAKE) as agent:
+            assert agent.prompt_and_wait("hi").text == "Hello"
+
+    asyncio.run(cell())
+
+
+def test_several_threads_may_share_it() -> None:
+    with SyncRpcClient(FAKE) as agent, ThreadPoolExecutor(8) as pool:
+        names = [f"command_{number}" for number in range(40)]
+        assert [answer["echo"] for answer in pool.map(agent.request, names)] == names
+
+
+def test_completion_and_help_know_every_command() -> None:
+    agent = SyncRpcClient(FAKE)
+    assert {"get_state", "prompt_and_wait", "tool", "run"} <= set(dir(agent))
+    assert agent.get_state.__doc__ == RpcClient.get_state.__doc__
 
 
 def test_a_crash_is_raised() -> None:

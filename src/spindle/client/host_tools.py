@@ -22,6 +22,8 @@ class Update:
 
     def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
         self._report = report
+        self.cancelled = False
+        """Whether the agent gave the call up. A coroutine is cancelled then; a plain function has to look here."""
 
     def __call__(self, progress: Any) -> None:
         """Show `progress`: the whole result so far, in any form that a tool may return. Works from any thread."""
@@ -81,14 +83,11 @@ class HostTools:
         self._calls: dict[str, asyncio.Task[None]] = {}
         """By the id of the `host_tool_call`."""
 
-    def __len__(self) -> int:
-        return len(self._tools)
-
     def add(self, tool: HostTool) -> None:
         self._tools[tool.name] = tool
 
-    def definitions(self) -> list[dict[str, Any]]:
-        return [tool.definition() for tool in self._tools.values()]
+    def all(self) -> list[HostTool]:
+        return list(self._tools.values())
 
     def receive(self, frame: dict[str, Any]) -> None:
         """Take a `host_tool_call` or `host_tool_cancel`. Calls of tools added by hand are left to whoever did so."""
@@ -96,9 +95,9 @@ class HostTools:
             call = self._calls.get(str(frame.get("targetId")))
             if call is not None:
                 call.cancel()
-        elif frame.get("toolName") in self._tools:
-            id = str(frame["id"])
-            self._calls[id] = task = asyncio.create_task(self._call(id, self._tools[frame["toolName"]], frame))
+        elif tool := self._tools.get(str(frame.get("toolName"))):
+            id = str(frame.get("id"))
+            self._calls[id] = task = asyncio.create_task(self._call(id, tool, frame.get("arguments", {})))
             task.add_done_callback(lambda _: self._calls.pop(id, None))
 
     async def close(self) -> None:
@@ -107,21 +106,18 @@ class HostTools:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    async def _call(self, id: str, tool: HostTool, frame: dict[str, Any]) -> None:
-        loop = asyncio.get_running_loop()
-
-        def report(partial: dict[str, Any]) -> None:
-            progress = {"type": "host_tool_update", "id": id, "partialResult": partial}
-            loop.call_soon_threadsafe(self._post, progress)
-
-        answer: dict[str, Any] = {"type": "host_tool_result", "id": id}
+    async def _call(self, id: str, tool: HostTool, arguments: Any) -> None:
+        update = Update(lambda partial: self._post({"type": "host_tool_update", "id": id, "partialResult": partial}))
         try:
-            answer["result"] = await tool.run(frame.get("arguments", {}), Update(report))
+            result = await tool.run(arguments, update)
+            self._post({"type": "host_tool_result", "id": id, "result": result})
+        except asyncio.CancelledError:
+            update.cancelled = True
+            raise
         except Exception as error:  # whatever a tool raises is for the model to read
             log.debug("host tool %s failed", tool.name, exc_info=True)
-            answer.update(result=_result(str(error) or type(error).__name__), isError=True)
-        await asyncio.sleep(0)  # progress that was reported a moment ago goes first
-        self._post(answer)
+            failure = _result(str(error) or type(error).__name__)
+            self._post({"type": "host_tool_result", "id": id, "result": failure, "isError": True})
 
 
 def _result(value: Any) -> dict[str, Any]:

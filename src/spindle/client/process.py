@@ -16,6 +16,7 @@ LAST_WORDS_S = 1.0
 class AgentProcess(asyncio.SubprocessProtocol):
     def __init__(self, on_line: Callable[[bytes], None]) -> None:
         self._on_line = on_line
+        self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         """The beginning of a line whose end has not come yet."""
         self._stderr = b""
@@ -49,6 +50,10 @@ class AgentProcess(asyncio.SubprocessProtocol):
         """Write one line, without waiting."""
         self._stdin().write(line + b"\n")
 
+    def post(self, line: bytes) -> None:
+        """Write one line soon; this works from any thread."""
+        self._loop.call_soon_threadsafe(self.write, line)
+
     async def drain(self) -> None:
         """Wait until it has read most of what was written, or is gone."""
         await self._writable.wait()
@@ -67,18 +72,24 @@ class AgentProcess(asyncio.SubprocessProtocol):
         return code
 
     async def stop(self, grace: float) -> None:
-        """Close its stdin and wait; if it does not end, terminate it, then kill it."""
-        assert self._transport is not None
+        """Close its stdin and wait; if it does not end, terminate it, then kill it; if we are cancelled, at once."""
+        transport = self._transport
+        assert transport is not None
         self._stdin().close()
-        for insist in (self._transport.terminate, self._transport.kill):
-            try:
-                async with asyncio.timeout(grace):
-                    await self._exited.wait()
-                return
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    insist()
-        await self._exited.wait()
+        try:
+            for insist in (transport.terminate, transport.kill):
+                try:
+                    async with asyncio.timeout(grace):
+                        await self._exited.wait()
+                    return
+                except TimeoutError:
+                    with contextlib.suppress(ProcessLookupError):
+                        insist()
+            await self._exited.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                transport.kill()
+            raise
 
     def _stdin(self) -> asyncio.WriteTransport:
         assert self._transport is not None

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 from msgspec import UNSET
 
@@ -23,6 +23,9 @@ from .process import AgentProcess
 
 __all__ = ["RpcClient"]
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+PROMPTS = frozenset({"prompt", "abort_and_prompt"})
 log = logging.getLogger(__name__)
 
 # After one of these the work may be over; before `agent_settled` existed only the state can tell.
@@ -73,6 +76,8 @@ class RpcClient(Commands):
         self._settles = False
         """The agent has been seen to say `agent_settled`."""
         self._host_tools = HostTools(self._post)
+        self._declared_tools: list[HostTool] = []
+        """Those the agent knows of."""
         self._dialogs = Dialogs(self._post, on_ui_request)
 
     # -- life ------------------------------------------------------------------------------------
@@ -87,8 +92,7 @@ class RpcClient(Commands):
             if self._updates is not None:
                 with contextlib.suppress(CommandFailed):
                     await self.set_update_mode(self._updates)
-            if len(self._host_tools):
-                await self.publish_tools()
+            await self._declare_tools()
         except BaseException:
             await self.close()
             raise
@@ -98,9 +102,11 @@ class RpcClient(Commands):
         process, self._process = self._process, None
         if process is None or self._watching is None:
             return
-        await self._host_tools.close()
-        await self._dialogs.close()
-        await process.stop(self.exit_grace)
+        try:
+            await self._host_tools.close()
+            await self._dialogs.close()
+        finally:
+            await process.stop(self.exit_grace)
         await self._watching
 
     async def __aenter__(self) -> "RpcClient":
@@ -124,11 +130,13 @@ class RpcClient(Commands):
 
     async def _request(self, id: str, command: str, timeout: Timeout, fields: Json) -> Any:
         process = self._running()
+        if command in PROMPTS:
+            await self._declare_tools()
         seconds = self.request_timeout if timeout is UNSET else timeout
-        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self._pending[id] = command, answer
         present = {name: value for name, value in fields.items() if value is not None}
         process.write(codec.encode({"id": id, "type": command, **present}))
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._pending[id] = command, answer
         try:
             async with asyncio.timeout(seconds):
                 await process.drain()
@@ -150,9 +158,9 @@ class RpcClient(Commands):
         return self._process
 
     def _post(self, frame: Json) -> None:
-        """Write a frame that gets no answer."""
+        """Write a frame that gets no answer; this works from any thread."""
         if self._process is not None:
-            self._process.write(codec.encode(frame))
+            self._process.post(codec.encode(frame))
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -163,13 +171,13 @@ class RpcClient(Commands):
         images: Sequence[Json] | None = None,
         streaming_behavior: Literal["steer", "followUp"] | None = None,
     ) -> AsyncIterator[Event]:
-        """Send a prompt and give every event until the agent has settled."""
+        """Send a prompt and give every event from its acceptance until the agent has settled."""
         events = self.events()
         id = self._new_id()
         self._prompts[id] = events
         fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
         accepted = await self._request(id, "prompt", None, fields)
-        if accepted and accepted.get("disposition") == "handled":
+        if _is_handled(accepted):
             events.close()
         async for event in events:
             yield event
@@ -240,24 +248,37 @@ class RpcClient(Commands):
 
     # -- host tools ------------------------------------------------------------------------------
 
+    @overload
+    def tool(self, function: Function, /) -> Function: ...
+
+    @overload
+    def tool(self, /, *, name: str | None = None, description: str | None = None) -> Callable[[Function], Function]: ...
+
     def tool(
-        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, description: str | None = None
-    ) -> Any:
+        self, function: Function | None = None, /, *, name: str | None = None, description: str | None = None
+    ) -> Function | Callable[[Function], Function]:
         """Let the model call a function of this program: `@agent.tool`.
 
-        Its signature becomes the schema, its docstring the description. Tools added before `start` are declared
-        then; later ones with `publish_tools`.
+        Its signature becomes the schema, its docstring the description. The agent learns of it with the next prompt,
+        or by `publish_tools`.
         """
 
-        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        def add(function: Function) -> Function:
             self._host_tools.add(HostTool(function, name, description))
             return function
 
         return add if function is None else add(function)
 
     async def publish_tools(self) -> list[str]:
-        """Declare every tool added so far; return their names."""
-        return await self.set_host_tools(self._host_tools.definitions())
+        """Declare every tool added so far, which also holds for the run in hand; return their names."""
+        tools = self._host_tools.all()
+        names = await self.set_host_tools([tool.definition() for tool in tools])
+        self._declared_tools = tools
+        return names
+
+    async def _declare_tools(self) -> None:
+        if self._declared_tools != self._host_tools.all():
+            await self.publish_tools()
 
     def host_tool_update(self, id: str, partial_result: Json) -> None:
         """Report progress of a `host_tool_call` that this program answers by hand."""
@@ -309,13 +330,21 @@ class RpcClient(Commands):
         id = response["id"] if "id" in response else self._guess_id(response)
         if not isinstance(id, str):
             return
+        run = self._prompts.get(id)
         if id in self._pending and not self._pending[id][1].done():
             self._pending[id][1].set_result(response)
-        elif response.get("success") is False and id in self._prompts:
-            self._prompts[id].close(CommandFailed("prompt", str(response.get("error"))))
+            if run is not None and not _is_handled(response.get("data")):
+                run.waiting.clear()  # what came so far is of an earlier run, its end perhaps
+        elif response.get("success") is False and run is not None:
+            run.close(CommandFailed("prompt", str(response.get("error"))))
 
     def _guess_id(self, response: Json) -> str | None:
         """Find whom an answer without id is for: older agents leave it out when they refuse a command."""
         command = response.get("command")
         candidates = [id for id, (name, _) in self._pending.items() if command in (name, "parse", None)]
         return candidates[0] if len(candidates) == 1 else None
+
+
+def _is_handled(accepted: Any) -> bool:
+    """Say whether a prompt was dealt with at once, by a command of an extension: no run follows."""
+    return isinstance(accepted, dict) and accepted.get("disposition") == "handled"

@@ -1,12 +1,14 @@
 """`SyncRpcClient`: the same client for programs without an event loop."""
 
 import asyncio
+import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
+from .dialogs import UiHandler
 from .errors import ClientClosed
 from .events import Event
 from .rpc import RpcClient
@@ -14,6 +16,11 @@ from .rpc import RpcClient
 __all__ = ["SyncRpcClient"]
 
 T = TypeVar("T")
+
+IN_ITS_THREAD = (
+    "Listeners, UI handlers and coroutine tools run in the client's own thread and cannot wait for the agent there; "
+    "hand the call to another thread."
+)
 
 
 class SyncRpcClient:
@@ -69,10 +76,23 @@ class SyncRpcClient:
         if not inspect.iscoroutinefunction(value):
             return value
 
+        @functools.wraps(value)
         def call(*args: Any, **options: Any) -> Any:
             return self._wait(value(*args, **options))
 
         return call
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._client)})
+
+    @property
+    def on_ui_request(self) -> UiHandler | None:
+        """Who answers the questions of extensions; without anybody they are cancelled."""
+        return self._client.on_ui_request
+
+    @on_ui_request.setter
+    def on_ui_request(self, handler: UiHandler | None) -> None:
+        self._client.on_ui_request = handler
 
     def events(self) -> Iterator[Event]:
         """Give every event from now on."""
@@ -86,18 +106,15 @@ class SyncRpcClient:
         """Send a prompt and give every event until the agent has settled."""
         return self._iterate(self._client.run(message, **options))
 
-    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `listener` with every event, in the client's thread; return a function that ends it."""
-        return self._client.subscribe(listener)
-
     def _iterate(self, events: Any) -> Iterator[Event]:
         while (event := self._wait(_next(events))) is not None:
             yield event
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
+        in_its_thread = threading.current_thread() is self._thread
+        if self._loop is None or in_its_thread:
             work.close()
-            raise ClientClosed
+            raise RuntimeError(IN_ITS_THREAD) if in_its_thread else ClientClosed
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
