@@ -336,12 +336,38 @@ def test_a_block_without_a_reason_still_says_something():
     run(check())
 
 
+def _raise(error):
+    def handler(event, ctx):
+        raise error
+
+    return handler
+
+
+def _async_raise(error):
+    async def handler(event, ctx):
+        raise error
+
+    return handler
+
+
+async def _waits_for_something_cancelled(event, ctx):
+    work = asyncio.create_task(asyncio.sleep(60))
+    asyncio.get_running_loop().call_soon(work.cancel)
+    await work
+
+
 @pytest.mark.parametrize(
     ("handler", "text"),
     [
         (lambda e, ctx: 1 / 0, "division by zero"),
         (lambda e, ctx: False, "A handler must return None or a dict, not bool"),
         (lambda e, ctx: sys.exit(0), "sys.exit(0) was called"),
+        (_raise(KeyboardInterrupt("^C")), "KeyboardInterrupt was raised: ^C"),
+        (_raise(asyncio.CancelledError()), "CancelledError was raised"),
+        (_raise(StopIteration()), "StopIteration was raised"),
+        (_waits_for_something_cancelled, "Something it waited for was cancelled"),
+        (_async_raise(SystemExit(1)), "sys.exit(1) was called"),
+        (_async_raise(BaseException("odd")), "BaseException was raised: odd"),
         (lambda e: None, "takes 1 positional argument"),
     ],
 )

@@ -21,6 +21,7 @@ from .context import Context
 from .discover import Candidate, Place
 from .record import Extension, Origin
 from .registry import Registry
+from .threads import Contained, contained
 
 __all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
 
@@ -61,8 +62,9 @@ async def load_extensions(
         extension = Extension(path, Origin(path, place.source, place.scope, place.origin, base))
         extension.agent = Agent(extension, registry, make_context)
         try:
-            await _run(_find_factory(candidate, fresh), extension.agent)
-        except (Exception, SystemExit) as error:
+            with contained():
+                await _run(_find_factory(candidate, fresh), extension.agent)
+        except Exception as error:
             registry.bus.forget(extension)
             failures.append(LoadFailure(path, _explain(error, path), place.strict))
         else:
@@ -80,11 +82,9 @@ async def _run(factory: Callable[[Agent], Any], agent: Agent) -> None:
             raise TimeoutError(f"It was not ready after {FACTORY_TIMEOUT_S:g} s") from None
 
 
-def _explain(error: BaseException, path: str) -> str:
-    if isinstance(error, NotLoadable | TimeoutError):
+def _explain(error: Exception, path: str) -> str:
+    if isinstance(error, NotLoadable | TimeoutError | Contained):
         return str(error)
-    if isinstance(error, SystemExit):
-        return f"sys.exit({error.code!r}) was called"
     text = f"{type(error).__name__}: {error}"
     lines = []
     trace = error.__traceback__

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -13,6 +13,7 @@ from spindle.types.messages import Usage
 from spindle.types.models import Model
 
 from .record import Provider
+from .threads import contained
 
 __all__ = ["make_provider"]
 
@@ -42,7 +43,7 @@ def make_provider(name: str, config: dict[str, Any], stream: Callable[..., Any] 
     return Provider(wire, None if stream is None else adapt_stream(stream))
 
 
-def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncIterator[Any]]) -> StreamFunction:
+def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncGenerator[Any, None]]) -> StreamFunction:
     """Make a stream function of one that yields texts, `Thinking`, `ToolCall` and `Usage` as they come.
 
     Whoever wants full control yields `Started`, pieces of a `LiveMessage` and `Finished` instead.
@@ -51,14 +52,15 @@ def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncIterat
     async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
         writer = _Writer(LiveMessage(model))
         try:
-            async with aclosing(function(model, request, options)) as values:  # type: ignore[type-var]
-                async for value in values:
-                    if isinstance(value, str | Text | Thinking | ToolCall | Usage):
-                        for chunk in writer.write(value):
-                            yield chunk
-                    else:
-                        writer.passed_on = True
-                        yield value
+            with contained():
+                async with aclosing(function(model, request, options)) as values:
+                    async for value in values:
+                        if isinstance(value, str | Text | Thinking | ToolCall | Usage):
+                            for chunk in writer.write(value):
+                                yield chunk
+                        else:
+                            writer.passed_on = True
+                            yield value
         except Exception as error:
             yield Finished(writer.live.finish("error", str(error) or type(error).__name__))
             return

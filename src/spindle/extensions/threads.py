@@ -1,4 +1,4 @@
-"""Code of extensions beside the event loop: plain functions run in threads that can be left behind.
+"""Calls of foreign code: `async def` on the event loop, plain functions in threads that can be left behind.
 
 The threads are daemons, so that a function that hangs for ever keeps neither an abort nor the end of the process
 waiting (the threads of `asyncio.to_thread` would).
@@ -8,11 +8,12 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["call", "is_async", "run_in_thread"]
+__all__ = ["Contained", "call", "contained", "is_async", "run_in_thread"]
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -20,15 +21,42 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call foreign code: on the loop if it is `async def`, else in a thread. A `sys.exit()` in it is just an error."""
+class Contained(RuntimeError):
+    """Foreign code tried to end more than itself."""
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Make plain errors of what foreign code raises and what would end our task, or the process, in its place."""
     try:
+        yield
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():  # it is us who are cancelled
+            raise
+        raise Contained("Something it waited for was cancelled") from None
+    except BaseException as error:
+        raise _plain(error) from None
+
+
+def _plain(error: BaseException) -> Exception:
+    if isinstance(error, SystemExit):
+        return Contained(f"sys.exit({error.code!r}) was called")
+    # A future cannot carry StopIteration, and no thread is interrupted or cancelled: that is the function's own doing.
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return Contained(f"{type(error).__name__} was raised: {error}")
+
+
+async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call foreign code: on the loop if it is `async def`, else in a thread."""
+    with contained():
         if is_async(function):
             return await function(*args, **kwargs)
         result = await run_in_thread(lambda: function(*args, **kwargs))
         return await result if inspect.isawaitable(result) else result
-    except SystemExit as error:
-        raise RuntimeError(f"sys.exit({error.code!r}) was called") from None
 
 
 async def run_in_thread(work: Callable[[], Any]) -> Any:
@@ -37,7 +65,7 @@ async def run_in_thread(work: Callable[[], Any]) -> Any:
     done: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
 
-    def settle(result: Any, error: BaseException | None) -> None:
+    def settle(result: Any, error: Exception | None) -> None:
         if done.done():
             return
         if error is None:
@@ -47,13 +75,11 @@ async def run_in_thread(work: Callable[[], Any]) -> Any:
 
     def job() -> None:
         result: Any = None
-        failure: BaseException | None = None
+        failure: Exception | None = None
         try:
             result = context.run(work)
-        except StopIteration as error:  # a future cannot carry it
-            failure = RuntimeError(f"StopIteration was raised: {error}")
         except BaseException as error:
-            failure = error
+            failure = _plain(error)
         try:
             loop.call_soon_threadsafe(settle, result, failure)
         except RuntimeError:
