@@ -76,6 +76,7 @@ if (what === "open") {
 console.log(JSON.stringify(result));
 """
 
+APPENDS = 5000
 USAGE = {
     "input": 1234,
     "output": 567,
@@ -137,15 +138,17 @@ class Runner:
         self._command = command
         self._environment = environment
 
-    def measure(self, rounds: int, *arguments: object) -> dict[str, float]:
-        found = [self._once([str(argument) for argument in arguments]) for _ in range(rounds)]
-        return {key: statistics.median(one[key] for one in found) for key in found[0]}
-
-    def _once(self, arguments: list[str]) -> dict[str, float]:
-        command = [*self._command, *arguments]
+    def once(self, *arguments: object) -> dict[str, float]:
+        command = [*self._command, *map(str, arguments)]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True)
         figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return figures
+
+
+def measure(peers: list[Runner], rounds: int, *arguments: object) -> list[dict[str, float]]:
+    """Return the medians of each peer. They take turns, so that a busy moment of the machine hits all of them."""
+    found = [[peer.once(*arguments) for peer in peers] for _ in range(rounds)]
+    return [{key: statistics.median(one[key] for one in ones) for key in ones[0]} for ones in zip(*found, strict=True)]
 
 
 def runners(options: argparse.Namespace) -> list[Runner]:
@@ -171,24 +174,24 @@ def main() -> None:
     answer = json.dumps(next(message for message in messages(4) if message["role"] == "assistant"))
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        print("| who | entries | MB | open ms | context ms | tree ms | RSS MB | appends/s |")
-        print("|---" * 8 + "|")
+        print("| who | entries | MB | open ms | context ms | tree ms | RSS MB | list ms | appends/s |")
+        print("|---" * 9 + "|")
         for size in map(int, options.sizes.split(",")):
-            for peer in peers:
-                path = write_session(place / "s.jsonl", size)
-                megabytes = path.stat().st_size / 1e6
-                got = peer.measure(options.rounds, "open", path)
-                assert got["count"] == size
-                got |= peer.measure(1, "append", path, 5000, answer)
-                figures = f"{got['open']:.0f} | {got['context']:.0f} | {got['tree']:.0f} | {got['rss']:.0f}"
-                print(f"| {peer.name} | {size:,} | {megabytes:.1f} | {figures} | {got['append']:,.0f} |", flush=True)
+            path = write_session(place / "s.jsonl", size)
+            megabytes = path.stat().st_size / 1e6
+            opened = measure(peers, options.rounds, "open", path)
+            listed = measure(peers, options.rounds, "list", place)
+            appended = measure(peers, options.rounds, "append", path, APPENDS, answer)
+            for peer, a, b, c in zip(peers, opened, listed, appended, strict=True):
+                assert (a["count"], b["count"]) == (size, 1)
+                figures = f"{a['open']:.0f} | {a['context']:.0f} | {a['tree']:.0f} | {a['rss']:.0f} | {b['list']:.0f}"
+                print(f"| {peer.name} | {size:,} | {megabytes:.1f} | {figures} | {c['append']:,.0f} |", flush=True)
         many = place / "many"
         many.mkdir()
         for number in range(500):
             write_session(many / f"{number}.jsonl", 60, f"session-{number}")
         print("\n| who | list of 500 sessions, CPU ms |\n|---|---|")
-        for peer in peers:
-            got = peer.measure(options.rounds, "list", many)
+        for peer, got in zip(peers, measure(peers, options.rounds, "list", many), strict=True):
             assert got["count"] == 500
             print(f"| {peer.name} | {got['list']:.0f} |", flush=True)
 

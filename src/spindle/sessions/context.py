@@ -41,14 +41,11 @@ class SessionContext(msgspec.Struct):
 
 def build_context(path: Sequence[Entry]) -> SessionContext:
     """Return the messages of `path` (root first) and the model and thinking level in force at its end."""
-    context = SessionContext(thinking_level=_thinking_level(path), model=_model(path))
+    marks = [entry for entry in path if entry.type != "message"]  # few, in a long session
+    context = SessionContext(thinking_level=_thinking_level(marks), model=_model(path))
     with collector_paused():
-        chosen = _choose(path)
-        edits = {}
-        for entry in chosen:
-            if entry.type == "context_edit":
-                value = entry.value
-                edits[value.get("targetId")] = value.get("replacement", ...)
+        chosen = _choose(path, marks)
+        edits = _edits(chosen) if any(entry.type == "context_edit" for entry in marks) else {}
         for entry in chosen:
             message = entry.message if entry.type == "message" else entry_message(entry)
             if message is None or (type(message) is OpaqueMessage and message.value is None):
@@ -87,16 +84,17 @@ def entry_message(entry: Entry) -> AgentMessage | None:
     return None
 
 
-def _choose(path: Sequence[Entry]) -> Sequence[Entry]:
+def _choose(path: Sequence[Entry], marks: Sequence[Entry]) -> Sequence[Entry]:
     """Return the entries that count: all of them, or a compaction, what it kept, and what followed it."""
-    at = next((index for index in range(len(path) - 1, -1, -1) if path[index].type == "compaction"), None)
-    if at is None:
+    compaction = next((entry for entry in reversed(marks) if entry.type == "compaction"), None)
+    if compaction is None:
         return path
-    first_kept = path[at].value.get("firstKeptEntryId")
+    at = path.index(compaction)
+    first_kept = compaction.value.get("firstKeptEntryId")
     start = next((index for index in range(at) if path[index].id == first_kept), at)
     # An older compaction says nothing any more, and the system prompt of the time is not part of what was kept.
     kept = [e for e in islice(path, start, at) if e.type != "compaction" and not _is_system(e)]
-    return [path[at], *kept, *islice(path, at + 1, None)]
+    return [compaction, *kept, *islice(path, at + 1, None)]
 
 
 def _is_system(entry: Entry) -> bool:
@@ -109,6 +107,12 @@ def _add_checkpoint(compaction: Entry, context: SessionContext) -> None:
     if isinstance(system, dict):
         context.messages.append(message_from_value(system))
         context.entry_ids.append(compaction.id)
+
+
+def _edits(entries: Sequence[Entry]) -> dict[Any, Any]:
+    """Return what is to replace the content of which entry."""
+    values = [entry.value for entry in entries if entry.type == "context_edit"]
+    return {value.get("targetId"): value.get("replacement", ...) for value in values}
 
 
 def _edited(message: AgentMessage, replacement: Any) -> AgentMessage | None:
@@ -125,8 +129,8 @@ def _edited(message: AgentMessage, replacement: Any) -> AgentMessage | None:
     return message_from_value({**msgspec.to_builtins(message), "content": msgspec.to_builtins(content)})
 
 
-def _thinking_level(path: Sequence[Entry]) -> str:
-    for entry in reversed(path):
+def _thinking_level(marks: Sequence[Entry]) -> str:
+    for entry in reversed(marks):
         if entry.type == "thinking_level_change":
             level = entry.value.get("thinkingLevel")
             return level if isinstance(level, str) else "off"

@@ -6,35 +6,28 @@ id, parent and time is decoded when somebody asks for it.
 
 import json
 from collections.abc import Iterable, Mapping
+from sys import intern
 from typing import Any
 
 import msgspec
 
-from spindle.types.codec import DecodeError, WireValue, decode, encode
+from spindle.types.codec import DecodeError, decode, encode
 from spindle.types.entries import SESSION_VERSION, SessionHeader
 from spindle.types.messages import AgentMessage, KnownMessage, OpaqueMessage, message_from_value
 
 from .ids import iso_time, new_session_id, now_ms
 
-__all__ = ["Entry", "Header", "edit_inner", "edit_line", "new_header"]
+__all__ = ["UNREADABLE", "Entry", "Header", "edit_inner", "edit_line", "new_header", "read_entry"]
+
+UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for a line that is broken, or merely unusual."""
 
 
-class _MessageLine(msgspec.Struct):
-    message: KnownMessage
-
-
-_decode_message_line = msgspec.json.Decoder(_MessageLine).decode
-_UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class Line(WireValue):
+class Line:
     """A JSON object with its bytes."""
 
-    __slots__ = ("_line",)
-
-    def __init__(self, line: bytes) -> None:
-        self._line = line
+    __slots__ = ()
+    _line: bytes
 
     @property
     def raw(self) -> bytes:
@@ -45,9 +38,6 @@ class Line(WireValue):
     def value(self) -> dict[str, Any]:
         """The object, decoded anew at each call."""
         return _decode_object(self._line)
-
-    def to_wire(self) -> msgspec.Raw:
-        return msgspec.Raw(self.wire)
 
     @property
     def wire(self) -> bytes:
@@ -65,10 +55,10 @@ class Line(WireValue):
 class Header(Line):
     """The first line: which session this is and where it was begun."""
 
-    __slots__ = ("cwd", "id", "parent_session", "timestamp", "version")
+    __slots__ = ("_line", "cwd", "id", "parent_session", "timestamp", "version")
 
     def __init__(self, line: bytes) -> None:
-        super().__init__(line)
+        self._line = line
         value = self.value
         self.id: Any = value.get("id")
         """A string in every session that opens; anything in a damaged one."""
@@ -78,27 +68,32 @@ class Header(Line):
         self.version: int | float = _version(value.get("version"))
 
 
-class Entry(Line):
-    """A node of the tree."""
+class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
+    """A node of the tree.
 
-    __slots__ = ("_message", "id", "parent_id", "timestamp", "type")
+    It is what msgspec makes of a line: the keys below are read, the rest is checked and stepped over. Entries cannot
+    form circles (links are ids), so the garbage collector need not walk a hundred thousand of them.
+    """
 
-    def __init__(self, type: str, id: str, parent_id: str | None, timestamp: str, line: bytes) -> None:
-        self.type = type
-        self.id = id
-        self.parent_id = parent_id
-        self.timestamp = timestamp
-        self._line = line
-        self._message: AgentMessage | None = None
+    type: str = ""
+    id: str = ""
+    parent_id: str | None = None
+    timestamp: str = ""
+    _line: bytes = b""
+    _message: Any = None
 
     @classmethod
     def of(cls, value: Any) -> "Entry":
         """Make an entry from one of the shapes of `types.entries`."""
-        entry = cls(value.__struct_config__.tag, value.id, value.parent_id, value.timestamp, encode(value) + b"\n")
         message = getattr(value, "message", None)
-        if not isinstance(message, dict):
-            entry._message = message
-        return entry
+        return cls(
+            value.__struct_config__.tag,
+            value.id,
+            value.parent_id,
+            value.timestamp,
+            encode(value) + b"\n",
+            None if isinstance(message, dict) else message,
+        )
 
     @property
     def message(self) -> AgentMessage:
@@ -106,10 +101,11 @@ class Entry(Line):
         if self._message is None:
             try:
                 self._message = _decode_message_line(self._line).message
-            except _UNREADABLE:
+            except UNREADABLE:
                 value = self.value.get("message")
                 self._message = message_from_value(value) if isinstance(value, dict) else OpaqueMessage(None)
-        return self._message
+        message: AgentMessage = self._message
+        return message
 
     def edited(self, changes: Mapping[str, Any], drop: Iterable[str] = ()) -> "Entry":
         """Return a copy with some keys set or dropped."""
@@ -123,6 +119,23 @@ class Entry(Line):
 
     def __repr__(self) -> str:
         return f"<Entry {self.type} {self.id} under {self.parent_id}>"
+
+
+class _MessageLine(msgspec.Struct, gc=False):
+    message: KnownMessage
+
+
+_decode_entry = msgspec.json.Decoder(Entry).decode
+_decode_message_line = msgspec.json.Decoder(_MessageLine).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def read_entry(line: bytes) -> Entry:
+    """Return the entry that stands in a line; keys it lacks are empty. Raises the `UNREADABLE`."""
+    entry = _decode_entry(line)
+    entry.type = intern(entry.type)
+    entry._line, entry._message = line, None  # whatever the line says about these two
+    return entry
 
 
 def new_header(cwd: str, *, session_id: str | None = None, parent_session: str | None = None) -> Header:
@@ -150,7 +163,7 @@ def _fields(line: bytes) -> dict[str, Any]:
     """Return the top level of an object, its values still as bytes if possible."""
     try:
         return _decode_fields(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return _decode_object(line)
 
 

@@ -4,13 +4,15 @@ import os
 import re
 import time
 from collections.abc import Container
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from .errors import SessionError
 
 __all__ = ["check_session_id", "iso_time", "new_entry_id", "new_session_id", "now_ms", "parse_time"]
 
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 _SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -72,18 +74,26 @@ def now_ms() -> int:
 
 
 def iso_time(milliseconds: int) -> str:
-    """Return `YYYY-MM-DDTHH:MM:SS.mmmZ`."""
+    """Return `YYYY-MM-DDTHH:MM:SS.mmmZ` of a time that `parse_time` may have given."""
     seconds, rest = divmod(milliseconds, 1000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03d}Z"
+    return f"{_date_and_time(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(64)  # a busy session asks many times in one second
+def _date_and_time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def parse_time(value: Any) -> int | None:
-    """Return Unix milliseconds of an ISO date (or of a number, taken as milliseconds); None if it is neither."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return int(value)
-    if not isinstance(value, str):
+    """Return Unix milliseconds of an ISO date (or of a number, taken as milliseconds).
+
+    None if it is neither, or no time of the years 1 to 9999.
+    """
+    if isinstance(value, str):
+        try:
+            value = round(datetime.fromisoformat(value).timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            return None
+    elif not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    try:
-        return round(datetime.fromisoformat(value).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        return None
+    return int(value) if _FIRST_MS <= value <= _LAST_MS else None

@@ -192,8 +192,8 @@ class _Tally:
     def _add_message(self, message: _Message, timestamp: str | None) -> None:
         if message.content is UNSET:
             return
-        time = message.timestamp if message.timestamp is not None else parse_time(timestamp)
-        self.last_time = max(self.last_time, int(time or 0))
+        time = parse_time(timestamp if message.timestamp is None else message.timestamp)
+        self.last_time = max(self.last_time, time or 0)
         text = _text_of(message.content)
         if text:
             self.texts.append(text)

@@ -259,7 +259,7 @@ class SessionManager:
         entry_id = self._new_id()
         return self._append(
             CompactionEntry,
-            entry_id,
+            id=entry_id,
             summary=summary,
             first_kept_entry_id=first_kept_entry_id or entry_id,
             tokens_before=tokens_before,
@@ -310,11 +310,10 @@ class SessionManager:
         """Move to an entry (None: before the first) and tell there what was tried elsewhere. Raises `EntryNotFound`."""
         if entry_id is not None:
             self._tree.require(entry_id)
-        left_behind = self._tree.leaf_id
-        self._tree.leaf_id = entry_id
         return self._append(
             BranchSummaryEntry,
-            from_id=left_behind or "root",
+            parent_id=entry_id,
+            from_id=self._tree.leaf_id or "root",
             summary=summary,
             details=details,
             from_hook=from_hook,
@@ -446,15 +445,15 @@ class SessionManager:
             self._store.catch_up()
         return new_entry_id(self._tree)
 
-    def _append(self, shape: Callable[..., Any], entry_id: str | None = None, **fields: Any) -> str:
-        value = shape(
-            id=entry_id or self._new_id(), parent_id=self._tree.leaf_id, timestamp=iso_time(now_ms()), **fields
-        )
-        entry = Entry.of(value)
+    def _append(self, shape: Callable[..., Any], **fields: Any) -> str:
+        """Add an entry, below the leaf unless the fields name another parent."""
+        fields.setdefault("parent_id", self._tree.leaf_id)
+        entry_id = fields.pop("id", None) or self._new_id()
+        entry = Entry.of(shape(id=entry_id, timestamp=iso_time(now_ms()), **fields))
         self._tree.add(entry)
         if self._store is not None:
             self._store.save(entry)
-        return entry.id
+        return entry_id
 
     def _save_all(self) -> None:
         if self._store is not None:

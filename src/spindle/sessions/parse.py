@@ -5,7 +5,6 @@ Reading never fails and never changes anything: a line that cannot be used is sk
 
 from array import array
 from collections.abc import Iterable, Iterator
-from sys import intern
 from typing import BinaryIO
 
 import msgspec
@@ -14,7 +13,7 @@ from spindle.types.codec import DecodeError, decode
 from spindle.types.entries import SESSION_VERSION
 
 from .damage import Damage
-from .entries import Entry, Header
+from .entries import UNREADABLE, Entry, Header, read_entry
 from .memory import collector_paused
 
 __all__ = ["Parsed", "parse_file", "parse_tail", "read_header"]
@@ -22,18 +21,6 @@ __all__ = ["Parsed", "parse_file", "parse_tail", "read_header"]
 _BOM = b"\xef\xbb\xbf"
 _GARBAGE_LIMIT = 1 << 20
 """How much may stand before the header; beyond that the file is something else."""
-
-
-class _Head(msgspec.Struct, rename="camel", gc=False):
-    """The four keys the tree is made of; msgspec checks the rest of the line and steps over it."""
-
-    type: str = ""
-    id: str = ""
-    parent_id: str | None = None
-    timestamp: str = ""
-
-
-_decode_head = msgspec.json.Decoder(_Head).decode
 
 
 class Parsed(msgspec.Struct):
@@ -116,39 +103,39 @@ def _read_entries(numbered: Iterator[tuple[int, bytes]], parsed: Parsed, ids_nee
     with collector_paused():
         for number, line in numbered:
             try:
-                head = _decode_head(line)
-            except (DecodeError, UnicodeDecodeError, RecursionError):
-                slow = _decode_slowly(line, number, parsed)
+                entry = read_entry(line)
+            except UNREADABLE:
+                slow = _read_slowly(line, number, parsed)
                 if slow is None:
                     continue
-                head = slow
-            if head.type == "session":
+                entry = slow
+            if entry.type == "session":
                 parsed.damage.append(Damage("second header", number, "a header in the middle is passed over"))
-            elif head.id or not ids_needed:
-                entries.append(Entry(intern(head.type), head.id, head.parent_id, head.timestamp, line))
+            elif entry.id or not ids_needed:
+                entries.append(entry)
                 line_numbers.append(number)
             else:
-                parsed.damage.append(Damage("no id", number, f"this {head.type or 'entry'} has no id"))
+                parsed.damage.append(Damage("no id", number, f"this {entry.type or 'entry'} has no id"))
     if number:
         parsed.line_count = number
         parsed.ends_open = not line.endswith(b"\n")
 
 
-def _decode_slowly(line: bytes, number: int, parsed: Parsed) -> _Head | None:
+def _read_slowly(line: bytes, number: int, parsed: Parsed) -> Entry | None:
     """Read a line that is blank, broken, or merely unusual (lone surrogates, wrong types)."""
     if not line.strip():
         return None
     value = _decode_or_report(line, number, parsed)
     if not isinstance(value, dict):
         return None
-    head = _Head()
+    found = {}
     for name, key in (("type", "type"), ("id", "id"), ("parent_id", "parentId"), ("timestamp", "timestamp")):
         item = value.get(key)
         if isinstance(item, str):
-            setattr(head, name, item)
+            found[name] = item
         elif item is not None:
-            parsed.damage.append(Damage("wrong type", number, f"{key} is not a string", head.id or None))
-    return head
+            parsed.damage.append(Damage("wrong type", number, f"{key} is not a string", found.get("id")))
+    return Entry(**found, _line=line)
 
 
 def _decode_or_report(line: bytes, number: int, parsed: Parsed) -> object:

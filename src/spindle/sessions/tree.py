@@ -18,7 +18,7 @@ from .memory import collector_paused
 __all__ = ["Flaw", "Tree", "TreeNode"]
 
 
-class TreeNode(Struct, eq=False):
+class TreeNode(Struct, eq=False, gc=False):
     entry: Entry
     children: list["TreeNode"] = []
     label: str | None = None
@@ -43,8 +43,8 @@ class Tree:
         self.name: str | None = None
         """The session's name: the last one given, on whatever branch."""
         self.flaws: list[Flaw] = []
-        self._by_id: dict[str, Entry] = {}
-        """The last holder of each id."""
+        self._by_id: dict[str | None, Entry] = {}
+        """The last holder of each id; nobody has None."""
         self._labels: dict[str, Entry] = {}
         """Target → the label entry in force, in the order in which the labels were first set."""
         self._cut: set[str] = set()
@@ -130,7 +130,7 @@ class Tree:
         return entry_id in self._by_id
 
     def get(self, entry_id: str | None) -> Entry | None:
-        return self._by_id.get(entry_id) if entry_id is not None else None
+        return self._by_id.get(entry_id)
 
     def require(self, entry_id: str) -> Entry:
         """Return the entry. Raises `EntryNotFound`."""
@@ -140,17 +140,16 @@ class Tree:
         return entry
 
     def parent(self, entry: Entry) -> Entry | None:
-        if entry.parent_id is None or entry.id in self._cut:
-            return None
-        return self._by_id.get(entry.parent_id)
+        return None if entry.id in self._cut else self._by_id.get(entry.parent_id)
 
     def path_to(self, entry_id: str | None) -> list[Entry]:
         """Return the entries from the root to `entry_id`; none if it is unknown."""
         path = []
-        entry = self.get(entry_id)
+        by_id, cut = self._by_id, self._cut
+        entry = by_id.get(entry_id)
         while entry is not None:
             path.append(entry)
-            entry = self.parent(entry)
+            entry = by_id.get(entry.parent_id) if entry.id not in cut else None
         path.reverse()
         return path
 
@@ -175,36 +174,38 @@ class Tree:
 
     def nodes(self) -> list[TreeNode]:
         """Return the roots in file order, with everything below them; siblings by time."""
+        by_id, cut = self._by_id, self._cut
         with collector_paused():
-            nodes = {entry.id: TreeNode(entry) for entry in self._by_id.values()}
+            nodes = {entry_id: TreeNode(entry) for entry_id, entry in by_id.items()}
+            roots: list[TreeNode] = []
+            for node in nodes.values():
+                parent = nodes.get(node.entry.parent_id) if node.entry.id not in cut else None
+                (roots if parent is None else parent.children).append(node)
+            for node in nodes.values():
+                if len(node.children) > 1:
+                    _sort_by_time(node.children)
             for target, (label, timestamp) in self.labels().items():
                 if target in nodes:
                     nodes[target].label, nodes[target].label_timestamp = label, timestamp
-            for entry_id, node in nodes.items():
-                node.children = [nodes[child.id] for child in self._by_time(entry_id)]
-            return [nodes[root.id] for root in self.children(None)]
+        return roots
 
     def to_json(self) -> bytes:
         """Return `nodes()` as a JSON array of `{entry, children, label?, labelTimestamp?}`."""
-        labels = self.labels()
-        pieces: list[bytes] = []
-        # An entry to begin, or the text that ends one.
-        stack: list[Entry | bytes] = list(reversed(self.children(None)))
+        pieces = [b"["]
+        # A node to begin, or the text that ends one.
+        stack: list[TreeNode | bytes] = list(reversed(self.nodes()))
         while stack:
             item = stack.pop()
             if isinstance(item, bytes):
                 pieces.append(item)
                 continue
-            if pieces and pieces[-1].endswith(b"}"):
+            if pieces[-1].endswith(b"}"):
                 pieces.append(b",")
-            end = b"]}"
-            if item.id in labels:
-                label, timestamp = labels[item.id]
-                end = b'],"label":' + encode(label) + b',"labelTimestamp":' + encode(timestamp) + b"}"
-            pieces += (b'{"entry":', item.wire, b',"children":[')
-            stack.append(end)
-            stack.extend(reversed(self._by_time(item.id)))
-        return b"[" + b"".join(pieces) + b"]"
+            pieces += (b'{"entry":', item.entry.wire, b',"children":[')
+            stack.append(_END if item.label is None else _labelled_end(item))
+            stack += reversed(item.children)
+        pieces.append(b"]")
+        return b"".join(pieces)
 
     def entries_to_json(self, since: str | None = None) -> bytes:
         """Return the entries (after `since`) as a JSON array in file order. Raises `SessionError`."""
@@ -213,15 +214,23 @@ class Tree:
             if since not in self._by_id:
                 raise SessionError(f"Entry not found: {since}")
             entries = entries[entries.index(self._by_id[since]) + 1 :]
-        return b"[" + b",".join(entry.wire for entry in entries) + b"]"
+        lines = [entry.wire for entry in entries]
+        if not lines:
+            return b"[]"
+        lines[0] = b"[" + lines[0]
+        lines[-1] += b"]"
+        return b",".join(lines)
 
-    def _by_time(self, entry_id: str) -> list[Entry]:
-        """Return the children, oldest first; in file order if a time cannot be read."""
-        children = self.children(entry_id)
-        if len(children) < 2:
-            return children
-        times = [parse_time(child.timestamp) for child in children]
-        if any(time is None for time in times):
-            return children
-        order = sorted(range(len(children)), key=lambda index: times[index] or 0)
-        return [children[index] for index in order]
+
+_END = b"]}"
+
+
+def _labelled_end(node: TreeNode) -> bytes:
+    return b'],"label":' + encode(node.label) + b',"labelTimestamp":' + encode(node.label_timestamp) + b"}"
+
+
+def _sort_by_time(siblings: list[TreeNode]) -> None:
+    """Put the oldest first; leave them in file order if a time cannot be read."""
+    times = {id(node): parse_time(node.entry.timestamp) for node in siblings}
+    if None not in times.values():
+        siblings.sort(key=lambda node: times[id(node)] or 0)

@@ -43,7 +43,7 @@ def encode(value: Any) -> bytes:
         data = _encoder.encode(value)
     except UnicodeEncodeError:
         data = _encode_surrogates(value)
-    if b"\xe2\x80" in data:
+    if not data.isascii() and b"\xe2\x80" in data:  # the first test is ten times as quick as the second
         data = data.replace(_LINE_SEPARATOR, b"\\u2028").replace(_PARAGRAPH_SEPARATOR, b"\\u2029")
     return data
 
