@@ -161,6 +161,31 @@ def test_a_refused_prompt_is_not_lost(browser: Any) -> None:
         tab.sees(".answer", "OK")
 
 
+def test_a_shell_command_of_the_user(browser: Any) -> None:
+    with ServerProcess([reply("I see")]) as server, Tab(browser, server) as tab:
+        tab.type("!printf 'a<b>'; exit 3")
+        tab.shows("#composer[data-shell='You run this']")
+        tab.press("Enter")
+        tab.sees(".tool[data-state=failed] b", "you ran")
+        tab.sees(".tool .output", "a<b>\n(exit code 3)")
+        tab.say("!! echo hush")
+        tab.sees(".tool >> nth=1", "not told to the model")
+        # One that does not end by itself is stopped like an answer, and shows what it had to say.
+        tab.say("!echo begun; sleep 60")
+        tab.sees(".tool[data-state=running] .output", "begun")
+        tab.press("Escape")
+        tab.sees(".tool >> nth=2", "(interrupted)")
+        tab.hides("#stop")
+        tab.ask("well?")
+        (said,) = user_texts(server)
+        assert "printf" in said[0] and "begun" in said[1] and said[-1] == "well?" and "hush" not in str(said)
+        before = tab.text()
+        tab.page.reload()
+        tab.sees(".answer", "I see")
+        assert tab.text() == before
+        assert tab.trouble == []
+
+
 # -- deciding ------------------------------------------------------------------------------------
 
 
@@ -220,6 +245,15 @@ def test_the_turn_limit_is_asked_about(browser: Any) -> None:
         tab.click("[data-answer=no]")
         tab.settled()
         assert len(server.mock.requests) == 2
+
+
+def test_the_welcome_names_the_place_and_helps_to_begin(browser: Any) -> None:
+    with ServerProcess() as server, Tab(browser, server) as tab:
+        tab.sees("#welcome", "in work.")
+        tab.click("#starters button")
+        tab.holds("#prompt", "Explain this project to me")
+        tab.press("Enter")
+        tab.hides("#welcome")
 
 
 EXTENSION = """

@@ -195,6 +195,100 @@ def test_two_tabs_see_the_same_conversation(browser: Any) -> None:
         two.settled()
 
 
+def test_two_tabs_agree_on_everything(browser: Any) -> None:
+    steps = [reply(call("bash", {"command": "echo 1"})), reply("done"), reply("again")]
+    with (
+        ServerProcess(steps) as server,
+        Tab(browser, server) as one,
+        Tab(browser, server, session=one.session) as two,
+    ):
+        one.press("Alt+a")
+        two.shows("#approval[aria-pressed=true]")
+        one.say("go")
+        two.sees(".ask h3", "Allow bash?")
+        one.click("[data-answer=yes]")
+        two.counts(".ask", 0)
+        two.sees(".answer >> nth=-1", "done")
+        two.click("#model")
+        two.page.get_by_role("option", name="Mock Two").click()
+        one.sees("#model", "Mock Two")
+        one.say("!echo from one")
+        two.sees(".tool >> nth=-1", "from one")
+        # One goes back, the other goes with it.
+        one.press("Alt+t")
+        one.click("#tree .line")
+        two.counts(".user", 0)
+        one.ask("differently")
+        two.sees(".answer >> nth=-1", "again")
+        one.press("Alt+c")
+        one.shows("#welcome")
+        two.shows("#welcome")
+        assert one.session == two.session
+        assert one.trouble == two.trouble == []
+
+
+def test_labels_in_the_tree(browser: Any) -> None:
+    with ServerProcess([reply("an answer")]) as server, Tab(browser, server) as tab:
+        tab.ask("first")
+        tab.press("Alt+t")
+        tab.counts("#tree .node", 2)
+        tab.page.locator("#tree .node").nth(1).hover()
+        tab.click("#tree [aria-label=Label]", 1)
+        tab.page.keyboard.type("a <b>good</b> place")
+        tab.press("Enter")
+        tab.sees("#tree .node:nth-child(2) .tag", "a <b>good</b> place")
+        tab.page.locator("#tree .node").nth(1).hover()
+        tab.click("#tree [aria-label=Label]", 1)
+        tab.holds("#tree .rename", "a <b>good</b> place")
+        tab.page.fill("#tree .rename", "")
+        tab.press("Enter")
+        tab.counts("#tree .tag", 0)
+        tab.counts("#tree .node", 2)
+        assert tab.trouble == []
+
+
+def test_a_reload_finds_what_waits_and_what_is_asked_about(browser: Any) -> None:
+    with ServerProcess([reply("working", gate("go"))]) as server, Tab(browser, server) as tab:
+        tab.press("Alt+a")
+        tab.shows("#approval[aria-pressed=true]")
+        tab.say("start")
+        server.mock.wait_gate("go")
+        tab.type("rather this", "Enter")
+        tab.type("afterwards", "Alt+Enter")
+        tab.counts(".queued", 2)
+        # Another browser, which has never heard of any of it.
+        with Tab(browser, server, session=tab.session) as other:
+            other.sees("#queue", "rather this")
+            other.sees("#queue", "afterwards")
+            other.shows("#approval[aria-pressed=true]")
+            other.click("#queue .link")
+            other.holds("#prompt", "rather this\n\nafterwards")
+            tab.hides("#queue")
+
+
+def test_a_goodbye_of_the_agent_is_final_until_the_user_wants_it_back(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "bye.py").write_text(
+        "def extension(agent):\n    @agent.command('bye')\n    def bye(args, ctx):\n        ctx.shutdown()\n"
+    )
+    args = ["-e", str(tmp_path / "bye.py")]
+    with ServerProcess([reply("hello")], args=args) as server, Tab(browser, server) as tab:
+        tab.ask("hi")
+        tab.say("/bye ")
+        tab.sees("#banner", "an extension ended the session")
+        tab.sees("#connection", "Closed")
+        tab.click("#banner .link")
+        tab.connected()
+        tab.hides("#banner")
+        tab.sees(".answer", "hello")
+
+
+def test_an_address_that_is_no_address(browser: Any) -> None:
+    with ServerProcess() as server, Tab(browser, server, session="%") as tab:
+        tab.ask("hi")
+        tab.sees(".answer", "OK")
+        assert tab.trouble == []
+
+
 def test_an_unknown_session_is_told(browser: Any) -> None:
     with ServerProcess() as server, Tab(browser, server, session="no-such-session") as tab:
         tab.sees(".toast", "not here any more")

@@ -1,4 +1,5 @@
 // Where the user writes: the text field, images to send along, commands after a slash, sending, steering, queueing.
+// A text that begins with `!` is a shell command; with `!!` the model does not get to know of it.
 
 import { $, announce, button, el, icon, iconButton, remembered } from './dom.js';
 import { imagesOf, oneLine, textOf } from './format.js';
@@ -6,6 +7,7 @@ import { readImage } from './images.js';
 import { Completions } from './completions.js';
 
 const TOUCH = matchMedia('(pointer: coarse)').matches; // no Alt, no Shift: there Enter makes a new line
+const SHELL = /^\s*(!!?)([^]*)$/;
 const MAX_IMAGES_LENGTH = 12_000_000; // of base64 in one message; the server takes 16 MiB
 
 export class Composer {
@@ -72,10 +74,12 @@ export class Composer {
   async send(behaviour) {
     const text = this.field.value;
     const { images } = this;
-    if (text.trim() === '' && images.length === 0) return;
+    const [, marks, command] = SHELL.exec(text) ?? [];
+    if ((command ?? text).trim() === '' && images.length === 0) return;
     this.clear();
     try {
-      await this.session.prompt(text, images, behaviour);
+      if (marks && images.length === 0) await this.session.bash(command.trim(), marks === '!!');
+      else await this.session.prompt(text, images, behaviour);
     } catch (error) {
       // Nothing that was written may be lost.
       if (this.field.value === '') this.setText(text);
@@ -129,13 +133,15 @@ export class Composer {
   }
 
   showState() {
-    const { running } = this.session;
+    const { running, busy } = this.session;
     const empty = this.field.value.trim() === '' && this.images.length === 0;
-    $('stop').hidden = !running;
-    $('send').hidden = running && empty;
-    $('later').hidden = !running || empty;
+    const shell = this.images.length === 0 ? SHELL.exec(this.field.value)?.[1] : undefined;
+    $('stop').hidden = !busy;
+    $('send').hidden = busy && empty;
+    $('later').hidden = !running || empty || Boolean(shell);
     $('send').disabled = empty;
-    $('send').title = running ? 'Steer (Enter)' : 'Send (Enter)';
+    $('send').title = shell ? 'Run (Enter)' : running ? 'Steer (Enter)' : 'Send (Enter)';
+    $('composer').dataset.shell = { '!': 'You run this', '!!': 'You run this; the model does not see it' }[shell] ?? '';
     this.field.placeholder = running ? 'Steer while it works' : 'Message Spindle';
     document.body.classList.toggle('running', running);
   }

@@ -3,6 +3,7 @@
 
 const FIRST_DELAY = 400;
 const LONGEST_DELAY = 10_000;
+const GOODBYE = 1000;
 const NO_SUCH_SESSION = 4004;
 const BEAT = 20_000;
 const BEAT_TIMEOUT = 8000;
@@ -22,8 +23,8 @@ const base64url = text =>
 export class Connection {
   /**
    * `onReady(hello)` is told of every (new) connection, `onEvent(event)` of every event, `onState(state, detail)` of
-   * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session` and `closed`; `askToken(wrong)`
-   * returns a promise of a token.
+   * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session` and `closed` (by the agent, for
+   * good); `askToken(wrong)` returns a promise of a token.
    */
   constructor({ onReady, onEvent, onState, askToken }) {
     Object.assign(this, { onReady, onEvent, onState, askToken });
@@ -31,6 +32,7 @@ export class Connection {
     this.seen = null; // number of the last event; null: nothing that could be gone on with
     this.socket = null;
     this.calls = new Map();
+    this.name = Math.random().toString(36).slice(2, 8); // ids are seen by other clients, too
     this.lastId = 0;
     this.failures = 0;
     this.timer = 0;
@@ -49,10 +51,14 @@ export class Connection {
     this.connect();
   }
 
+  /** An id for a command whose events are of interest. */
+  newId() {
+    return `${this.name}-${++this.lastId}`;
+  }
+
   /** Send a command; the promise gives its data. */
-  call(type, fields = {}) {
+  call(type, fields = {}, id = this.newId()) {
     if (this.socket?.readyState !== WebSocket.OPEN) return Promise.reject(new Disconnected('Not connected'));
-    const id = `w${++this.lastId}`;
     return new Promise((resolve, reject) => {
       this.calls.set(id, { resolve, reject });
       this.socket.send(JSON.stringify({ id, type, ...fields }));
@@ -66,11 +72,16 @@ export class Connection {
     return true;
   }
 
+  /** Try again now, whatever the plan was. */
+  reconnect() {
+    clearTimeout(this.timer);
+    if (!this.socket) this.connect();
+  }
+
   /** Try again now instead of later. Returns whether there was something to hurry. */
   hurry() {
     if (!this.timer) return false;
-    clearTimeout(this.timer);
-    this.connect();
+    this.reconnect();
     return true;
   }
 
@@ -128,6 +139,10 @@ export class Connection {
     this.drop();
     if (code === NO_SUCH_SESSION) {
       this.onState('lost-session');
+      return;
+    }
+    if (code === GOODBYE) {
+      this.onState('closed', { reason });
       return;
     }
     this.failures++;

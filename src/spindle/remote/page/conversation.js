@@ -48,6 +48,9 @@ export class Conversation {
     on('auto_retry_end', this.retryEnd);
     on('extension_error', event => this.notice('warning', `An extension failed: ${event.error}`));
     on('client_error', event => this.notice('warning', event.error));
+    on('shell_start', this.shellStart);
+    on('bash_execution_update', this.shellUpdate);
+    on('shell_end', this.shellEnd);
   }
 
   // -- history ------------------------------------------------------------------------------------
@@ -227,8 +230,36 @@ export class Conversation {
   }
 
   settled() {
-    for (const card of this.cards.values()) card.abandon();
-    this.busyCards.clear();
+    for (const card of this.cards.values()) {
+      if (card.id === '') continue; // a command of the user goes on
+      card.abandon();
+      this.busyCards.delete(card);
+    }
+  }
+
+  // -- commands of the user -----------------------------------------------------------------------
+
+  shellStart({ id, command, hidden }) {
+    const card = shellCard(command, hidden, 'running');
+    card.start({ command });
+    this.cards.set(id, card);
+    this.busyCards.add(card);
+    this.feed.append(card.node);
+    this.feed.dispatchEvent(new CustomEvent('said'));
+  }
+
+  shellUpdate({ id, delta }) {
+    const card = this.cards.get(id); // those of other clients are shown when they are done
+    if (!card) return;
+    card.addOutput(delta);
+    this.repaint();
+  }
+
+  shellEnd({ id, message }) {
+    const card = this.cards.get(id);
+    this.busyCards.delete(card);
+    if (message && card) finishShell(card, message);
+    else card?.abandon();
   }
 
   // -- notices ------------------------------------------------------------------------------------
@@ -277,12 +308,22 @@ export class Conversation {
 const noticeOf = (symbol, text, ...more) =>
   el('div', { class: 'notice', role: 'note' }, icon(symbol), el('span', null, text), ...more);
 
-function bashExecution({ command, output, exitCode, cancelled, excludeFromContext }) {
-  const card = new ToolCard('', 'bash', 'done');
+function shellCard(command, hidden, state) {
+  const card = new ToolCard('', 'bash', state);
   card.setArguments({ command });
   card.end();
-  card.finish({ content: [{ type: 'text', text: output }] }, Boolean(cancelled || exitCode));
-  card.node.querySelector('b').textContent = excludeFromContext ? 'you ran (not told to the model)' : 'you ran';
+  card.node.querySelector('b').textContent = hidden ? 'you ran (not told to the model)' : 'you ran';
+  return card;
+}
+
+function finishShell(card, { output, exitCode, cancelled }) {
+  const ending = cancelled ? '\n(interrupted)' : exitCode ? `\n(exit code ${exitCode})` : '';
+  card.finish({ content: [{ type: 'text', text: output.trimEnd() + ending }] }, Boolean(cancelled || exitCode));
+}
+
+function bashExecution(message) {
+  const card = shellCard(message.command, message.excludeFromContext, 'done');
+  finishShell(card, message);
   return card.node;
 }
 

@@ -9,7 +9,6 @@ export class Dialogs {
     this.open = new Map(); // by the request's id
     this.statuses = new Map();
     session.on('extension_ui_request', request => this.receive(request));
-    session.on('agent_settled', () => this.closeAll());
     session.on('attached', ({ known }) => known || this.forget());
   }
 
@@ -130,13 +129,9 @@ export class Dialogs {
     document.body.classList.toggle('asking', this.open.size > 0);
   }
 
-  closeAll() {
-    for (const id of [...this.open.keys()]) this.close(id);
-  }
-
   /** Another session: nothing of the old one is of use. */
   forget() {
-    this.closeAll();
+    for (const id of [...this.open.keys()]) this.close(id);
     this.statuses.clear();
     for (const node of [$('statuses'), $('widgets-above'), $('widgets-below')]) node.replaceChildren();
   }

@@ -67,6 +67,27 @@ async function copy(text) {
   }
 }
 
+/** Put a text field in the place of a node. Enter and leaving it `save` the text, Escape does not. */
+export function editInPlace(node, field, save) {
+  let done = false; // leaving the page is a blur too
+  const finish = saves => {
+    if (done) return;
+    done = true;
+    field.replaceWith(node);
+    if (saves) save(field.value.trim());
+  };
+  field.addEventListener('keydown', event => {
+    if (event.key !== 'Enter' && event.key !== 'Escape') return;
+    event.preventDefault();
+    event.stopPropagation();
+    finish(event.key === 'Enter');
+    $('prompt').focus();
+  });
+  field.addEventListener('blur', () => finish(true));
+  node.replaceWith(field);
+  field.select();
+}
+
 /** Tell screen readers, politely. */
 export function announce(text) {
   $('announcer').textContent = text;

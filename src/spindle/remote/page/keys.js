@@ -14,6 +14,7 @@ const HELP = [
       ['Shift+Enter', 'New line'],
       ['↑', 'In an empty field: your last message'],
       ['/', 'Commands, templates and skills'],
+      ['!', 'Run a shell command; !! keeps it from the model'],
       ['Esc', 'Interrupt'],
     ],
   ],

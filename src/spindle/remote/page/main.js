@@ -78,7 +78,13 @@ function compact() {
 
 // -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
 
-const idInAddress = () => decodeURIComponent(location.hash.slice(1)) || null;
+function idInAddress() {
+  try {
+    return decodeURIComponent(location.hash.slice(1)) || null;
+  } catch {
+    return null; // somebody wrote it
+  }
+}
 
 session.on('state', () => {
   if (!session.id || session.id === idInAddress()) return;
@@ -126,6 +132,9 @@ function askToken(wrong) {
 // -- the rest of the page -------------------------------------------------------------------------
 
 $('new').addEventListener('click', begin);
+$('starters').addEventListener('click', ({ target }) => {
+  if (target.matches('button')) composer.offer(target.textContent);
+});
 $('context').addEventListener('click', () =>
   openMenu($('context'), 'Context', [{ label: 'Summarise older messages now', pick: compact }]),
 );
@@ -159,7 +168,7 @@ listenToKeys({
   search: () => sidebar.reveal('sessions'),
   escape: () => {
     if (sidebar.isDrawerOpen) sidebar.closeDrawer();
-    else if (session.running) session.abort();
+    else if (session.busy) session.abort();
   },
 });
 

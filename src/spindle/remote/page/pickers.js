@@ -18,13 +18,17 @@ const TURNS = 25; // model calls in a row before the user is asked whether to go
 export class Pickers {
   constructor(session) {
     this.session = session;
-    this.asks = remembered.get('approval') === 'true';
     $('model').addEventListener('click', () => this.pickModel());
     $('thinking').addEventListener('click', () => this.pickLevel());
     $('approval').addEventListener('click', () => this.setApproval(!this.asks));
     session.on('state', () => this.show());
-    session.on('attached', () => this.asks && this.sendApproval());
+    // An agent that has just been made does not know yet what this reader wants.
+    session.on('reset', () => remembered.get('approval') === 'true' && session.id && !this.asks && this.setApproval(true));
     this.show();
+  }
+
+  get asks() {
+    return this.session.state.approval.tools;
   }
 
   show() {
@@ -76,23 +80,13 @@ export class Pickers {
     });
   }
 
+  /** Change something; an event tells when it is so. */
   change(command, fields) {
-    return this.session.attempt(async () => {
-      await this.session.call(command, fields);
-      await this.session.refresh();
-    });
+    return this.session.attempt(() => this.session.call(command, fields));
   }
 
   setApproval(asks) {
-    this.asks = asks;
     remembered.set('approval', String(asks));
-    this.show();
-    return this.sendApproval();
-  }
-
-  sendApproval() {
-    return this.session.attempt(() =>
-      this.session.call('set_approval', { tools: this.asks, maxTurns: this.asks ? TURNS : null }),
-    );
+    return this.change('set_approval', { tools: asks, maxTurns: asks ? TURNS : null });
   }
 }

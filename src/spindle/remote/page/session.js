@@ -1,6 +1,7 @@
 // What the page knows of the session it shows: loads it, follows its events, and tells the parts of the page.
 // Listeners are added with `on`: for events of the wire by their type, for `reset` (everything is different),
-// `state` (model, name, running, …), `stats`, `queue`, `todos` and `connection`.
+// `state` (model, name, running, …), `stats`, `queue`, `todos`, `connection`, and `shell_start` and `shell_end` of
+// commands that the user runs here.
 
 import { announce } from './dom.js';
 import { Connection, Disconnected } from './connection.js';
@@ -29,12 +30,14 @@ export class Session {
 
   clear() {
     this.id = null;
-    this.state = { model: null, thinkingLevel: 'off', sessionName: null };
+    this.cwd = '';
+    this.state = { model: null, thinkingLevel: 'off', sessionName: null, approval: { tools: false } };
     this.title = null; // of the window, if an extension has set one
     this.messages = [];
     this.running = false;
-    this.queue = { steering: [], followUp: [] };
+    this.shells = 0; // commands that the user runs
     this.loading = true; // events are part of what is being fetched
+    this.loaded = null; // a promise of the end of that
     this.missed = false; // some were
     this.wantsSnapshot = false; // an answer is being written whose beginning was not seen
   }
@@ -57,9 +60,10 @@ export class Session {
     this.wire.open(sessionId);
   }
 
-  ready({ sessionId, replay }) {
+  ready({ sessionId, cwd, replay }) {
     const known = replay && !this.loading && this.id === sessionId;
     this.id = sessionId;
+    this.cwd = cwd;
     this.emit('attached', { known });
     if (!known) this.load().catch(error => this.complain(error));
     else
@@ -68,14 +72,19 @@ export class Session {
         .catch(error => this.complain(error));
   }
 
-  /** Fetch everything: after connecting without replay, and after every jump to another place. */
-  async load() {
-    this.loading = true;
+  /** Fetch everything: after connecting without replay, and when the conversation has become another one. */
+  load() {
+    this.loaded = this.fetchAll();
+    return this.loaded;
+  }
+
+  async fetchAll() {
+    const ticket = (this.loading = Symbol('this load'));
     this.missed = false;
     const [state, { messages }] = await Promise.all([this.call('get_state'), this.call('get_messages')]);
+    if (this.loading !== ticket) return; // it has changed again meanwhile
     this.messages = messages;
     this.takeState(state);
-    this.setQueue([], [], state.pendingMessageCount);
     this.loading = false;
     this.emit('reset', { messages });
     // Whole messages come with updates until we say otherwise: the first one brings what an answer has so far.
@@ -95,19 +104,22 @@ export class Session {
     this.state = state;
     this.running = state.isStreaming || state.isCompacting;
     this.emit('state');
+    this.emit('queue', { ...state.queue, size: state.pendingMessageCount });
     this.emit('todos', state.todoPhases ?? []);
   }
 
   async updateStats() {
-    const stats = await this.call('get_session_stats');
-    // Another client may have led this agent to another session.
-    if (stats.sessionId !== this.id) await this.load();
-    else this.emit('stats', stats);
+    this.emit('stats', await this.call('get_session_stats'));
   }
 
   // -- events -------------------------------------------------------------------------------------
 
   receive(event) {
+    if (event.type === 'session_changed') {
+      // A command that the user runs here is shown already.
+      if (event.reason !== 'bash' || !this.shells) this.load().catch(error => this.complain(error));
+      return;
+    }
     if (this.loading) this.missed = true;
     if (this.loading && event.type !== 'extension_ui_request') return;
     this.follow(event);
@@ -141,7 +153,10 @@ export class Session {
         this.messages.push(event.message);
         break;
       case 'queue_update':
-        this.setQueue(event.steering, event.followUp);
+        this.emit('queue', { ...event, size: event.steering.length + event.followUp.length });
+        break;
+      case 'state_changed':
+        this.refresh().catch(error => this.complain(error));
         break;
       case 'thinking_level_changed':
         this.state.thinkingLevel = event.level;
@@ -159,11 +174,6 @@ export class Session {
     if (!this.wantsSnapshot) return;
     this.wantsSnapshot = false;
     this.call('set_update_mode', { mode: 'delta' }).catch(error => this.complain(error));
-  }
-
-  setQueue(steering, followUp, size = steering.length + followUp.length) {
-    this.queue = { steering, followUp, size };
-    this.emit('queue', this.queue);
   }
 
   // -- commands -----------------------------------------------------------------------------------
@@ -193,15 +203,39 @@ export class Session {
     return this.call('prompt', { message, images, streamingBehavior });
   }
 
+  /** Run a command of the user. The model gets to know of it with the next message, unless it is `hidden`. */
+  async bash(command, hidden) {
+    const id = this.wire.newId();
+    this.shells++;
+    this.emit('shell_start', { id, command, hidden });
+    this.emit('state');
+    try {
+      const result = await this.wire.call('bash', { command, excludeFromContext: hidden }, id);
+      const message = { role: 'bashExecution', command, excludeFromContext: hidden, ...result };
+      this.messages.push(message);
+      this.emit('shell_end', { id, message });
+    } catch (error) {
+      this.emit('shell_end', { id });
+      throw error;
+    } finally {
+      this.shells--;
+      this.emit('state');
+    }
+  }
+
+  get busy() {
+    return this.running || this.shells > 0;
+  }
+
   abort() {
-    return this.attempt(() => this.call('abort'));
+    return this.attempt(() => this.call(this.running ? 'abort' : 'abort_bash'));
   }
 
   /** Go on from another entry. Returns the text to edit if it was a message of the user, null if it was refused. */
   async jump(entryId, summarize = false) {
     const { cancelled, editorText } = await this.call('navigate_tree', { entryId, summarize });
     if (cancelled) return null;
-    await this.load();
+    await this.loaded; // an event has told of the change
     return editorText ?? '';
   }
 
@@ -209,14 +243,14 @@ export class Session {
   async fork(entryId) {
     const { cancelled, text } = await this.call('fork', { entryId });
     if (cancelled) return null;
-    await this.load();
+    await this.loaded;
     return text ?? '';
   }
 
   /** Begin anew. Work in progress is not lost: then the new session gets an agent of its own. */
   async begin() {
-    if (this.running) return this.open(null);
-    const { cancelled } = await this.call('new_session');
-    return cancelled ? undefined : this.load();
+    if (this.busy) return this.open(null);
+    await this.call('new_session');
+    return this.loaded;
   }
 }

@@ -1,6 +1,6 @@
 // What is always in view: the session's name, the connection, tokens and cost, the plan, short messages at the edge.
 
-import { $, button, el, icon, iconButton } from './dom.js';
+import { $, button, editInPlace, el, icon, iconButton } from './dom.js';
 import { cost, count, oneLine, textOf, tokens } from './format.js';
 
 const TOAST_MS = 7000;
@@ -25,13 +25,20 @@ export class StatusView {
     session.on('stats', stats => this.showStats(stats));
     session.on('todos', phases => this.showTodos(phases));
     session.on('connection', connection => this.showConnection(connection));
+    session.on('attached', () => this.showPlace());
     session.on('state', () => this.showTitle());
     session.on('message_end', () => this.showTitle());
     session.on('reset', () => this.showTitle());
     $('title').addEventListener('click', () => this.rename());
   }
 
-  // -- the name -----------------------------------------------------------------------------------
+  // -- the place and the name ---------------------------------------------------------------------
+
+  showPlace() {
+    const { cwd } = this.session;
+    $('place').textContent = $('welcome-place').textContent = cwd.split(/[\\/]/).findLast(Boolean) ?? cwd;
+    $('place').title = $('welcome-place').title = cwd;
+  }
 
   showTitle() {
     const first = this.session.messages.find(({ role }) => role === 'user');
@@ -44,34 +51,13 @@ export class StatusView {
 
   /** Edit the name in place. */
   rename() {
-    const title = $('title');
-    const field = el('input', {
-      type: 'text',
-      class: 'rename',
-      'aria-label': 'Name of this conversation',
-      maxlength: '200',
+    const label = 'Name of this conversation';
+    const field = el('input', { type: 'text', class: 'rename', 'aria-label': label, maxlength: '200' });
+    field.value = this.session.state.sessionName ?? $('title').textContent;
+    editInPlace($('title'), field, name => {
+      if (!name || name === this.session.state.sessionName) return null;
+      return this.session.attempt(() => this.session.call('set_session_name', { name }));
     });
-    field.value = this.session.state.sessionName ?? title.textContent;
-    let done = false; // leaving the page is a blur too
-    const finish = async save => {
-      if (done) return;
-      done = true;
-      const name = field.value.trim();
-      field.replaceWith(title);
-      if (save && name && name !== this.session.state.sessionName) {
-        await this.session.attempt(() => this.session.call('set_session_name', { name }));
-      }
-    };
-    field.addEventListener('keydown', event => {
-      if (event.key === 'Enter' || event.key === 'Escape') {
-        event.stopPropagation();
-        finish(event.key === 'Enter');
-        $('prompt').focus();
-      }
-    });
-    field.addEventListener('blur', () => finish(true));
-    title.replaceWith(field);
-    field.select();
   }
 
   // -- figures ------------------------------------------------------------------------------------
@@ -126,20 +112,34 @@ export class StatusView {
 
   showConnection({ state, until, reason }) {
     clearInterval(this.countdown);
-    const words = { open: 'Connected', connecting: 'Connecting…', waiting: 'Offline', 'lost-session': 'Not found' };
+    const words = {
+      open: 'Connected',
+      connecting: 'Connecting…',
+      waiting: 'Offline',
+      closed: 'Closed',
+      'lost-session': 'Not found',
+    };
     $('connection').textContent = words[state];
     document.body.dataset.connection = state;
     if (state === 'open') $('banner').hidden = true;
-    if (state !== 'waiting') return;
-    const text = el('span');
-    const now = button('link', () => this.session.wire.hurry(), 'Try now');
+    if (state === 'closed') this.showBanner(`Goodbye: ${reason || 'the session has ended'}.`, 'Connect again');
+    if (state === 'waiting') this.countDown(until, reason);
+  }
+
+  countDown(until, reason) {
+    const text = this.showBanner('', 'Try now');
     const tick = () => {
       const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
       text.textContent = `${reason ? `Connection closed: ${reason}.` : 'Connection lost.'} Trying again in ${left} s`;
     };
     tick();
     this.countdown = setInterval(tick, 1000);
-    $('banner').replaceChildren(icon('warning'), text, now);
+  }
+
+  showBanner(words, action) {
+    const text = el('span', null, words);
+    $('banner').replaceChildren(icon('warning'), text, button('link', () => this.session.wire.reconnect(), action));
     $('banner').hidden = false;
+    return text;
   }
 }

@@ -52,6 +52,8 @@ export class ToolCard {
     this.name = name;
     this.source = ''; // the arguments as the model writes them; null once they are known
     this.args = {};
+    this.pending = ''; // output that is not shown yet
+    this.written = ''; // of a command of the user
     this.gist = el('span', { class: 'gist' });
     this.time = el('span', { class: 'time' });
     this.mark = el('span', { class: 'mark', role: 'img' });
@@ -149,14 +151,20 @@ export class ToolCard {
     if (this.state === 'running' && passed > 1000) this.time.textContent = duration(Math.floor(passed / 1000) * 1000);
   }
 
+  /** Take all the output so far. */
   progress(result) {
-    this.pending = result;
+    this.pending = textOf(result.content);
+  }
+
+  /** Take more output; of very much the end is kept. */
+  addOutput(delta) {
+    this.pending = this.written = (this.written + delta).slice(-MAX_OUTPUT);
   }
 
   paintProgress() {
     if (!this.pending) return;
-    const text = plainOutput(textOf(this.pending.content));
-    this.pending = null;
+    const text = plainOutput(this.pending);
+    this.pending = '';
     if (!text) return;
     if (!this.liveOutput) {
       this.liveOutput = el('pre', { class: 'output', tabindex: '0' }, '');
@@ -169,7 +177,8 @@ export class ToolCard {
 
   /** Show the result: of `tool_execution_end`, or of a stored toolResult message. */
   finish({ content, details }, isError, durationMs) {
-    this.pending = this.liveOutput = null;
+    this.pending = '';
+    this.liveOutput = null;
     this.setState(isError ? 'failed' : 'done');
     this.time.textContent = durationMs > 50 ? duration(durationMs) : '';
     this.output.replaceChildren();

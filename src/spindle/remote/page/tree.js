@@ -1,6 +1,6 @@
 // The conversation tree in the sidebar: every branch of this session, to jump to or to fork from.
 
-import { $, el, icon, iconButton } from './dom.js';
+import { $, editInPlace, el, icon, iconButton } from './dom.js';
 import { count } from './format.js';
 
 const SHOWN = new Set(['user', 'assistant', 'compaction', 'branch_summary', 'custom_message', 'bashExecution']);
@@ -58,7 +58,7 @@ export class TreePanel {
 
   follows(entry, earlier) {
     let parent = this.entries.byId.get(entry.parentId);
-    while (parent && parent !== earlier && parent.role === 'toolResult')
+    while (parent && parent !== earlier && !SHOWN.has(parent.role))
       parent = this.entries.byId.get(parent.parentId);
     return parent === earlier;
   }
@@ -84,14 +84,24 @@ export class TreePanel {
       'div',
       { class: classes, 'data-role': steps ? 'steps' : role },
       line,
-      el('div', { class: 'node-actions' }, ...this.rowActions(entry)),
+      el('div', { class: 'node-actions' }, ...this.rowActions(entry, () => node)),
     );
     node.style.setProperty('--depth', Math.min(depth, MAX_INDENT));
     return node;
   }
 
-  rowActions({ id, role }) {
-    const buttons = [];
+  /** Let the user write a label in the place of a line; none takes it away. */
+  label(id, node) {
+    const field = el('input', { type: 'text', class: 'rename', 'aria-label': 'Label', maxlength: '80' });
+    field.value = this.entries.labels.get(id) ?? '';
+    editInPlace(node.querySelector('.line'), field, text => {
+      if (text === (this.entries.labels.get(id) ?? '')) return null;
+      return this.session.attempt(() => this.session.call('set_label', { entryId: id, label: text || undefined }));
+    });
+  }
+
+  rowActions({ id, role }, node) {
+    const buttons = [iconButton('Label', 'tag', () => this.label(id, node()))];
     if (!this.onPath.has(id))
       buttons.push(iconButton('Go there and take notes on what is left', 'list', () => this.actions.jump(id, true)));
     if (role === 'user')
