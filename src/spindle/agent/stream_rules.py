@@ -1,16 +1,15 @@
 """Watches an answer while it is written, and steps in when it breaks a rule.
 
 An interrupting match cuts the answer short, tells the model the rule and lets it go on; another match is told after
-the answer. Cost stays linear in the length of the stream: each piece is searched together with a window of what came
-before it, and the whole text only when it has doubled and at its end.
+the answer. Cost stays linear in the length of the stream: each piece is searched together with a little of what came
+before it, ever more of that the rarer, and the whole text only when it has doubled and at its end.
 """
 
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatch
-from typing import Any
 
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.rules import Rule, RuleScope
@@ -33,35 +32,51 @@ from .loop import AnswerStopped
 
 __all__ = ["StreamRules"]
 
-WINDOW = 2048
-FIRST_FULL_SEARCH = 4 * WINDOW
+NEAR, FAR = 256, 2048
+FIRST_FULL_SEARCH = 4 * FAR
 INJECTION = "ttsr-injection"
 STORED = "ttsr_injection"
-_DELTAS = {TextDelta: "text", ThinkingDelta: "thinking", ToolCallDelta: "tool"}
-_ENDS = {TextEnd: "text", ThinkingEnd: "thinking", ToolCallEnd: "tool"}
+_KINDS: dict[type, str] = {
+    TextDelta: "text",
+    TextEnd: "text",
+    ThinkingDelta: "thinking",
+    ThinkingEnd: "thinking",
+    ToolCallDelta: "tool",
+    ToolCallEnd: "tool",
+}
 
 
 class _Text:
     """What one block has said so far."""
 
-    __slots__ = ("length", "next_full", "parts", "tail")
+    __slots__ = ("length", "next_full", "parts", "paths", "tail")
 
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.tail = ""
+        """The end of it: what a search may begin in, and a bit more for patterns that look behind."""
         self.length = 0
         self.next_full = FIRST_FULL_SEARCH
+        self.paths: list[str] | None = None
+        """Path arguments of a tool call, once they are all there."""
 
-    def add(self, delta: str) -> str:
-        """Take a piece; return the text to search now."""
+    def add(self, delta: str) -> tuple[str, int]:
+        """Take a piece; return the text to search now, and where to begin.
+
+        Every piece is searched with `NEAR` characters before it. Whenever the length passes a multiple of that it is
+        twice as many, of twice that four times, and so on: what is longer than `NEAR` is found a bit later.
+        """
         self.parts.append(delta)
-        self.length += len(delta)
+        before, self.length = self.length, self.length + len(delta)
         near = self.tail + delta
-        self.tail = near[-WINDOW:]
+        self.tail = near[-(FAR + NEAR) :]
         if self.length >= self.next_full:
             self.next_full = 2 * self.length
-            return self.whole()
-        return near
+            return self.whole(), 0
+        span = NEAR
+        while span < FAR and self.length // span > before // span:
+            span *= 2
+        return near, max(0, len(near) - len(delta) - span)
 
     def whole(self) -> str:
         return "".join(self.parts)
@@ -76,6 +91,15 @@ class _Watch:
         self.scopes: list[RuleScope] = rule.scopes()
         self.told_at: int | None = None
         """The turn in which the model was last told."""
+
+    def scopes_in(self, kind: str, tool: str | None) -> list[RuleScope]:
+        """Return where it looks, of such a block."""
+        if tool is None and (kind == "tool" or self.rule.globs):
+            return []
+        return [scope for scope in self.scopes if scope.kind == kind and scope.tool in (None, tool)]
+
+    def found(self, text: str, start: int) -> bool:
+        return any(pattern.search(text, start) for pattern in self.patterns)
 
 
 class StreamRules:
@@ -111,20 +135,17 @@ class StreamRules:
         if self._stopped:
             return  # these are the last pieces of an answer that was stopped already
         piece = update.assistant_message_event
-        kind = _DELTAS.get(type(piece))
-        if kind is not None:
-            text = self._texts.setdefault(piece.content_index, _Text()).add(piece.delta)  # type: ignore[union-attr]
+        kind = _KINDS.get(type(piece))
+        if kind is None:
+            return
+        block = self._texts.setdefault(piece.content_index, _Text())
+        if isinstance(piece, TextDelta | ThinkingDelta | ToolCallDelta):
+            text, start = block.add(piece.delta)
         else:
-            kind = _ENDS.get(type(piece))
-            known = self._texts.get(piece.content_index)
-            if kind is None or known is None or known.length <= WINDOW:
-                return
-            text = known.whole()
-        broken = [
-            w
-            for w in self._watches
-            if self._may_tell(w) and self._breaks(w, kind, text, piece.content_index, update.message)
-        ]
+            text, start = block.whole(), 0
+            block.paths = None
+        call = _call(update, piece.content_index) if kind == "tool" else None
+        broken = [w for w in self._watches if self._may_tell(w) and self._breaks(w, kind, text, start, block, call)]
         stopping = [watch for watch in broken if self._interrupts(watch.rule, kind)]
         self._noted += [watch for watch in broken if watch not in stopping]
         if stopping:
@@ -143,40 +164,38 @@ class StreamRules:
         mode = rule.interrupt_mode or self._settings.interrupt_mode
         return mode == "always" or mode == ("tool-only" if kind == "tool" else "prose-only")
 
-    def _breaks(self, watch: _Watch, kind: str, text: str, index: int, live: Any) -> bool:
-        scopes = [scope for scope in watch.scopes if scope.kind == kind]
-        if not scopes or (kind != "tool" and watch.rule.globs):
+    def _breaks(self, watch: _Watch, kind: str, text: str, start: int, block: _Text, call: LiveToolCall | None) -> bool:
+        scopes = watch.scopes_in(kind, call.name if call else None)
+        if not scopes or not watch.found(text, start):
             return False
-        if not any(pattern.search(text) for pattern in watch.patterns):
-            return False
-        return kind != "tool" or self._in_scope(watch.rule, scopes, index, live)
-
-    def _in_scope(self, rule: Rule, scopes: list[RuleScope], index: int, live: Any) -> bool:
-        block = live.blocks[index] if isinstance(live, LiveMessage) else None
-        if not isinstance(block, LiveToolCall):
-            return False
-        paths = list(self._paths(block.arguments.value()))
+        if call is None:
+            return True
 
         def fits(globs: Sequence[str]) -> bool:
+            paths = self._paths(block, call)
             return any(fnmatch(path, glob) or fnmatch(os.path.basename(path), glob) for path in paths for glob in globs)
 
-        if rule.globs and not fits(rule.globs):
+        if watch.rule.globs and not fits(watch.rule.globs):
             return False
-        return any(
-            (scope.tool is None or scope.tool == block.name) and (scope.glob is None or fits([scope.glob]))
-            for scope in scopes
-        )
+        return any(scope.glob is None or fits([scope.glob]) for scope in scopes)
 
-    def _paths(self, arguments: Any) -> Iterator[str]:
-        """Yield the path arguments of a call: as given, without `./`, absolute, and relative to the cwd."""
+    def _paths(self, block: _Text, call: LiveToolCall) -> list[str]:
+        """Return the path arguments of a call: as given, without `./`, absolute, and relative to the cwd."""
+        if block.paths is not None:
+            return block.paths
         cwd = self._engine.conversation.store.get_cwd()
-        for key, value in arguments.items() if isinstance(arguments, dict) else ():
-            lower = key.lower()
-            found = [value] if lower.endswith("path") else value if lower.endswith("paths") else []
+        arguments = call.arguments.value()
+        named = [(key.lower(), value) for key, value in arguments.items()] if isinstance(arguments, dict) else []
+        paths: list[str] = []
+        for key, value in named:
+            found = [value] if key.endswith("path") else value if key.endswith("paths") else []
             for path in found if isinstance(found, list) else []:
                 if isinstance(path, str) and path:
                     absolute = os.path.normpath(os.path.join(cwd, path))
-                    yield from (path, path.removeprefix("./"), absolute, os.path.relpath(absolute, cwd))
+                    paths += [path, path.removeprefix("./"), absolute, os.path.relpath(absolute, cwd)]
+        if any(key.endswith(("path", "paths")) for key, _ in named[:-1]):
+            block.paths = paths  # another argument has begun: reading a long one again and again would be felt
+        return paths
 
     # -- afterwards ------------------------------------------------------------------------------
 
@@ -217,6 +236,11 @@ class StreamRules:
             details={"rules": names},
             timestamp=int(time.time() * 1000),
         )
+
+
+def _call(update: MessageUpdate, index: int) -> LiveToolCall | None:
+    block = update.message.blocks[index] if isinstance(update.message, LiveMessage) else None
+    return block if isinstance(block, LiveToolCall) else None
 
 
 def _told(rule: Rule) -> str:
