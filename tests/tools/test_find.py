@@ -51,6 +51,7 @@ TREE = {
         ({"pattern": "readme"}, ["README"]),
         ({"pattern": "*", "path": "src"}, ["a.ts", "deep/", "deep/Test.TS"]),
         ({"pattern": "*.nothing"}, ["No files found matching pattern"]),
+        ({"pattern": "conf*"}, ["No files found matching pattern"]),
     ],
 )
 def test_names_found(args: dict[str, Any], found: list[str], backend: str, tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_program_in_the_agents_own_folder_comes_first(tmp_path: Path) -> None:
         settings = ToolSettings(bin_dir=str(own))
         return await Run("find", tmp_path, {"pattern": pattern, "limit": 7}, settings=settings).refusal()
 
-    options = "--glob --color=never --hidden --max-results 7"
+    options = "--glob --color=never --hidden --exclude .git --max-results 7"
     assert run(lambda: ask("*.x")) == f"{options} -- *.x {tmp_path}"
     assert run(lambda: ask("a/*.x")) == f"{options} --full-path -- **/a/*.x {tmp_path}"
     (tmp_path / ".git").rmdir()

@@ -5,14 +5,17 @@ import json
 import os
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spindle.tools import grep as grep_module
 from spindle.tools.process import _live
-from spindle.tools.rust_regex import compile_pattern
+from spindle.tools.rust_regex import compile_pattern, required_text
 
 from .helpers import Run, call, details_of, refusal, run, text_of, until
 from .trees import make_tree, rg
@@ -66,9 +69,33 @@ def test_lines_found(args: dict[str, Any], text: str, backend: str, tmp_path: Pa
     )
     (tmp_path / "w.txt").write_bytes(b"cr\rlf\r\n")
     result = call("grep", tmp_path, **args)
-    # ripgrep searches in parallel, so files come in any order.
-    assert sorted(text_of(result).split("\n")) == sorted(text.split("\n"))
+    assert text_of(result) == text
     assert result.details is None
+
+
+@pytest.mark.usefixtures("backend")
+def test_files_come_in_order(tmp_path: Path) -> None:
+    names = [f"{folder}/{name}" for folder in ("a", "a-b", "a.c/d") for name in ("1", "10", "2")]
+    make_tree(tmp_path, dict.fromkeys(names, "x\nx\n"))
+    found = text_of(call("grep", tmp_path, pattern="x")).split("\n")
+    assert found == [f"{name}:{line}: x" for name in names for line in (1, 2)]
+
+
+@pytest.mark.usefixtures("own")
+def test_a_text_is_found_wherever_it_lies_in_a_large_file(tmp_path: Path) -> None:
+    for size in (0, 64 * 1024 - 3, 64 * 1024 + 1024 * 1024 - 3):
+        (tmp_path / "f").write_bytes(b"." * (size - 1) + b"\n" * (size > 0) + b"nEEdle\n" + b"." * 100)
+        line = 2 if size else 1
+        assert text_of(call("grep", tmp_path, pattern="^nEE.*e$")) == f"f:{line}: nEEdle"
+        assert text_of(call("grep", tmp_path, pattern="NEEDLE", ignoreCase=True)) == f"f:{line}: nEEdle"
+        assert text_of(call("grep", tmp_path, pattern="NEEDLE")) == "No matches found"
+
+
+@pytest.mark.usefixtures("backend")
+def test_letters_with_a_third_case(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("300 \u212a\nwor\u017fe\n")
+    assert text_of(call("grep", tmp_path, pattern="300 k", ignoreCase=True)) == "f:1: 300 \u212a"
+    assert text_of(call("grep", tmp_path, pattern="worse", ignoreCase=True)) == "f:2: wor\u017fe"
 
 
 @pytest.mark.usefixtures("backend")
@@ -211,7 +238,36 @@ def test_newer_patterns(pattern: str, found: str) -> None:
     assert match[0] == found
 
 
-@pytest.mark.parametrize("pattern", ["(", "[", "a)", "*", r"\p{Greek}", "(?U)a", "(?P<1>a)", "a{2,1}", "(?z)"])
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("foo", "foo"),
+        (r"^def foo\(.*\):$", "def foo("),
+        (r"a\.b.c", "a.b"),
+        (r"\bword\b", "word"),
+        (r"\<word\>", "word"),
+        *(
+            (pattern, "")
+            for pattern in ("", ".", "fo+", "a|b", "(foo)", "[ab]c", r"\d+", "x{2}", "(?i)foo", r"\x41", "a?")
+        ),
+    ],
+)
+def test_what_every_match_must_contain(pattern: str, text: str) -> None:
+    assert required_text(pattern, literal=False) == text
+    assert required_text(pattern, literal=True) == pattern
+
+
+@given(st.text(alphabet="ab.*^$\\|(){}[]?+1<>-", max_size=8), st.text(alphabet="ab.(1-", max_size=8))
+def test_every_match_contains_what_it_must(pattern: str, line: str) -> None:
+    with suppress(ValueError):
+        if compile_pattern(pattern, ignore_case=False, literal=False).search(line):
+            assert required_text(pattern, literal=False) in line
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", "[", "a)", "*", r"\p{Greek}", "(?U)a", "(?P<1>a)", "a{2,1}", "(?z)", "a\nb", r"a\nb"],
+)
 def test_patterns_that_are_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="regex parse error") as caught:
         compile_pattern(pattern, ignore_case=False, literal=False)

@@ -45,7 +45,8 @@ def _check_root(root: str) -> bool:
 
 async def _run_fd(fd: str, pattern: str, root: str, limit: int, in_repository: bool) -> list[str] | None:
     """Return paths below `root`, folders with a slash at the end; None if this fd is too old to be asked."""
-    command = [fd, "--glob", "--color=never", "--hidden", "--max-results", str(limit)]
+    # From version 9 on fd leaves out `.git` by itself.
+    command = [fd, "--glob", "--color=never", "--hidden", "--exclude", ".git", "--max-results", str(limit)]
     if not in_repository:
         command.append("--no-require-git")
     if "/" in pattern:

@@ -75,6 +75,7 @@ async def _search(command: list[str], cwd: str, limit: int) -> list[_Match]:
         return len(matches) < limit
 
     code, complaint = await run_program("ripgrep", command, cwd, take)
+    matches.sort(key=lambda match: match.path.split(os.sep))  # ripgrep's threads finish in any order
     # A file that could not be read is no reason to keep quiet about the others.
     if code not in (0, 1) and not matches:
         raise ToolError(complaint)

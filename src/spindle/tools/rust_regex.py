@@ -6,7 +6,7 @@ What Python has no word for (Unicode classes, swapped greed) is refused with a c
 
 import re
 
-__all__ = ["compile_pattern"]
+__all__ = ["compile_pattern", "required_text"]
 
 _ESCAPES = {"z": r"\Z", "<": r"\b(?=\w)", ">": r"\b(?<=\w)"}
 _POSIX_CLASSES = {
@@ -36,10 +36,31 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 
+_SIMPLE_TOKEN = re.compile(r"(?P<gap>\.[*+?]?|[\^$]|\\[b<>])|\\(?P<escaped>[^\w\s])|(?P<plain>[^\\|()\[\]{}?*+])")
+_NEWLINE = 'the literal "\\n" is not allowed in a regex, because every line is searched by itself'
+
+
+def required_text(pattern: str, *, literal: bool) -> str:
+    """Return a text that every match contains; empty if the pattern is not simple enough to tell."""
+    if literal:
+        return pattern
+    runs, end = [""], 0
+    for token in _SIMPLE_TOKEN.finditer(pattern):
+        if token.start() != end:
+            return ""  # an operator: what stands beside it may be optional
+        end = token.end()
+        if token["gap"]:
+            runs.append("")
+        else:
+            runs[-1] += token["escaped"] or token["plain"]
+    return max(runs, key=len) if end == len(pattern) else ""
+
 
 def compile_pattern(pattern: str, *, ignore_case: bool, literal: bool) -> re.Pattern[str]:
     """Raises `ValueError` with a text like ripgrep's."""
     try:
+        if "\n" in pattern:
+            raise ValueError(_NEWLINE)
         return re.compile(re.escape(pattern) if literal else _translate(pattern), re.IGNORECASE if ignore_case else 0)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"regex parse error:\n    {pattern}\nerror: {error}") from None
@@ -63,6 +84,8 @@ def _translate(pattern: str) -> str:
                 text = r"\["
             elif text == "]" and pattern[class_start + 1 : token.start()] not in ("", "^"):
                 class_start = -1
+        elif token["escaped"] == "n":
+            raise ValueError(_NEWLINE)
         elif token["escaped"]:
             text = _ESCAPES.get(token["escaped"], text)
         elif token["flags_end"]:
