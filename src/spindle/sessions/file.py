@@ -17,7 +17,7 @@ _APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
 
 
 def open_for_reading(path: Path) -> BinaryIO:
-    return open(path, "rb", buffering=1 << 20)
+    return open(path, "rb", buffering=1 << 17)  # few reads, and yet what was read is still in the cache
 
 
 class AppendFile:

@@ -10,23 +10,24 @@ __all__ = ["Image", "Text", "Thinking", "ToolCall", "Wire", "text_of"]
 class Wire(msgspec.Struct, rename="camel", omit_defaults=True):
     """Base of all shapes: camelCase keys; a field equal to its default is left out.
 
-    A key that must always be written therefore has no default.
+    A key that must always be written therefore has no default. `gc=False` below: a long context is hundreds of
+    thousands of these values, none of which refers back, so the garbage collector need not walk them.
     """
 
 
-class Text(Wire, tag_field="type", tag="text"):
+class Text(Wire, gc=False, tag_field="type", tag="text"):
     text: str
     text_signature: str | None = None
     """Opaque provider data that must come back with the block."""
 
 
-class Image(Wire, tag_field="type", tag="image"):
+class Image(Wire, gc=False, tag_field="type", tag="image"):
     data: str
     """Base64."""
     mime_type: str
 
 
-class Thinking(Wire, tag_field="type", tag="thinking"):
+class Thinking(Wire, gc=False, tag_field="type", tag="thinking"):
     thinking: str
     thinking_signature: str | None = None
     """Anthropic: the signature. OpenAI-style servers: the name of the field it came in."""

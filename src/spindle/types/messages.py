@@ -33,7 +33,7 @@ __all__ = [
 StopReason = Literal["stop", "length", "toolUse", "error", "aborted"]
 
 
-class Cost(Wire, omit_defaults=False):
+class Cost(Wire, gc=False, omit_defaults=False):
     """US dollars; every key is always written."""
 
     input: int | float = 0
@@ -43,7 +43,7 @@ class Cost(Wire, omit_defaults=False):
     total: int | float = 0
 
 
-class Usage(Wire, omit_defaults=False):
+class Usage(Wire, gc=False, omit_defaults=False):
     """Tokens of one answer. `input` excludes cached tokens, `output` includes reasoning."""
 
     input: int = 0
@@ -56,13 +56,13 @@ class Usage(Wire, omit_defaults=False):
     cache_write_1h: int | UnsetType = msgspec.field(default=UNSET, name="cacheWrite1h")
 
 
-class UserMessage(Wire, tag_field="role", tag="user"):
+class UserMessage(Wire, gc=False, tag_field="role", tag="user"):
     content: str | list[Text | Image]
     timestamp: int | float
     """Unix milliseconds, here and in every message."""
 
 
-class AssistantMessage(Wire, tag_field="role", tag="assistant"):
+class AssistantMessage(Wire, gc=False, tag_field="role", tag="assistant"):
     content: list[Text | Thinking | ToolCall]
     api: str
     provider: str
@@ -78,7 +78,7 @@ class AssistantMessage(Wire, tag_field="role", tag="assistant"):
     raw_stop_reason: str | None = None
 
 
-class ToolResultMessage(Wire, kw_only=True, tag_field="role", tag="toolResult"):
+class ToolResultMessage(Wire, gc=False, kw_only=True, tag_field="role", tag="toolResult"):
     tool_call_id: str
     tool_name: str
     content: list[Text | Image]
