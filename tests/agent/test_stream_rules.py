@@ -86,6 +86,19 @@ def test_a_path_is_looked_at_wherever_it_stands_in_the_call(tmp_path, rules):
     run(main())
 
 
+@pytest.mark.parametrize("gap, told", [(0, 3), (1, 3), (2, 2), (10, 1)])
+def test_a_rule_is_told_again_after_a_gap_but_never_at_every_turn(tmp_path, rules, gap, told):
+    rules(no="condition: FORBIDDEN")
+    settings = {"ttsr": {"repeatMode": "after-gap", "repeatGap": gap}}
+
+    async def main():
+        async with Rig(tmp_path, ["FORBIDDEN"], settings=settings) as rig:
+            frames = [frame for _ in range(3) for frame in await rig.run("go")]
+            assert kinds(frames).count("ttsr_triggered") == told
+
+    run(main())
+
+
 def test_the_cost_of_a_piece_does_not_grow_with_the_stream():
     source, searched = _Text(), 0
     for _ in range(20_000):

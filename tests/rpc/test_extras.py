@@ -139,6 +139,18 @@ def test_stopping_early_brings_one_reminder_until_there_is_progress():
         assert "(Reminder 1/3)" in json.dumps(told)
 
 
+def test_compactions_in_between_do_not_bring_reminders_for_ever():
+    plan = call("todo_write", {"ops": [{"op": "replace", "phases": PLAN}]}, id="c1")
+    steps = [reply(plan), reply("I stop. " * 50, usage=(99_000, 10, 0))]
+    settings = {"compaction": {"keepRecentTokens": 10}}
+    with AgentProcess(steps, settings=settings, args=["--tools", "read,todo_write"]) as agent:
+        frames = agent.run("go " * 100)
+        assert sum(f["type"] == "auto_compaction_end" for f in frames) > 0
+        assert sum(f["type"] == "todo_reminder" for f in frames) == 1
+        (phase,) = agent.data("get_state")["todoPhases"]
+        assert [task["content"] for task in phase["tasks"]] == ["look", "act"]
+
+
 def test_the_tool_changes_the_list_and_finished_todos_vanish():
     steps = [reply(call("todo_write", {"ops": done("task-1", "task-2")}, id="c1")), reply("all done")]
     with AgentProcess(steps, settings={"tasks": {"todoClearDelay": 0}}) as agent:

@@ -158,7 +158,8 @@ class StreamRules:
             return False
         if watch.told_at is None:
             return True
-        return self._settings.repeat_mode == "after-gap" and self._turn - watch.told_at >= self._settings.repeat_gap
+        gap = max(1, self._settings.repeat_gap)  # told at every turn, a stubborn model would go on for ever
+        return self._settings.repeat_mode == "after-gap" and self._turn - watch.told_at >= gap
 
     def _interrupts(self, rule: Rule, kind: str) -> bool:
         mode = rule.interrupt_mode or self._settings.interrupt_mode

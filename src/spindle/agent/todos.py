@@ -45,7 +45,7 @@ class Todos:
         if settings.enabled:
             engine.toolbox.add(self._tool(), active=False)
         engine.on_commit.append(self._see)
-        engine.on_compaction.append(self.rebuild)
+        engine.on_compaction.append(self._read_back)
         engine.continuations.append(self._remind)
 
     # -- the client's side -----------------------------------------------------------------------
@@ -68,10 +68,14 @@ class Todos:
             self._engine.tools_changed()
 
     def rebuild(self) -> None:
+        """Begin anew with the list of the current branch."""
+        self._read_back()
+        self._reminders, self._progress = 0, True
+
+    def _read_back(self) -> None:
         """Take the list from the newest result of the tool on the current branch."""
         self._adopt(remaining(self._last_written() or []))
         self._offer_tool()
-        self._reminders, self._progress = 0, True
 
     def _last_written(self) -> list[TodoPhase] | None:
         for entry in reversed(self._engine.conversation.store.get_branch()):
