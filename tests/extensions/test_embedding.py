@@ -11,7 +11,8 @@ import pytest
 
 from spindle import Agent
 from spindle.agent.errors import AgentError
-from spindle.testing import Script
+from spindle.ext import StaleExtensionError
+from spindle.testing import Pause, Script
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
 
@@ -171,5 +172,45 @@ def test_handlers_and_the_loop_of_the_program_get_along(home):
         ) as agent:
             await agent.ask("go")
             assert await asyncio.wait_for(told.get(), 5) == "settled"
+
+    run(check())
+
+
+def test_reloads_at_the_same_time_leave_one_generation(home):
+    agents = []
+
+    async def extension(agent):
+        agents.append(agent)
+        await asyncio.sleep(0.01)
+
+    async def check():
+        async with await Agent.create(cwd=home / "work", persist=False, extensions=[extension]) as agent:
+            await asyncio.gather(*(agent.session.extensions.reload() for _ in range(3)))
+            for old in agents[:-1]:
+                with pytest.raises(StaleExtensionError):
+                    old.append_entry("note")
+            agents[-1].append_entry("note")
+        assert len(agents) == 4
+
+    run(check())
+
+
+def test_a_reload_in_the_middle_of_a_run_does_not_lose_count_of_its_turns(home):
+    turns = []
+    script = Script([{"text": ["a", Pause(gate="go"), "b"]}])
+
+    async def check():
+        def extension(agent):
+            agent.on("turn_end", lambda event, ctx: turns.append(event.turn_index))
+
+        async with await Agent.create(
+            cwd=home / "work", model=script.model(), persist=False, extensions=[extension]
+        ) as agent:
+            asking = asyncio.create_task(agent.ask("go"))
+            await script.reached("go")
+            await agent.session.extensions.reload()
+            script.release("go")
+            await asking
+        assert turns == [0]
 
     run(check())

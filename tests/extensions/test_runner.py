@@ -367,6 +367,7 @@ async def _waits_for_something_cancelled(event, ctx):
         (_raise(StopIteration()), "StopIteration was raised"),
         (_waits_for_something_cancelled, "Something it waited for was cancelled"),
         (_async_raise(SystemExit(1)), "sys.exit(1) was called"),
+        (_async_raise(KeyboardInterrupt()), "KeyboardInterrupt was raised"),
         (_async_raise(BaseException("odd")), "BaseException was raised: odd"),
         (lambda e: None, "takes 1 positional argument"),
     ],

@@ -31,6 +31,7 @@ class ExtensionHost:
         self._beginning: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         """Work that extensions began and that nobody waits for."""
+        self._replacing = asyncio.Lock()
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -91,18 +92,21 @@ class ExtensionHost:
 
     async def replace(self) -> None:
         """Load extensions for the session that is open now; `announce` tells them of it."""
-        before = self._generation
         session = self._session
-        if before is None and not has_extensions(session.resources, self._options):
-            return
-        fresh = await load_generation(
-            session.resources, self._options, session.toolbox.builtin, mode=session.mode, fresh=True
-        )
-        for name in () if before is None else before.hooks.registry.providers():
-            session.resources.registry.unregister_provider(name)
-        self.install(fresh)
-        if before is not None:
-            await before.hooks.retire()
+        async with self._replacing:
+            before = self._generation
+            if before is None and not has_extensions(session.resources, self._options):
+                return
+            fresh = await load_generation(
+                session.resources, self._options, session.toolbox.builtin, mode=session.mode, fresh=True
+            )
+            if before is not None:
+                fresh.hooks.turn = before.hooks.turn  # a reload may come in the middle of a run
+                for name in before.hooks.registry.providers():
+                    session.resources.registry.unregister_provider(name)
+            self.install(fresh)
+            if before is not None:
+                await before.hooks.retire()
 
     async def reload(self) -> None:
         """Load extensions, skills, templates and settings anew in mid-session."""

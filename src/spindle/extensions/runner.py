@@ -47,7 +47,8 @@ SHUTDOWN_S = 5.0
 class ExtensionHooks(Hooks):
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._turn = -1
+        self.turn = -1
+        """Number of the current turn in its run, if somebody wants to know."""
         self._backlog = Backlog(self.observe)
         self._calls = Calls(registry, self._backlog)
         registry.on_change = self._refresh
@@ -170,9 +171,9 @@ class ExtensionHooks(Hooks):
 
     async def observe(self, event: Event) -> None:
         if isinstance(event, AgentStart):
-            self._turn = -1
+            self.turn = -1
         elif isinstance(event, TurnStart):
-            self._turn += 1
+            self.turn += 1
         name = str(type(event).__struct_config__.tag)
         if name in self.registry.handlers:
             made = self._seen(event)
@@ -200,9 +201,9 @@ class ExtensionHooks(Hooks):
             case AgentSettled():
                 return events.AgentSettledEvent(event.aborted)
             case TurnStart():
-                return events.TurnStartEvent(self._turn, int(time.time() * 1000))
+                return events.TurnStartEvent(self.turn, int(time.time() * 1000))
             case TurnEnd():
-                return events.TurnEndEvent(self._turn, event.message, event.tool_results)
+                return events.TurnEndEvent(self.turn, event.message, event.tool_results)
             case MessageStart():
                 return events.MessageStartEvent(event.message)
             case MessageUpdate():

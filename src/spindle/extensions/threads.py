@@ -30,7 +30,7 @@ def contained() -> Iterator[None]:
     """Make plain errors of what foreign code raises and what would end our task, or the process, in its place."""
     try:
         yield
-    except (Exception, KeyboardInterrupt, GeneratorExit):
+    except (Exception, GeneratorExit):
         raise
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -47,7 +47,8 @@ def _plain(error: BaseException) -> Exception:
     # A future cannot carry StopIteration, and no thread is interrupted or cancelled: that is the function's own doing.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    return Contained(f"{type(error).__name__} was raised: {error}")
+    text = f": {error}" if str(error) else ""
+    return Contained(f"{type(error).__name__} was raised{text}")
 
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
