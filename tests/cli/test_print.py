@@ -105,6 +105,9 @@ def test_an_unreadable_file_is_one_line(place: Place, name: str, told: str) -> N
         ([], "No API key found for the selected model."),
         (["--model", "scripted/missing.json"], "missing.json"),
         (["--model", "scripted/x", "--plan", "--deep"], "Unknown options: --plan, --deep"),
+        (["--api-key", "k"], "--api-key needs a model"),
+        (["--provider", "local"], "spindle models pull"),
+        (["--provider", "scripted"], 'Model "scripted/" not found'),
         (["--model", "scripted/x", "--session", "nope"], "No session found matching 'nope'"),
         (
             ["--model", "scripted/x", "--fork", "a", "-c", "--no-session"],
@@ -120,6 +123,22 @@ def test_bad_input_is_one_line(place: Place, arguments: list[str], told: str) ->
     errors = [line for line in done.stderr.splitlines() if not line.startswith("Warning: ")]
     assert len(errors) == 1
     assert told in errors[0]
+
+
+def test_named_things_that_are_not_there_are_warnings(place: Place) -> None:
+    options = ["--tools", "read,nope", "-xt", "nada", "--skill", "none.md", "--prompt-template", "none"]
+    done = place.run("--no-session", "--model", place.script("ok"), *options, "-p", "x")
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+    warnings = done.stderr.splitlines()
+    assert len(warnings) == 4
+    for warning, name in zip(warnings, ["none.md", "none", "nope", "nada"], strict=True):
+        assert warning.startswith("Warning: ")
+        assert name in warning
+
+
+def test_a_provider_alone_means_the_model_the_user_chose_of_it(place: Place) -> None:
+    place.write("agent/settings.json", {"defaultProvider": "scripted", "defaultModel": place.script("ok")[9:]})
+    assert place.run("--no-session", "--provider", "scripted", "-p", "x").stdout == "ok\n"
 
 
 def test_a_model_that_fails(place: Place) -> None:

@@ -110,6 +110,13 @@ def test_doctor_finds_broken_files(place: Place, name: str) -> None:
     assert "line 2" in done.stdout
 
 
+@pytest.mark.parametrize("arguments", [["extra"], ["--nonsense"], ["--model", "x"]])
+def test_doctor_takes_no_more_than_it_understands(place: Place, arguments: list[str]) -> None:
+    done = place.run("doctor", *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: Usage: spindle doctor")
+
+
 def test_doctor_on_an_empty_machine(place: Place) -> None:
     done = place.run("doctor", env={"SPINDLE_DIR": str(place.root / "nowhere")})
     assert done.returncode == 0

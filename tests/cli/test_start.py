@@ -74,6 +74,22 @@ def test_help(place: Place) -> None:
     assert done.stdout.startswith("Usage: spindle")
 
 
+def test_help_tells_the_options_of_extensions(place: Place) -> None:
+    place.write(
+        "agent/extensions/plan.py",
+        "def extension(agent):\n"
+        "    agent.flag('plan', help='Plan first')\n"
+        "    agent.flag('depth', type=str, help='How deep')\n",
+    )
+    place.write("agent/extensions/broken.py", "raise RuntimeError('boom')")
+    done = place.run("--help")
+    assert done.returncode == 0
+    assert re.search(r"^  --plan +Plan first$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  --depth VALUE +How deep$", done.stdout, re.MULTILINE)
+    assert "boom" in done.stderr
+    assert "--plan" not in place.run("--help", "-ne").stdout
+
+
 def test_reading_nothing_takes_few_milliseconds(place: Place) -> None:
     """CPU time of reading all resources, against that of importing the modules that read them."""
     program = (

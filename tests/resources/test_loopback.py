@@ -105,10 +105,25 @@ def test_an_error_of_the_server(agent: Path, write: Any) -> None:
         registry(agent, write, "vllm", url).probe("vllm")
 
 
-def test_a_dead_server_is_a_warning_and_the_model_is_tried_all_the_same(agent: Path, write: Any) -> None:
+def test_a_dead_server_is_told_at_once(agent: Path, write: Any) -> None:
     with server({}) as url:
         pass
-    choice = resolve_model(registry(agent, write, "vllm", url), "vllm/any/model:x")
+    models = registry(agent, write, "vllm", url)
+    for pattern, provider in (("vllm/any/model:x", None), (None, "vllm")):
+        with pytest.raises(ModelNotFound, match=f"vllm: nothing listens at {url}"):
+            resolve_model(models, pattern, provider)
+
+
+def test_a_server_in_trouble_is_a_warning_and_the_model_is_tried_all_the_same(agent: Path, write: Any) -> None:
+    with server({}, status=503) as url:
+        choice = resolve_model(registry(agent, write, "vllm", url), "vllm/any/model:x")
     assert (choice.model.id, choice.model.base_url) == ("any/model:x", url)
     assert choice.warning is not None
-    assert "no model server" in choice.warning
+    assert "answered 503" in choice.warning
+
+
+def test_a_server_alone_means_its_first_model(agent: Path, write: Any) -> None:
+    with server({"/v1/models": {"data": [{"id": "one"}, {"id": "two"}]}}) as url:
+        models = registry(agent, write, "vllm", url)
+        assert resolve_model(models, None, "vllm").model.id == "one"
+        assert resolve_model(models, "vllm/").model.id == "one"

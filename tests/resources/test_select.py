@@ -121,6 +121,26 @@ def test_scope_over_models_with_keys(
 
 
 @pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("hub/*", ["hub/plain"]),
+        ("hub/**", ["hub/plain", "hub/maker/small", "hub/maker/big"]),
+        ("*/*", ["hub/plain", "hub/maker/small", "hub/maker/big"]),
+        ("maker/*", ["hub/maker/small", "hub/maker/big"]),
+        ("*b?g", []),
+        ("hub/*/[a-m]ig", ["hub/maker/big"]),
+        ("[", []),
+    ],
+)
+def test_a_star_stays_on_its_side_of_a_slash(agent: Path, write: Any, pattern: str, expected: list[str]) -> None:
+    ids = ["plain", "maker/small", "maker/big"]
+    hub = {**SERVER, "apiKey": "k", "models": [{"id": model_id} for model_id in ids]}
+    write("agent/models.json", {"providers": {"hub": hub}})
+    found, _ = resolve_scope([pattern], ModelRegistry(agent).available())
+    assert [name(choice.model) for choice in found] == expected
+
+
+@pytest.mark.parametrize(
     ("pattern", "provider", "expected", "level"),
     [
         ("alpha/talk-2:high", None, "alpha/talk-2", "high"),

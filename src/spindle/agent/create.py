@@ -118,7 +118,10 @@ def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | Non
         return ModelChoice(options.model)
     if options.model is None and options.provider is None:
         return None
-    return resolve_model(resources.registry, options.model, options.provider)
+    pattern, settings = options.model, resources.settings
+    if pattern is None and options.provider == settings.default_provider:
+        pattern = settings.default_model
+    return resolve_model(resources.registry, pattern, options.provider)
 
 
 def _toolbox(options: AgentOptions, resources: Resources) -> Toolbox:

@@ -16,7 +16,7 @@ from .session_choice import choose_session
 if TYPE_CHECKING:
     from spindle.extensions.runtime import Front
 
-__all__ = ["assemble", "resource_options"]
+__all__ = ["assemble", "resource_options", "warn"]
 
 
 def resource_options(options: Options) -> ResourceOptions:
@@ -59,8 +59,11 @@ async def assemble(options: Options, mode: str) -> AgentSession:
         ),
         resources,
     )
-    # Only now is it known which options extensions have added.
-    if problem := unknown_options(options, agent.extensions.flags()):
+    # Only now is it known which options extensions have added, and which model it is.
+    problem = unknown_options(options, agent.extensions.flags())
+    if options.api_key and agent.choice.model is None:
+        problem = problem or "--api-key needs a model to be for: name one with --model"
+    if problem:
         await agent.close()
         raise UsageError(problem)
     for found in (resources.registry.error, resources.registry.auth.problem):

@@ -43,15 +43,15 @@ def _run(options: Options) -> int:
 
         print(version_text(sys.argv[0]))
         return 0
-    if options.help:
-        from .help import help_text
-
-        print(help_text())
-        return 0
     try:
         os.getcwd()
     except FileNotFoundError:
         raise UsageError("The current directory does not exist any more") from None
+    if options.help:
+        from .help import extension_flags, help_text
+
+        print(help_text(extension_flags(options)), end="")
+        return 0
     for note in options.notes:
         print(f"Note: {note}", file=sys.stderr)
     if options.offline:
@@ -125,7 +125,10 @@ def _export(options: Options) -> int:
 def _doctor(argv: list[str]) -> int:
     from .doctor import run as examine
 
-    return examine(Path.cwd(), parse(argv).approve)
+    options = parse(argv)
+    if options != Options(approve=options.approve):
+        raise UsageError("Usage: spindle doctor [--approve | --no-approve]")
+    return examine(Path.cwd(), options.approve)
 
 
 def _models(argv: list[str]) -> int:

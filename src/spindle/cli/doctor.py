@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spindle import __version__
+from spindle.resources.catalog import builtin_providers
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.types.paths import agent_dir
 
@@ -36,7 +37,9 @@ def examine(resources: Resources) -> Iterator[str]:
     for name, source in ready:
         yield f"  {name}: {len(registry.all(name))} models, key from {source}"
     if not ready:
-        yield "  none (set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key)"
+        listed = [info.env for info in builtin_providers().values() if info.default]
+        names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
+        yield f"  none; set the key of one: {', '.join(names)}"
     yield "Local model servers"
     servers = probe_local_servers(registry)
     for name, answer in servers.items():

@@ -1,8 +1,16 @@
-"""The help text, made of the table of options."""
+"""The help text, made of the table of options and of what extensions add to it."""
 
-from .args import OPTIONS
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-__all__ = ["help_text"]
+from .args import OPTIONS, Options
+from .assemble import resource_options, warn
+
+if TYPE_CHECKING:
+    from spindle.extensions.record import Flag
+
+__all__ = ["extension_flags", "help_text"]
 
 _HEAD = """\
 Usage: spindle [options] [--] [@files...] [messages...]
@@ -14,18 +22,40 @@ Text piped in and the contents of @files go before the first message; further me
 Options:
 """
 _TAIL = """
-Models without an account: ollama/NAME, llamacpp/NAME, lmstudio/NAME, vllm/NAME use a server on this machine;
-scripted/FILE.json plays a script.
+Models without an account: local/NAME runs a file (see `spindle models list`); ollama/NAME, llamacpp/NAME,
+lmstudio/NAME, vllm/NAME use a server on this machine; scripted/FILE.json plays a script.
 
 Files: settings.json, models.json, auth.json, skills/, prompts/, extensions/, AGENTS.md in the agent directory
 (SPINDLE_DIR, else PI_CODING_AGENT_DIR, else ~/.pi/agent), and .pi/ in a project that you trust (--approve).
 """
 
 
-def help_text() -> str:
-    lines = []
+def help_text(flags: "Iterable[Flag]" = ()) -> str:
+    """Return the text; `flags` are the options of extensions."""
+    text = _HEAD
     for option in OPTIONS:
         if option.field:
-            left = ", ".join(option.names) + (f" {option.value}" if option.value else "")
-            lines.append(f"  {left:<34} {option.help}")
-    return _HEAD + "\n".join(lines) + "\n" + _TAIL
+            text += _line(", ".join(option.names) + (f" {option.value}" if option.value else ""), option.help)
+    added = "".join(_line(f"--{flag.name}" + (" VALUE" if flag.type is str else ""), flag.help) for flag in flags)
+    return text + (f"\nOptions of extensions:\n{added}" if added else "") + _TAIL
+
+
+def _line(left: str, right: str) -> str:
+    return f"  {left:<34} {right}".rstrip() + "\n"
+
+
+def extension_flags(options: Options) -> "list[Flag]":
+    """Load the extensions that a run with these options would load, and return the options they add."""
+    import asyncio
+
+    from spindle.agent.extension_loading import ExtensionOptions, has_extensions, load_generation
+    from spindle.resources.loader import load_resources
+    from spindle.tools.builtin import builtin_tools
+
+    resources, given = load_resources(os.getcwd(), resource_options(options)), ExtensionOptions(flags=options.unknown)
+    if not has_extensions(resources, given):
+        return []
+    generation = asyncio.run(load_generation(resources, given, builtin_tools().get, mode="print"))
+    for failure in generation.failures:
+        warn(str(failure))
+    return list(generation.hooks.registry.flags().values())

@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from spindle.agent.session import AgentSession
+from spindle.agent.toolbox import Toolbox
 from spindle.types.events import Event, ExtensionError
 
 from .args import Options, UsageError
-from .assemble import assemble
+from .assemble import assemble, warn
 from .inputs import Inputs, gather, read_piped
 
 __all__ = ["ErrorTeller", "play", "read_inputs", "until_signal"]
@@ -53,6 +54,7 @@ async def play(
     try:
         ready(agent)
         await agent.extensions.begin()
+        _check_tools(options, agent.toolbox)
         images = inputs.images
         for message in inputs.messages:
             if agent.shutdown_requested.is_set():
@@ -65,6 +67,13 @@ async def play(
     finally:
         await agent.close()
     return agent
+
+
+def _check_tools(options: Options, toolbox: Toolbox) -> None:
+    """Tell of tools that were named but are not there; extensions have added theirs by now."""
+    for name in [*(options.tools or ()), *options.exclude_tools]:
+        if name not in toolbox:
+            warn(f'Unknown tool "{name}". There are: {", ".join(tool.name for tool in toolbox.all())}')
 
 
 class ErrorTeller:

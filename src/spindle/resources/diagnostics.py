@@ -1,5 +1,6 @@
 """What was wrong with a resource, in a form that a person and a program can both use."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -29,8 +30,8 @@ class Diagnostic(Wire):
 
 
 def report(diagnostics: Sequence[Diagnostic], *, verbose: bool) -> None:
-    """Write them on stderr. Flaws of single files are only counted unless `verbose`: some people have many."""
-    quiet = [d for d in diagnostics if d.path and d.type != "error" and not verbose]
+    """Write them on stderr. Flaws of files are only counted unless `verbose`: some people have many."""
+    quiet = [d for d in diagnostics if d.path and d.type != "error" and not verbose and os.path.exists(d.path)]
     for diagnostic in diagnostics:
         if diagnostic not in quiet:
             print(f"Warning: {diagnostic}", file=sys.stderr)

@@ -13,7 +13,7 @@ from spindle.types.models import Model
 
 from .model_build import open_model
 
-__all__ = ["LOOPBACK", "ServerUnreachable", "is_loopback_url", "list_models", "server_url"]
+__all__ = ["LOOPBACK", "ServerDown", "ServerUnreachable", "is_loopback_url", "list_models", "server_url"]
 
 _TIMEOUT = 1.0
 _ANSWER_LIMIT = 4 << 20
@@ -27,6 +27,10 @@ LOOPBACK = {
 
 class ServerUnreachable(Exception):
     """No model server answers there."""
+
+
+class ServerDown(ServerUnreachable):
+    """Nobody listens there; a server that is only slow is not meant."""
 
 
 def server_url(provider: str) -> str:
@@ -110,6 +114,8 @@ def _ask(method: str, url: str, body: Any = None) -> Any:
         if response.status != 200:
             raise ServerUnreachable(f"{url} answered {response.status}")
         return decode(text)
+    except ConnectionRefusedError:
+        raise ServerDown(f"nothing listens at {url.removesuffix('/models')}") from None
     except (OSError, http.client.HTTPException, DecodeError) as error:
         raise ServerUnreachable(f"no model server at {url} ({error})") from None
     finally:

@@ -5,7 +5,6 @@ A pattern is `provider/id`, an id, or a part of an id or name, optionally follow
 
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import NoReturn
 
 from msgspec import Struct
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 
 from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
 
-from .loopback import LOOPBACK, ServerUnreachable
+from .loopback import LOOPBACK, ServerDown, ServerUnreachable
 from .registry import LOCAL, SCRIPTED, ModelRegistry
 from .settings import Settings
 
@@ -110,11 +109,17 @@ def _one(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
 def _glob(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
     prefix, colon, suffix = pattern.rpartition(":")
     level = as_level(suffix) if colon else None
-    wanted = (prefix if level else pattern).lower()
+    from spindle.tools.globs import GlobError, PathGlob
+
+    try:
+        # As in paths, `*` stays on its side of a slash: `openrouter/*` means no `openrouter/maker/model`, `**` does.
+        glob = PathGlob(prefix if level else pattern, ignore_case=True)
+    except GlobError:
+        return []
     return [
         ModelChoice(model, level)
         for model in models
-        if fnmatchcase(f"{model.provider}/{model.id}".lower(), wanted) or fnmatchcase(model.id.lower(), wanted)
+        if glob.match([model.provider, *model.id.split("/")]) or glob.match(model.id.split("/"))
     ]
 
 
@@ -157,7 +162,7 @@ def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice
         return _file(registry, pattern)
     base = registry.find(provider, registry.default_model_id(provider) or "") or next(iter(models), None)
     if base is None or not pattern:
-        _raise_not_found(registry, pattern)
+        _raise_not_found(registry, f"{provider}/{pattern}")
     prefix, _, suffix = pattern.rpartition(":")
     level = as_level(suffix) if prefix else None
     model_id = prefix if level else pattern
@@ -168,6 +173,8 @@ def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice
 def _file(registry: ModelRegistry, pattern: str) -> ModelChoice:
     from spindle.llm.local.errors import LocalModelError
 
+    if not pattern:
+        raise ModelNotFound("There is no local model yet. Get one with: spindle models pull smollm2")
     try:
         return ModelChoice(registry.local_model(pattern))
     except LocalModelError as error:
@@ -180,10 +187,12 @@ def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
     if provider != SCRIPTED:
         try:
             models = registry.probe(provider)
+        except ServerDown as error:
+            raise ModelNotFound(f"{provider}: {error}. Start it, or name another model.") from None
         except ServerUnreachable as error:
             warning = f"{provider}: {error}"
     if models:
-        found = parse_pattern(pattern, models)
+        found = parse_pattern(pattern, models) if pattern else ModelChoice(models[0])
         if found is None:
             has = ", ".join(model.id for model in models[:10])
             raise ModelNotFound(f'Model "{pattern}" not found on {provider} ({models[0].base_url}). It has: {has}')

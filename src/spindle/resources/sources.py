@@ -84,7 +84,7 @@ class Source(Struct, frozen=True):
     """Somebody named this very path, so it must exist."""
 
     def info(self, path: Path) -> SourceInfo:
-        base = str(self.base_dir) if self.base_dir else None
+        base = str(self.base_dir) if self.base_dir and self.source != "local" else None
         return SourceInfo(str(path), self.source, self.scope, self.origin, base)
 
 

@@ -41,7 +41,7 @@ def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict
     """Return the sections by name, in order; those with nothing to say are missing."""
     names = {tool.name for tool in tools}
     sections = {"preamble": parts.custom} if parts.custom is not None else _own_sections(tools)
-    sections["addendum"] = "\n\n".join(text for text in parts.append if text)
+    sections["addendum"] = "\n\n".join(text.strip() for text in parts.append if text.strip())
     sections["project_context"] = _project_context(parts.context_files)
     sections["skills"] = skills_section(list(parts.skills)) if names & {"read", "bash"} else ""
     sections["cwd"] = f"Working directory: {cwd.replace(chr(92), '/')}"
