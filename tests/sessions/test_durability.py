@@ -1,15 +1,18 @@
 """Nothing that was acknowledged is ever lost: killed processes, torn lines, full and read-only disks."""
 
+import errno
 import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -133,6 +136,61 @@ def test_a_full_disk_holds_up_the_file_but_not_the_conversation(tmp_path: Path) 
             assert len(manager.get_branch()) == expected
 
 
+def test_a_disk_without_room_for_the_lock_leaves_nobody_locked_out(tmp_path: Path) -> None:
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from spindle.sessions import SessionLocked, SessionManager
+        path = Path(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        manager = SessionManager.open(path)
+        manager.append_message({"role": "user", "content": "x", "timestamp": 1})
+        assert "File too large" in manager.write_error, manager.write_error
+        try:
+            SessionManager.open(path)
+        except SessionLocked as error:
+            assert "in use by another process" in str(error)
+        else:
+            raise AssertionError("the lock holds although its text could not be written")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        manager.append_message({"role": "user", "content": "y", "timestamp": 1})
+        assert manager.write_error is None, manager.write_error
+        manager.close()
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+        assert len(SessionManager.open(path).get_entries()) == 2
+    """
+    process = run_script(script, tmp_path / "s.jsonl")
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_a_copy_that_finds_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from spindle.sessions import SessionError, SessionManager
+        from spindle.sessions.repair import repair_copy
+        source, target = map(Path, sys.argv[1:])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        for copy in (
+            lambda: repair_copy(source, target, "/p"),
+            lambda: SessionManager.open(source, read_only=True).export_branch(target),
+        ):
+            try:
+                copy()
+            except SessionError as error:
+                assert str(error).endswith(f" session (File too large): {target}"), error
+            else:
+                raise AssertionError("there was no room")
+            assert not target.exists()
+    """
+    with begun(tmp_path) as manager:
+        source = manager.get_session_file()
+    process = run_script(script, source, tmp_path / "copy.jsonl")
+    process.communicate()
+    assert process.returncode == 0
+
+
 def test_what_is_written_survives_a_disk_that_stays_full(tmp_path: Path) -> None:
     script = """
         import os, resource, sys
@@ -244,6 +302,56 @@ def test_sync_and_close_bring_the_file_to_the_disk(tmp_path: Path, monkeypatch: 
     assert synced("never") == ["sync", "close"]
     assert synced("run") == ["sync", "fsync", "fsync", "close", "fsync"]  # the directory too, once
     assert synced("always") == ["fsync", "fsync", "fsync", "sync", "fsync", "close"]
+
+
+def test_a_disk_that_fails_in_a_thread_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    synced: list[bool] = []
+    real = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def note(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        real(descriptor)
+
+    with begun(tmp_path, on_write_error=told.append) as manager, ThreadPoolExecutor(1) as thread:
+        monkeypatch.setattr(os, "fsync", refuse)
+        wait = manager.begin_sync()
+        assert wait is not None
+        with pytest.raises(OSError) as caught:
+            thread.submit(wait).result()
+        manager.sync_failed(caught.value)
+        assert told == [manager.write_error]
+        assert told[0].startswith("Session cannot be saved (Input/output error: ")
+        monkeypatch.setattr(os, "fsync", note)
+        again = manager.begin_sync()
+        assert again is not None
+        thread.submit(again).result()
+        assert synced == [False, True], "the file, and the directory that holds its name"
+        assert manager.write_error is None
+        assert manager.begin_sync() is None, "there is nothing new"
+
+
+def test_a_sync_that_was_begun_and_never_done_is_done_on_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    manager = begun(tmp_path)
+    forgotten = manager.begin_sync()
+    assert forgotten is not None
+    monkeypatch.setattr(os, "fsync", calls.append)
+    manager.close()
+    assert len(calls) == 2
+    forgotten()  # late, and harmless
+
+
+def test_a_sync_may_outlive_its_session(tmp_path: Path) -> None:
+    manager = begun(tmp_path)
+    wait = manager.begin_sync()
+    assert wait is not None
+    manager.new_session()
+    wait()
+    assert manager.write_error is None
 
 
 def test_a_manager_can_go_on_after_close(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["AppendFile", "open_for_reading", "replace_file", "sync_directory"]
+__all__ = ["AppendFile", "open_for_reading", "replace_file", "sync_directory", "write_new_file"]
 
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change newlines without it
 _APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
@@ -31,10 +31,11 @@ class AppendFile:
         """Its last line has no newline."""
         self.queue = bytearray()
         """Bytes that must follow the end of the file."""
+        self._synced = self.size
+        """How far it is on the disk itself, or was there before us."""
         self._identity = status.st_dev, status.st_ino
         self._descriptor: int | None = None
         self._close: Callable[[], object] | None = None
-        self._unsynced = False
 
     @classmethod
     def create(cls, path: Path) -> "AppendFile":
@@ -81,7 +82,6 @@ class AppendFile:
         while self.queue:
             written = os.write(descriptor, self.queue)
             self.size += written
-            self._unsynced = True
             del self.queue[:written]
 
     def sync(self) -> None:
@@ -90,23 +90,20 @@ class AppendFile:
             wait()
 
     def begin_sync(self) -> Callable[[], None] | None:
-        """Return what waits for the disk, if there is anything to wait for.
+        """Return what waits for the disk, if there is anything to wait for; until it has done so, there is.
 
-        It may be called in any thread, whatever becomes of the file meanwhile. Raises `OSError`.
+        It may be called in any thread, whatever becomes of the file meanwhile. Both raise `OSError`.
         """
-        if not self._unsynced or self._descriptor is None:
+        if self._synced >= self.size or self._descriptor is None:
             return None
-        descriptor = os.dup(self._descriptor)
-        self._unsynced = False
+        size, descriptor = self.size, os.dup(self._descriptor)
 
         def wait() -> None:
             try:
                 os.fsync(descriptor)
-            except OSError:
-                self._unsynced = True
-                raise
             finally:
                 os.close(descriptor)
+            self._synced = max(self._synced, size)
 
         return wait
 
@@ -114,6 +111,20 @@ class AppendFile:
         if self._close is not None:
             self._close()
         self._descriptor = self._close = None
+
+
+def write_new_file(path: Path, data: bytes) -> None:
+    """Make a private file that did not exist, on the disk itself, or nothing. Raises `OSError`."""
+    file = AppendFile.create(path)
+    try:
+        file.put(data)
+        file.flush()
+        file.sync()
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        file.close()
 
 
 def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:

@@ -24,9 +24,12 @@ class SessionLock:
         real = session_file.resolve()  # whatever name it was opened by
         path = real.with_name(real.name + ".lock")
         descriptor = _take(path, session_file)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, encode({"pid": os.getpid(), "host": _host()}) + b"\n")
         self._release = weakref.finalize(self, _let_go, descriptor, path, os.getpid())
+        try:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, encode({"pid": os.getpid(), "host": _host()}) + b"\n")
+        except OSError:
+            pass  # a full disk: the lock holds all the same, it only does not say whose it is
 
     def release(self) -> None:
         self._release()

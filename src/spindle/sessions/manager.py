@@ -30,7 +30,7 @@ from .context import SessionContext, build_context
 from .damage import Damage
 from .entries import Entry, Header, new_header
 from .errors import SessionError
-from .file import AppendFile
+from .file import AppendFile, write_new_file
 from .ids import check_session_id, iso_time, new_entry_id, now_ms
 from .load import load_session
 from .lock import SessionLock, try_lock
@@ -226,6 +226,7 @@ class SessionManager:
         return self._store.begin_sync() if self._store is not None else None
 
     def sync_failed(self, error: OSError) -> None:
+        """Tell that the disk refused; the next sync tries again."""
         if self._store is not None:
             self._store.sync_failed(error)
 
@@ -405,10 +406,7 @@ class SessionManager:
         target = Path(absolute(path))
         header = new_header(self._cwd, session_id=self.get_session_id())
         try:
-            file = AppendFile.create(target)
-            file.put(b"".join(line.raw + b"\n" for line in (header, *chain(self.get_branch()))))
-            file.flush()
-            file.close()
+            write_new_file(target, b"".join(line.raw + b"\n" for line in (header, *chain(self.get_branch()))))
         except OSError as error:
             raise SessionError(f"Cannot export session ({error.strerror}): {target}") from error
         return str(target)

@@ -7,7 +7,7 @@ from pathlib import Path
 from .damage import SKIPPED, Damage
 from .entries import Entry, Header, edit_line, new_header
 from .errors import SessionError
-from .file import AppendFile
+from .file import write_new_file
 from .ids import new_entry_id, new_session_id
 from .load import load_session
 from .migrate import link, migrate, needs_migration
@@ -40,13 +40,9 @@ def repair_copy(source: Path, target: Path, cwd: str) -> list[str]:
     """
     try:
         repair = _Repair(source.read_bytes(), cwd)
-        file = AppendFile.create(target)
-        file.put(b"".join(line.wire + b"\n" for line in (repair.header, *repair.entries)))
-        file.flush()
-        file.sync()
-        file.close()
+        write_new_file(target, b"".join(line.wire + b"\n" for line in (repair.header, *repair.entries)))
     except OSError as error:
-        raise SessionError(f"Cannot repair session ({error.strerror}): {error.filename}") from error
+        raise SessionError(f"Cannot repair session ({error.strerror}): {error.filename or target}") from error
     return repair.done
 
 

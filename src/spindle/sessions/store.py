@@ -109,19 +109,24 @@ class Store:
         if self._file is None and self.error is None:
             return None
         self._attempt(self._write)
-        wait = self._file.begin_sync() if self._file is not None and self._fsync != "never" else None
+        if self._file is None or self._fsync == "never":
+            return None
+        try:
+            wait = self._file.begin_sync()
+        except OSError as error:
+            self._fail(error)
+            return None
         if wait is None or not self._is_new_name:
             return wait
-        self._is_new_name = False
-        folder = self.path.parent
 
         def wait_for_both() -> None:
             wait()
-            sync_directory(folder)
+            self._sync_name()
 
         return wait_for_both
 
     def sync_failed(self, error: OSError) -> None:
+        """Take note of what `begin_sync` waited for in vain; the next sync tries again."""
         self._fail(error)
 
     def close(self) -> None:
@@ -165,8 +170,11 @@ class Store:
         if self._file is not None:
             self._file.sync()
         if self._is_new_name:
-            sync_directory(self.path.parent)
-            self._is_new_name = False
+            self._sync_name()
+
+    def _sync_name(self) -> None:
+        sync_directory(self.path.parent)
+        self._is_new_name = False
 
     def _begin(self) -> None:
         """Make the file with everything in it, or find out what an existing one lacks."""
