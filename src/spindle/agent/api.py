@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions.manager import SessionManager
 from spindle.tools.base import Tool
-from spindle.types.content import Image
-from spindle.types.events import AgentSettled, Event
-from spindle.types.messages import AgentMessage
+from spindle.types.content import Image, text_of
+from spindle.types.events import AgentSettled, Event, MessageEnd
+from spindle.types.messages import AgentMessage, AssistantMessage
 from spindle.types.models import Model
 
 from .create import AgentOptions, create_session
@@ -62,6 +62,11 @@ class _Inbox:
         taken, self._waiting = self._waiting, []
         self._taken.set()
         return taken
+
+    def forget_earlier_run(self) -> None:
+        """Drop what belongs to a run that settled while a prompt was on its way."""
+        settled = [number for number, event in enumerate(self._waiting, 1) if isinstance(event, AgentSettled)]
+        del self._waiting[: settled[-1] if settled else 0]
 
     def close(self) -> None:
         """Let go of the agent if it waits: nobody reads any more."""
@@ -138,6 +143,7 @@ class Agent:
         try:
             if await self.session.submit(text, images, source="sdk") != "started":
                 return
+            inbox.forget_earlier_run()
             while True:
                 for event in await inbox.take():
                     yield event
@@ -148,13 +154,19 @@ class Agent:
             inbox.close()
 
     async def ask(self, text: str, images: Sequence[Image] = ()) -> str:
-        """Send a message, wait, and return the text of the last answer. Raises `AgentError` if the model failed."""
-        async for _ in self.prompt(text, images):
-            pass
-        answer = self.session.conversation.last_assistant()
-        if answer is not None and answer.stop_reason in ("error", "aborted"):
+        """Send a message, wait, and return the text of its last answer: empty if no model was needed for it.
+
+        Raises `AgentError` if the model failed.
+        """
+        answer = None
+        async for event in self.prompt(text, images):
+            if isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
+                answer = event.message
+        if answer is None:
+            return ""
+        if answer.stop_reason in ("error", "aborted"):
             raise AgentError(answer.error_message or f"Request {answer.stop_reason}")
-        return self.session.conversation.last_assistant_text() or ""
+        return text_of(answer.content).strip()
 
     async def steer(self, text: str, images: Sequence[Image] = ()) -> None:
         await self.session.steer(text, images, source="sdk")

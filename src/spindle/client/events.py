@@ -51,6 +51,12 @@ class EventStream:
             self.waiting.append(event)
             self._news.set()
 
+    def forget_through(self, *types: str) -> None:
+        """Drop what waits, up to the last event of these types."""
+        ends = [number for number, event in enumerate(self.waiting, 1) if event.type in types]
+        for _ in range(ends[-1] if ends else 0):
+            self.waiting.popleft()
+
     def close(self, error: Exception | None = None) -> None:
         """End the stream behind what waits; with `error`, whoever iterates gets to see it."""
         if not self._ended:

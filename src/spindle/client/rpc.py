@@ -171,7 +171,7 @@ class RpcClient(Commands):
         images: Sequence[Json] | None = None,
         streaming_behavior: Literal["steer", "followUp"] | None = None,
     ) -> AsyncIterator[Event]:
-        """Send a prompt and give every event from its acceptance until the agent has settled."""
+        """Send a prompt and give every event until the agent has settled."""
         events = self.events()
         id = self._new_id()
         self._prompts[id] = events
@@ -334,7 +334,7 @@ class RpcClient(Commands):
         if id in self._pending and not self._pending[id][1].done():
             self._pending[id][1].set_result(response)
             if run is not None and not _is_handled(response.get("data")):
-                run.waiting.clear()  # what came so far is of an earlier run, its end perhaps
+                run.forget_through("agent_end", "agent_settled")  # those of an earlier run
         elif response.get("success") is False and run is not None:
             run.close(CommandFailed("prompt", str(response.get("error"))))
 

@@ -1,0 +1,49 @@
+"""`spindle.Agent`: the agent as an object of a Python program."""
+
+import asyncio
+
+from spindle import Agent
+from spindle.testing import Script
+
+from .rig import run
+
+
+def test_a_prompt_at_the_end_of_a_run_gets_its_own_answer(home):
+    """The first run settles while the second prompt is already waiting."""
+
+    async def main():
+        ending, go = asyncio.Event(), asyncio.Event()
+
+        def extension(agent):
+            async def hold(*_):
+                ending.set()
+                await go.wait()
+
+            agent.on("agent_before_settle", hold)
+
+        script = Script(["first", "second"])
+        async with await Agent.create(cwd=home, model=script.model(), persist=False, extensions=[extension]) as agent:
+            first = asyncio.create_task(agent.ask("one"))
+            await ending.wait()
+            second = asyncio.create_task(agent.ask("two"))
+            for _ in range(20):  # it gets as far as it can
+                await asyncio.sleep(0)
+            go.set()
+            assert (await first, await second) == ("first", "second")
+
+    run(main())
+
+
+def test_a_command_that_needs_no_model_has_no_answer(home):
+    async def main():
+        def extension(agent):
+            @agent.command("quiet")
+            async def quiet(*_):
+                """Do nothing."""
+
+        script = Script(["hello"])
+        async with await Agent.create(cwd=home, model=script.model(), persist=False, extensions=[extension]) as agent:
+            assert await agent.ask("hi") == "hello"
+            assert await agent.ask("/quiet") == ""
+
+    run(main())
