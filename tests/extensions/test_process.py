@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spindle.extensions.binding import NOT_YET
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, gate, reply, stall
 
@@ -1066,10 +1067,23 @@ def test_an_extension_of_the_user_may_decide_about_trust(tmp_path):
     write(
         tmp_path / "work" / ".pi" / "extensions" / "project.py", "def extension(agent):\n    agent.command('p')(print)"
     )
-    source = "def extension(agent):\n    agent.on('project_trust', lambda e, ctx: {'trusted': 'yes', 'remember': True})"
+    source = f"""
+def extension(agent):
+    @agent.on("project_trust")
+    def decide(event, ctx):
+        agent.provider("late", base_url="http://127.0.0.1", headers={{}})
+        try:
+            ctx.session
+        except RuntimeError as error:
+            with open({str(tmp_path / "said")!r}, "w") as file:
+                print(ctx.mode, ctx.has_ui, ctx.cwd.name, error, file=file, end="")
+        return {{"trusted": "yes", "remember": True}}
+"""
     write(tmp_path / "agent" / "extensions" / "truster.py", source)
     with AgentProcess([], base=tmp_path) as agent:
         assert [item["name"] for item in agent.data("get_commands")["commands"]] == ["p"]
+    # There is no agent yet, only where it will be.
+    assert (tmp_path / "said").read_text() == f"rpc False work {NOT_YET}"
     assert json.loads((tmp_path / "agent" / "trust.json").read_text()) == {str((tmp_path / "work").resolve()): True}
 
 

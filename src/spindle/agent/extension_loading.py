@@ -115,7 +115,7 @@ async def _ask_for_trust(resources: Resources, hooks: "ExtensionHooks", options:
     """Let extensions of the user decide about the project. Returns whether that changed what there is to load."""
     if resources.options.approve is not None or not gated_paths(resources.cwd):
         return False
-    hooks.registry.binding.bind(_BeforeTrust(resources.cwd, mode, options.front))  # type: ignore[arg-type]
+    hooks.registry.binding.place(_BeforeTrust(resources.cwd, mode, options.front))
     verdict = await hooks.project_trust(str(resources.cwd))
     if verdict is None:
         return False

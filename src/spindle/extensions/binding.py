@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from .runtime import Runtime
+from .runtime import Runtime, Surroundings
 
 __all__ = ["Binding", "StaleExtensionError"]
 
@@ -30,6 +30,8 @@ class StaleExtensionError(RuntimeError):
 class Binding:
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
+        self.surroundings: Surroundings | None = None
+        """Kept when this generation has ended, too: for telling what went wrong in it."""
         self._stale = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -37,6 +39,11 @@ class Binding:
     def bind(self, runtime: Runtime) -> None:
         """Give access to the agent, from the loop that runs now."""
         self._runtime = runtime
+        self.place(runtime)
+
+    def place(self, surroundings: Surroundings) -> None:
+        """Give access to what there is before the agent."""
+        self.surroundings = surroundings
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
@@ -48,18 +55,21 @@ class Binding:
         return self._runtime is not None and not self._stale
 
     @property
-    def last(self) -> Runtime | None:
-        """The agent, even if this generation has ended: for telling what went wrong in it."""
-        return self._runtime
-
-    @property
     def runtime(self) -> Runtime:
         """The agent. Raises `StaleExtensionError`, or `RuntimeError` while extensions load."""
+        return self._valid(self._runtime)
+
+    @property
+    def here(self) -> Surroundings:
+        """What there is of an agent so far. Raises like `runtime`."""
+        return self._valid(self.surroundings)
+
+    def _valid(self, held: T | None) -> T:
         if self._stale:
             raise StaleExtensionError(STALE)
-        if self._runtime is None:
+        if held is None:
             raise RuntimeError(NOT_YET)
-        return self._runtime
+        return held
 
     def do(self, action: Callable[[Runtime], T]) -> T:
         """Let `action` change the agent, on the loop's thread wherever the caller is."""

@@ -70,7 +70,8 @@ class Calls:
     async def invoke(self, handler: Handler, event: ExtensionEvent, timeout: float | None = None) -> Any:
         """Call one handler, within its time. Raises what it raises."""
         limit = handler.timeout if timeout is None else timeout
-        if self._binding.bound and self._binding.runtime.is_aborting:
+        here = self._binding.surroundings
+        if here is not None and here.is_aborting:
             limit = min(limit or ABORTED_S, ABORTED_S)
         end = None if limit is None else time.monotonic() + limit
         ctx = self.context_for(handler.extension)
@@ -101,8 +102,8 @@ class Calls:
         for clock in self._clocks:
             if clock is not own and not clock.expired():
                 clock.reschedule(now)
-        if self._binding.bound:
-            self._binding.runtime.front.withdraw()
+        if self._binding.surroundings is not None:
+            self._binding.surroundings.front.withdraw()
 
     def report(self, path: str, event: str, error: Exception) -> None:
         """Tell the user of a failure, and stderr where it happened."""
@@ -111,8 +112,8 @@ class Calls:
 
             self._traced.add((path, event))
             traceback.print_exception(error, file=sys.stderr)
-        if self._binding.last is not None:
-            self._binding.last.report(path, event, error_text(error))
+        if self._binding.surroundings is not None:
+            self._binding.surroundings.report(path, event, error_text(error))
 
 
 def as_answer(result: Any) -> dict[str, Any]:

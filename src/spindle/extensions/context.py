@@ -39,16 +39,16 @@ class Context:
     @property
     def mode(self) -> str:
         """Who drives the agent: `rpc`, `remote`, `json`, `print` or `sdk`."""
-        return self._binding.runtime.mode
+        return self._binding.here.mode
 
     @property
     def has_ui(self) -> bool:
         """Whether there is somebody to ask."""
-        return self._binding.runtime.front.has_ui
+        return self._binding.here.front.has_ui
 
     @property
     def cwd(self) -> Path:
-        return self._binding.runtime.cwd
+        return self._binding.here.cwd
 
     @property
     def session(self) -> SessionView:

@@ -12,7 +12,7 @@ from spindle.types.events import ExtensionUIRequest, ToolResult
 from spindle.types.messages import CustomMessage
 from spindle.types.models import Model, ThinkingLevel
 
-__all__ = ["Front", "Models", "Navigated", "Replaced", "Runtime", "SessionView", "UserContent"]
+__all__ = ["Front", "Models", "Navigated", "Replaced", "Runtime", "SessionView", "Surroundings", "UserContent"]
 
 UserContent = str | list[Text | Image]
 
@@ -84,17 +84,28 @@ class Models(Protocol):
     def find(self, provider: str, model_id: str) -> Model | None: ...
 
 
-class Runtime(Protocol):
-    """The agent as extensions see it. Everything here is called on the event loop's thread."""
+class Surroundings(Protocol):
+    """What there is even before there is an agent, while the project's trust is undecided."""
 
     front: Front
-
-    # -- where it stands -------------------------------------------------------------------------
 
     @property
     def mode(self) -> str: ...
     @property
     def cwd(self) -> Path: ...
+    @property
+    def is_aborting(self) -> bool:
+        """Whether a run was aborted and is coming to its end."""
+
+    def report(self, path: str, event: str, error: str) -> None:
+        """Tell the user that an extension failed."""
+
+
+class Runtime(Surroundings, Protocol):
+    """The agent as extensions see it. Everything here is called on the event loop's thread."""
+
+    # -- where it stands -------------------------------------------------------------------------
+
     @property
     def session(self) -> SessionView: ...
     @property
@@ -106,21 +117,12 @@ class Runtime(Protocol):
     @property
     def is_idle(self) -> bool: ...
     @property
-    def is_aborting(self) -> bool:
-        """Whether a run was aborted and is coming to its end."""
-
-    @property
     def has_pending_messages(self) -> bool: ...
     @property
     def system_prompt(self) -> str: ...
     @property
     def project_trusted(self) -> bool: ...
     def context_usage(self) -> dict[str, Any] | None: ...
-
-    # -- what went wrong -------------------------------------------------------------------------
-
-    def report(self, path: str, event: str, error: str) -> None:
-        """Tell the user that an extension failed."""
 
     # -- the conversation ------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class UI:
 
     async def _ask(self, method: str, timeout: float | None, **fields: Any) -> dict[str, Any] | None:
         limit = None if timeout is None else max(1, round(timeout * 1000))
-        front = self._binding.runtime.front
+        front = self._binding.here.front
         await self._on_prompt("ui_prompt_start", method, fields["title"])
         try:
             return await front.ask(_request(method, timeout=limit, **fields))
@@ -88,8 +88,8 @@ class UI:
             await self._on_prompt("ui_prompt_end", method, fields["title"])
 
     def _tell(self, method: str, **fields: Any) -> None:
-        request = _request(method, **fields)
-        self._binding.do(lambda runtime: runtime.front.tell(request))
+        front, request = self._binding.here.front, _request(method, **fields)
+        self._binding.on_loop(lambda: front.tell(request))
 
 
 def _request(method: str, **fields: Any) -> ExtensionUIRequest:
