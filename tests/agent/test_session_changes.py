@@ -408,3 +408,35 @@ def test_a_file_whose_reader_left_does_not_stay_locked(tmp_path, monkeypatch):
             assert (await rig.call("switch_session", sessionPath=str(file)))["success"]
 
     run(main())
+
+
+def test_what_is_asked_of_a_session_that_is_being_left_is_not_done_in_it(tmp_path):
+    leaving, go = asyncio.Event(), asyncio.Event()
+
+    def extension(agent):
+        async def hold(event, ctx):
+            leaving.set()
+            await go.wait()
+
+        agent.on("session_shutdown", hold)
+
+    async def main():
+        async with Rig(tmp_path, ["one", "two"], session=True, extensions=[extension]) as rig:
+            await rig.run("first")
+            await rig.run("second")
+            old = Path((await state(rig))["sessionFile"])
+            before = old.read_text()
+            entry = (await rig.data("get_fork_messages"))["messages"][1]["entryId"]
+            change = rig.send("switch_session", sessionPath=str(tmp_path / "other.jsonl"))
+            await leaving.wait()
+            jump = rig.send("navigate_tree", entryId=entry, label="here")
+            fork, clone = rig.send("fork", entryId=entry), rig.send("clone")
+            go.set()
+            assert (await rig.response(change))["success"]
+            assert (await rig.response(jump))["error"] == f"Entry {entry} not found"
+            assert (await rig.response(fork))["error"] == "Invalid entry ID for forking"
+            assert (await rig.response(clone))["success"]
+            assert (await state(rig))["messageCount"] == 0
+            assert old.read_text() == before
+
+    run(main())

@@ -8,8 +8,10 @@ import subprocess
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from spindle.protocol.commands import COMMANDS
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, cut, dropped, failure, gate, reply, silent, stall
 
@@ -203,6 +205,27 @@ def test_a_thousand_random_and_mutated_lines_never_kill_it():
         assert agent.process.poll() is None
 
 
+HOSTILE = [True, 0, -1, 2**70, 1e308, "", "x", "\ud800", "a\u2028b", "nul\0", [], [None], {}, {"\ud800": "\ud800"}]
+
+
+def test_whatever_stands_in_a_field_every_command_is_answered_once():
+    """Every field of every command, with every value that is not what the field is for, and then some."""
+    frames: list[dict] = [{"type": value} for value in HOSTILE]
+    for name, spec in COMMANDS.items():
+        for field in msgspec.structs.fields(spec.fields):
+            frames += [{"type": name, field.encode_name: value} for value in HOSTILE]
+        frames += [{"type": name}, {"type": name, "\ud800": 1}]
+    frames = [frame for frame in frames if frame["type"] != "shutdown"]
+    with AgentProcess([reply("x")], session=True) as agent:
+        for number, frame in enumerate(frames):
+            agent.send(**frame, id=number)
+        for number in range(len(frames)):
+            agent.wait(lambda f, number=number: f["type"] == "response" and f["id"] == number)
+        assert agent.call("get_state", id="alive")["success"]
+        assert len([f for f in agent.frames if f["type"] == "response"]) == len(frames) + 1
+        assert b"Traceback" not in agent.stderr
+
+
 @pytest.mark.parametrize(
     "line, error",
     [
@@ -211,8 +234,10 @@ def test_a_thousand_random_and_mutated_lines_never_kill_it():
         (b'{"type":"prompt"}', "message is required"),
         (b'{"type":"set_auto_retry","enabled":"yes"}', "Invalid enabled: expected bool, got str"),
         (b'{"type":"prompt","message":"x","images":[{"data":1}]}', "images[0] must have data (base64) and mimeType"),
+        (b'{"type":"set_steering_mode","mode":"some"}', "Invalid mode: 'some' is none of all, one-at-a-time"),
+        (b'{"type":"switch_session","sessionPath":"\\u0000"}', "A file cannot have this name: "),
     ],
-    ids=["deep", "type", "missing", "bool", "image"],
+    ids=["deep", "type", "missing", "bool", "image", "choice", "path"],
 )
 def test_errors_say_what_is_wrong(line, error):
     with AgentProcess() as agent:
@@ -248,7 +273,7 @@ def test_nothing_but_frames_reaches_stdout(tmp_path):
     with AgentProcess([reply(call("bash", {"command": command})), reply("ok")]) as agent:
         agent.run("go")
         assert all(json.loads(line)["type"] for line in agent.lines)
-        assert "sneaky" in agent.stderr.decode()
+        assert wait_until(lambda: b"sneaky" in agent.stderr)
 
 
 def test_a_reader_that_stops_stalls_the_run_and_loses_nothing():

@@ -155,11 +155,11 @@ class Conversation:
                     found.append((entry.id, text))
         return found
 
-    def user_entry(self, entry_id: object) -> Entry | None:
-        """Return the entry if it is a user message."""
-        entry = self.store.get_entry(entry_id) if isinstance(entry_id, str) else None
+    def user_entry(self, entry_id: str) -> tuple[Entry, UserMessage] | None:
+        """Return the entry and its message if that is the user's."""
+        entry = self.store.get_entry(entry_id)
         if entry is not None and entry.type == "message" and isinstance(entry.message, UserMessage):
-            return entry
+            return entry, entry.message
         return None
 
     def stats(self) -> StatsCounter:

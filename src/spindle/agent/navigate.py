@@ -56,13 +56,11 @@ async def navigate(session: "AgentSession", jump: Jump) -> Navigated:
     A user message is not itself the new end: its text is given back to be edited, and the conversation goes on
     before it.
     """
-    store, engine = session.store, session.engine
-    target = store.get_entry(jump.target_id)
-    if target is None:
-        raise AgentError(f"Entry {jump.target_id} not found")
-    if jump.target_id == store.get_leaf_id():
+    _target(session, jump)
+    if jump.target_id == session.store.get_leaf_id():
         return Navigated(False)
-    async with engine.alone(Phase.SUMMARIZING) as signal:
+    async with session.engine.alone(Phase.SUMMARIZING) as signal:
+        target, store = _target(session, jump), session.store  # it may be another session by now
         old_leaf = store.get_leaf_id()
         left, ancestor = _left_behind(store.get_branch(), store.get_branch(jump.target_id))
         try:
@@ -103,6 +101,13 @@ async def navigate(session: "AgentSession", jump: Jump) -> Navigated:
             from_extension=notes.from_hook if notes else None,
         )
     return made
+
+
+def _target(session: "AgentSession", jump: Jump) -> Entry:
+    target = session.store.get_entry(jump.target_id)
+    if target is None:
+        raise AgentError(f"Entry {jump.target_id} not found")
+    return target
 
 
 def _left_behind(old: Sequence[Entry], new: Sequence[Entry]) -> tuple[list[Entry], str | None]:

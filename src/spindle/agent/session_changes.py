@@ -6,8 +6,8 @@ that was learned from the old session is learned anew. Nobody else has the agent
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from spindle.sessions.context import SessionContext
@@ -28,25 +28,21 @@ Setup = Callable[[SessionManager], Awaitable[None] | None]
 class SessionChanges:
     def __init__(self, session: "AgentSession") -> None:
         self._session = session
-        self._under_way = 0
-        self._over = asyncio.Event()
-        self._over.set()
+        self._one_at_a_time = asyncio.Lock()
 
     async def wait(self) -> None:
         """Return when no change is under way: what is sent right behind one is meant for the session it leads to."""
-        await self._over.wait()
+        async with self._one_at_a_time:
+            pass
 
     async def new(self, parent: str | None, setup: Setup | None) -> bool:
         if await self._vetoed("session_before_switch", reason="new"):
             return True
-
-        async def turn() -> None:
+        async with self._change("new"):
             self._session.store.new_session(parent_session=parent)
             written = None if setup is None else setup(self._session.store)
             if written is not None:
                 await written
-
-        await self._change("new", turn)
         return False
 
     async def switch(self, path: str) -> bool:
@@ -54,57 +50,40 @@ class SessionChanges:
             return True
         session = self._session
         file = os.path.join(session.cwd, path)
-        opened: SessionManager | None = None
-
-        async def turn() -> None:
-            nonlocal opened
+        async with self._change("resume", path, file) as opened:
             if opened is None:
                 session.store.set_session_file(file)
             else:
                 session.conversation.use(opened)
-                opened = None
-
-        with self._announced():
-            # Opened first: if that fails, the current session goes on untouched. Its own file it must not lock twice.
-            if not session.store.is_same_file(file):
-                opened = await self._open(file)
-            try:
-                await self._change("resume", turn, target=path)
-            finally:
-                if opened is not None:
-                    opened.close()
         return False
 
     async def fork(self, entry_id: str, invalid: str) -> tuple[str, bool]:
+        await self.wait()
         session = self._session
-        entry = session.conversation.user_entry(entry_id)
-        if entry is None:
+        found = session.conversation.user_entry(entry_id)
+        if found is None:
             raise AgentError(invalid)
-        text = text_of(entry.message.content)  # type: ignore[union-attr]
+        entry, message = found
+        text = text_of(message.content)
         if await self._vetoed("session_before_fork", entry_id=entry_id, position="before"):
             return text, True
-
-        async def turn() -> None:
+        async with self._change("fork"):
             if entry.parent_id is None:
                 session.store.new_session(parent_session=session.store.get_session_file())
             else:
                 session.store.create_branched_session(entry.parent_id)
-
-        await self._change("fork", turn)
         return text, False
 
     async def clone(self, entry_id: str | None) -> bool:
+        await self.wait()
         session = self._session
         leaf = entry_id or session.store.get_leaf_id()
         if leaf is None:
             raise AgentError("Cannot clone session: no current entry selected")
         if await self._vetoed("session_before_fork", entry_id=leaf, position="at"):
             return True
-
-        async def turn() -> None:
+        async with self._change("fork"):
             session.store.create_branched_session(leaf)
-
-        await self._change("fork", turn)
         return False
 
     # -- how -------------------------------------------------------------------------------------
@@ -113,22 +92,50 @@ class SessionChanges:
         hooks = self._session.hooks
         return event in hooks.listening and await hooks.veto(event, **fields)
 
-    @contextmanager
-    def _announced(self) -> Iterator[None]:
-        """Let `wait` wait."""
-        self._under_way += 1
-        self._over.clear()
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self._over.set()
+    @asynccontextmanager
+    async def _change(
+        self, reason: str, target: str | None = None, file: str | None = None
+    ) -> AsyncIterator[SessionManager | None]:
+        """Leave the current session, let the body turn to another one, and take up what is there then.
 
-    async def _open(self, file: str) -> SessionManager:
-        """Open a session file and decode its context, in a thread: a long one takes seconds."""
+        `file` is opened first: if that fails, the current session goes on untouched. It is the body's then.
+        """
         session = self._session
-        cwd = None if os.path.exists(file) else session.cwd  # a stored session knows its own
+        async with self._one_at_a_time:
+            opened = await self._open(file) if file is not None else None
+            try:
+                async with session.engine.alone(Phase.SWITCHING):
+                    await session.bash.abort_all()
+                    await session.extensions.leave(reason, target)
+                    session.engine.queues.forget()
+                    session.engine.next_turn.clear()
+                    session.conversation.sync_soon()
+                    await session.conversation.synced()  # or closing the file would keep everybody waiting for the disk
+                    previous = session.store.get_session_file()
+                    yield opened
+                    self._take_up(reason)
+                    await session.extensions.replace()
+            finally:
+                if opened is not None and opened is not session.store:
+                    opened.close()
+        session.tell_change(reason)
+        await session.extensions.announce(reason, previous)
+
+    async def _open(self, file: str) -> SessionManager | None:
+        """Open a session file and decode its context, in a thread: a long one takes seconds.
+
+        None if it is open already: that must not be locked twice.
+        """
+        session = self._session
+        cwd = None
+        try:
+            os.stat(file)
+        except OSError:
+            cwd = session.cwd  # a stored session knows its own
+        except ValueError:
+            raise AgentError(f"A file cannot have this name: {file!r}") from None
+        if session.store.is_same_file(file):
+            return None
         fsync = session.resources.settings.fsync
 
         def read() -> SessionManager:
@@ -152,27 +159,6 @@ class SessionChanges:
                 f"Current working directory: {session.cwd}"
             )
         return opened
-
-    async def _change(self, reason: str, turn: Callable[[], Awaitable[None]], target: str | None = None) -> None:
-        with self._announced():
-            await self._carry_out(reason, turn, target)
-
-    async def _carry_out(self, reason: str, turn: Callable[[], Awaitable[None]], target: str | None) -> None:
-        """Leave the current session, let `turn` change the file, and take up what is there then."""
-        session = self._session
-        async with session.engine.alone(Phase.SWITCHING):
-            await session.bash.abort_all()
-            await session.extensions.leave(reason, target)
-            session.engine.queues.forget()
-            session.engine.next_turn.clear()
-            session.conversation.sync_soon()
-            await session.conversation.synced()  # or closing the file would keep everybody waiting for the disk
-            previous = session.store.get_session_file()
-            await turn()
-            self._take_up(reason)
-            await session.extensions.replace()
-        session.tell_change(reason)
-        await session.extensions.announce(reason, previous)
 
     def _take_up(self, reason: str) -> None:
         """Learn the context of the session that is open now, its model, its thinking level, its directory."""

@@ -7,17 +7,17 @@ import asyncio
 import re
 import sys
 import traceback
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import msgspec
 
 from spindle.agent.errors import AgentError
 from spindle.agent.session import AgentSession
 from spindle.sessions.errors import SessionError
-from spindle.types.codec import DecodeError, decode
+from spindle.types.codec import DecodeError, decode, encode
 
 from .commands import COMMANDS
-from .registry import Call, Client
+from .registry import Call, Client, Fields
 from .render import Response
 
 __all__ = ["Dispatcher"]
@@ -74,18 +74,11 @@ class Dispatcher:
     async def _run(self, frame: dict[str, Any]) -> None:
         id = frame.get("id", msgspec.UNSET)
         name = frame.get("type", msgspec.UNSET)
-        spec = COMMANDS.get(name) if isinstance(name, str) else None
-        if spec is None:
-            shown = "undefined" if name is msgspec.UNSET else name if isinstance(name, str) else _shown(name)
-            self._refuse(id, name, f"Unknown command: {shown}")
-            return
         try:
-            # Many clients write null for what they leave out.
-            fields = msgspec.convert({key: value for key, value in frame.items() if value is not None}, spec.fields)
-        except msgspec.ValidationError as error:
-            self._refuse(id, name, _explain(str(error)))
-            return
-        try:
+            spec = COMMANDS.get(name) if isinstance(name, str) else None
+            if spec is None:
+                raise AgentError(f"Unknown command: {_shown(name)}")
+            fields = _read_fields(frame, spec.fields)
             data = await spec.handler(Call(self._agent, self._client, id), fields)
         except (AgentError, SessionError) as error:
             self._refuse(id, name, str(error))
@@ -100,20 +93,42 @@ class Dispatcher:
         self._output.put(Response(id=id, command=command, success=False, error=error))
 
 
-def _shown(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+def _shown(name: Any) -> str:
+    if name is msgspec.UNSET:
+        return "undefined"
+    return name if isinstance(name, str) else encode(name).decode()
+
+
+def _read_fields(frame: dict[str, Any], shape: type[Fields]) -> Fields:
+    """Check the fields of a command. Raises `AgentError`."""
+    # Many clients write null for what they leave out.
+    given = {name: frame[name] for name in shape.__struct_encode_fields__ if frame.get(name) is not None}
+    try:
+        return msgspec.convert(given, shape)
+    except msgspec.ValidationError as error:
+        raise AgentError(_explain(str(error), shape)) from None
+    except UnicodeError:  # msgspec cannot even compare such a text with those that are allowed
+        raise AgentError("Invalid text: it holds half of a surrogate pair") from None
 
 
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _AT = re.compile(r"^(.*) - at `\$\.(.+)`$")
 
 
-def _explain(problem: str) -> str:
+def _explain(problem: str, shape: type[Fields]) -> str:
     """Turn a validation error into a sentence that names the field first."""
     missing = _MISSING.match(problem)
     if missing:
         return f"{missing[1]} is required"
     placed = _AT.match(problem)
-    if placed:
-        return f"Invalid {placed[2]}: {placed[1].replace('`', '').replace('Expected', 'expected', 1)}"
-    return problem.replace("`", "")
+    if placed is None:
+        return problem.replace("`", "")
+    what, field = placed[1].replace("`", "").replace("Expected", "expected", 1), placed[2]
+    if what.startswith("Invalid enum value "):
+        return f"Invalid {field}: {what.removeprefix('Invalid enum value ')} is none of {_choices(field, shape)}"
+    return f"Invalid {field}: {what}"
+
+
+def _choices(field: str, shape: type[Fields]) -> str:
+    kind = next(item.type for item in msgspec.structs.fields(shape) if item.encode_name == field)
+    return ", ".join(map(str, get_args(kind)))
