@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -19,6 +21,8 @@ from spindle.tools.rust_regex import compile_pattern, required_text
 
 from .helpers import Run, call, details_of, refusal, run, text_of, until
 from .trees import make_tree, rg
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["ripgrep", "own"])
@@ -83,12 +87,12 @@ def test_files_come_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("own")
 def test_a_text_is_found_wherever_it_lies_in_a_large_file(tmp_path: Path) -> None:
-    for size in (0, 64 * 1024 - 3, 64 * 1024 + 1024 * 1024 - 3):
-        (tmp_path / "f").write_bytes(b"." * (size - 1) + b"\n" * (size > 0) + b"nEEdle\n" + b"." * 100)
-        line = 2 if size else 1
-        assert text_of(call("grep", tmp_path, pattern="^nEE.*e$")) == f"f:{line}: nEEdle"
-        assert text_of(call("grep", tmp_path, pattern="NEEDLE", ignoreCase=True)) == f"f:{line}: nEEdle"
-        assert text_of(call("grep", tmp_path, pattern="NEEDLE")) == "No matches found"
+    for name, lead in enumerate((8, 64 * 1024 - 3, 64 * 1024 + 1024 * 1024 - 3)):
+        (tmp_path / str(name)).write_bytes(b"." * lead + b"\nnEEdle\n" + b"." * 100)
+    found = "0:2: nEEdle\n1:2: nEEdle\n2:2: nEEdle"
+    assert text_of(call("grep", tmp_path, pattern="^nEE.*e$")) == found
+    assert text_of(call("grep", tmp_path, pattern="NEEDLE", ignoreCase=True)) == found
+    assert text_of(call("grep", tmp_path, pattern="NEEDLE")) == "No matches found"
 
 
 @pytest.mark.usefixtures("backend")
@@ -189,6 +193,35 @@ def test_a_pipe_in_the_tree_is_no_trap(tmp_path: Path) -> None:
     make_tree(tmp_path, {"f": "x\n"})
     os.mkfifo(tmp_path / "pipe")
     assert text_of(call("grep", tmp_path, pattern="x")) == "f:1: x"
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_pipe_or_a_device_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert refusal("grep", tmp_path, pattern="x", path="pipe") == f"Not a regular file: {tmp_path}/pipe"
+    assert refusal("grep", tmp_path, pattern="x", path="/dev/zero") == "Not a regular file: /dev/zero"
+
+
+def test_a_line_of_any_length_takes_little_memory(tmp_path: Path) -> None:
+    with open(tmp_path / "f", "wb") as file:
+        file.write(b"one\nneedle" + b" " * 9000)
+        file.truncate(1 << 27)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nlast\n")
+    # In a process of its own, because memory is limited for a process as a whole.
+    source = f"""
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+        from spindle.tools import grep
+        from tests.tools.helpers import call, text_of
+        grep.find_program = lambda names, settings: None
+        print(text_of(call("grep", {str(tmp_path)!r}, pattern="needle|last", path="f", context=1)))
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(source)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert [line[:13] for line in done.stdout.splitlines()[:6]] == [
+        *("f-1- one", "f:2: needle  ", "f-3- last"),
+        *("f-2- needle  ", "f:3: last", "f-4- "),
+    ], done.stderr
 
 
 # -- patterns ------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -11,6 +12,7 @@ from spindle.types.events import ToolResult
 
 from .base import Tool, ToolContext, ToolError, text_result
 from .binaries import find_program
+from .files import require_regular
 from .listing import listing_result
 from .paths import resolve_path
 from .program import argument, run_program
@@ -21,6 +23,7 @@ __all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 100
 _KEPT_BYTES = 16 * MAX_LINE_LENGTH
+_CHUNK = 1024 * 1024
 
 
 class _Match(msgspec.Struct):
@@ -33,12 +36,20 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     path = resolve_path(args.get("path") or ".", ctx.cwd)
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     context = max(0, int(args.get("context") or 0))
-    if not await run_abandonable(lambda _: os.path.exists(path)):
-        raise ToolError(f"Path not found: {path}")
+    await run_abandonable(lambda _: _check_path(path))
     matches = await _search(_command(args, path, ctx), ctx.cwd, limit)
     if not matches:
         return text_result("No matches found")
     return await run_abandonable(lambda cancel: _format(matches, path, limit, context, cancel))
+
+
+def _check_path(path: str) -> None:
+    try:
+        require_regular(path)  # ripgrep itself would wait for ever at a pipe
+    except IsADirectoryError:
+        pass
+    except OSError:
+        raise ToolError(f"Path not found: {path}") from None
 
 
 def _command(args: dict[str, Any], path: str, ctx: ToolContext) -> list[str]:
@@ -142,7 +153,7 @@ def _read_lines(path: str, wanted: set[int], cancel: Cancel) -> dict[int, str]:
     number, ended = 0, True
     try:
         with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(_line_heads(file), 1):
                 if number in wanted:
                     cancel.check()
                     found[number] = line.decode("utf-8", "replace")
@@ -154,6 +165,15 @@ def _read_lines(path: str, wanted: set[int], cancel: Cancel) -> dict[int, str]:
     if ended and number + 1 in wanted:
         found[number + 1] = ""  # As editors number them.
     return found
+
+
+def _line_heads(file: BinaryIO) -> Iterator[bytes]:
+    """Yield every line, of one of many megabytes only what can be shown of it."""
+    while line := file.readline(_KEPT_BYTES):
+        head = line
+        while not line.endswith(b"\n") and (rest := file.readline(_CHUNK)):
+            line = rest
+        yield head if head is line or not line.endswith(b"\n") else head + b"\n"
 
 
 TOOL = Tool(

@@ -73,11 +73,14 @@ class _Search:
                 if not utf16 and ((skip_binary and b"\0" in head) or not self._may_match(head, file)):
                     return
             with open(path, encoding="utf-16" if utf16 else "utf-8-sig", errors="replace", newline="\n") as lines:
-                for number, line in enumerate(lines, 1):
+                number, reported = 1, 0
+                while line := lines.readline(_CHUNK):  # a line longer than that is searched in pieces
                     if skip_binary and "\0" in line:
                         return
-                    if self._pattern.search(line.removesuffix("\n")):
+                    if number != reported and self._pattern.search(line.removesuffix("\n")):
                         yield number, line
+                        reported = number
+                    number += line.endswith("\n")
         except (OSError, ToolError) as error:
             print(f"{path}: {error}", file=sys.stderr)
 
