@@ -26,7 +26,7 @@ def open_session(name: str) -> SessionManager:
 
 def page_of_file(name: str, **options: Any) -> bytes:
     store = open_session(name)
-    return build_page(
+    pieces = build_page(
         store.get_header().value,
         [entry.value for entry in store.get_entries()],
         store.get_leaf_id(),
@@ -34,11 +34,13 @@ def page_of_file(name: str, **options: Any) -> bytes:
         damage_notes=[str(note) for note in store.damage],
         **options,
     )
+    return b"".join(pieces)
 
 
 def page_of(entries: Sequence[Entry], **options: Any) -> bytes:
     options.setdefault("name", None)
-    return build_page(options.pop("header", HEADER), entries, entries[-1]["id"] if entries else None, **options)
+    leaf = entries[-1]["id"] if entries else None
+    return b"".join(build_page(options.pop("header", HEADER), entries, leaf, **options))
 
 
 def message(entry_id: str, parent: str | None, **fields: Any) -> Entry:
@@ -66,11 +68,11 @@ def result(entry_id: str, parent: str, call_id: str, name: str, text: str, **fie
 
 
 def long_session(count: int) -> list[Entry]:
-    """Return `count` entries in one chain: question, call, result, answer, over and over."""
-    return list(_chain(count))
+    return list(chain(count))
 
 
-def _chain(count: int) -> Iterator[Entry]:
+def chain(count: int) -> Iterator[Entry]:
+    """Make `count` entries, each below the one before: question, call, result, answer, over and over."""
     parent: str | None = None
     for number in range(count):
         entry_id = f"{number:08x}"

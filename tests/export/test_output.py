@@ -102,7 +102,7 @@ def test_a_live_session_with_its_tools(tmp_path: Path) -> None:
 def test_an_ordinary_file_is_replaced(tmp_path: Path) -> None:
     target = tmp_path / "p.html"
     target.write_text("old")
-    write_page(target, b"new")
+    write_page(target, [b"new"])
     assert target.read_bytes() == b"new"
     assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
 
@@ -110,7 +110,7 @@ def test_an_ordinary_file_is_replaced(tmp_path: Path) -> None:
 def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        write_page(tmp_path / "p.html", b"x")
+        write_page(tmp_path / "p.html", [b"x"])
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "p.html").stat().st_mode) == 0o644
@@ -123,7 +123,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
         link = tmp_path / f"link-{target.name}"
         link.symlink_to(target)
         with pytest.raises(ExportError, match="symbolic link"):
-            write_page(link, b"x")
+            write_page(link, [b"x"])
         assert link.is_symlink()
     assert precious.read_text() == "keep me"
     assert not (tmp_path / "dangling").exists()
@@ -131,25 +131,25 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 def test_folders_and_pipes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="is a folder"):
-        write_page(tmp_path, b"x")
+        write_page(tmp_path, [b"x"])
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ExportError, match="not an ordinary file"):
-        write_page(tmp_path / "pipe", b"x")
+        write_page(tmp_path / "pipe", [b"x"])
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"Cannot write .*the folder .*nowhere does not exist"):
-        write_page(tmp_path / "nowhere" / "p.html", b"x")
+        write_page(tmp_path / "nowhere" / "p.html", [b"x"])
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match="Cannot write"):
-        write_page(tmp_path / "file" / "p.html", b"x")
+        write_page(tmp_path / "file" / "p.html", [b"x"])
 
 
 def test_an_impossible_name(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="Cannot write"):
-        write_page(tmp_path / "a\0b", b"x")
+        write_page(tmp_path / "a\0b", [b"x"])
     with pytest.raises(ExportError, match="Cannot write"):
-        write_page(tmp_path / ("x" * 300), b"x")
+        write_page(tmp_path / ("x" * 300), [b"x"])
 
 
 def test_a_failed_write_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_a_failed_write_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(ExportError, match="No space left on device"):
-        write_page(target, b"new")
+        write_page(target, [b"new"])
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
 

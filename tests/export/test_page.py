@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from base64 import b64encode
 from hashlib import sha256
 from html import unescape
@@ -13,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .helpers import HEADER, answer, long_session, message, page_of, page_of_file, result, session_files, user
+from spindle.export.page import build_page
+
+from .helpers import HEADER, answer, chain, long_session, message, page_of, page_of_file, result, session_files, user
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>\"'&<img src=x onerror=alert(1)>"
 
@@ -269,6 +272,17 @@ def test_time_grows_with_the_session_and_no_faster() -> None:
     page_of(large)
     ended = process_time()
     assert ended - between < 30 * max(between - started, 0.02)
+
+
+def test_a_session_is_never_held_decoded() -> None:
+    """A large session beside a running agent: what is needed is about what the page weighs, not ten times that."""
+    size = sum(map(len, build_page(HEADER, chain(3_000), None, name="x")))
+    tracemalloc.start()
+    try:
+        build_page(HEADER, chain(3_000), None, name="x")
+        assert tracemalloc.get_traced_memory()[1] < 3 * size
+    finally:
+        tracemalloc.stop()
 
 
 def test_depth_has_no_limit() -> None:

@@ -4,50 +4,25 @@
 is behind `spindle --export`. The session file is never touched.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from .errors import ExportError
 
-__all__ = ["ExportError", "SessionSource", "ToolSource", "export_session"]
+if TYPE_CHECKING:
+    from spindle.sessions.manager import SessionManager
+    from spindle.tools.base import Tool
 
-
-class _Line(Protocol):
-    @property
-    def value(self) -> dict[str, Any]: ...
-
-
-class ToolSource(Protocol):
-    """What export shows of a tool."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def parameters(self) -> Any: ...
-
-
-class SessionSource(Protocol):
-    """What export needs of a session manager."""
-
-    @property
-    def damage(self) -> Iterable[object]: ...
-    def get_header(self) -> _Line: ...
-    def get_entries(self) -> Sequence[_Line]: ...
-    def get_leaf_id(self) -> str | None: ...
-    def get_session_name(self) -> str | None: ...
-    def is_persisted(self) -> bool: ...
-    def get_session_file(self) -> str | None: ...
+__all__ = ["ExportError", "export_session"]
 
 
 def export_session(
-    store: SessionSource,
+    store: "SessionManager",
     out: Path | None = None,
     *,
     system_prompt: str | None = None,
-    tools: Sequence[ToolSource] = (),
+    tools: Sequence["Tool"] = (),
     redact: bool = False,
 ) -> Path:
     """Write the page of a session and return its path.
@@ -62,14 +37,16 @@ def export_session(
     if file is None:
         raise ExportError("Cannot export in-memory session to HTML")
     source = Path(file)
-    entries = [entry.value for entry in store.get_entries()]
+    # In this order, for the session may grow meanwhile: the leaf is always among the entries.
+    leaf_id = store.get_leaf_id()
+    entries = store.get_entries()
     if not source.exists() or not entries:
         raise ExportError("Nothing to export yet - start a conversation first")
     target = out if out is not None else Path(f"pi-session-{source.stem}.html")
     page = build_page(
         store.get_header().value,
-        entries,
-        store.get_leaf_id(),
+        (entry.value for entry in entries),
+        leaf_id,
         name=store.get_session_name(),
         system_prompt=system_prompt,
         tools=[{"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools],

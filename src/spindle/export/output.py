@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import ExportError
@@ -9,8 +10,8 @@ from .errors import ExportError
 __all__ = ["write_page"]
 
 
-def write_page(path: Path, page: bytes, *, source: Path | None = None) -> None:
-    """Write `page` to `path`, replacing an ordinary file that stands there.
+def write_page(path: Path, page: Iterable[bytes], *, source: Path | None = None) -> None:
+    """Write the pieces of a page to `path`, replacing an ordinary file that stands there.
 
     A link, a device or a folder is refused, and so is `source`, the session itself. The page is written beside
     the target and renamed, so a full disk or a crash leaves what was there before. Raises `ExportError`.
@@ -30,12 +31,13 @@ def write_page(path: Path, page: bytes, *, source: Path | None = None) -> None:
     except (OSError, ValueError) as error:
         raise _refusal(path, error) from None
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(page)
+        with os.fdopen(handle, "wb", buffering=1 << 18) as file:
+            file.writelines(page)
         scratch.replace(path)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise _refusal(path, error) from None
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def _check_replaceable(path: Path, found: os.stat_result, source: Path | None) -> None:

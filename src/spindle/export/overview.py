@@ -4,12 +4,12 @@ One pass over the entries, no recursion, and nothing is believed: a session may 
 every value is checked before it is counted or shown.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-__all__ = ["Overview", "as_dict", "as_list", "as_text", "content_text", "look_over"]
+__all__ = ["Overview", "as_dict", "as_list", "as_text", "content_text"]
 
 Entry = Mapping[str, Any]
 
@@ -25,6 +25,8 @@ _ENTRY_KINDS = {"custom_message": "custom", "compaction": "compaction", "branch_
 
 @dataclass(slots=True)
 class Overview:
+    """Figures that grow with every entry added; of the entries themselves only ids and places are kept."""
+
     counts: dict[str, int] = field(default_factory=dict)
     """Kind → how many, over every branch, in the order in which the kinds first occur."""
     tool_calls: int = 0
@@ -37,28 +39,42 @@ class Overview:
     cost: float = 0
     labels: dict[str, str] = field(default_factory=dict)
     """Entry id → the label in force: the last one in file order, cleared ones left out."""
-    branches: int = 0
-    """How many entries have nothing below them."""
     started: str = ""
     ended: str = ""
-    path: list[Entry] = field(default_factory=list)
-    """The entries from the root to the leaf."""
+    _places: dict[str, int] = field(default_factory=dict)
+    """Entry id → which entry of the file it is; of two with one id the later counts."""
+    _parents: list[str] = field(default_factory=list)
+    """Parent id of each entry of the file."""
+    _shown: bytearray = field(default_factory=bytearray)
+    """Whether each entry has something to read."""
 
+    def add(self, entry: Entry) -> None:
+        """Count the next entry of the file."""
+        self._places[as_text(entry.get("id"))] = len(self._parents)
+        self._parents.append(as_text(entry.get("parentId")))
+        self._shown.append(_is_shown(entry))
+        time = as_text(entry.get("timestamp"))
+        if time:
+            self.started = min(self.started or time, time)
+            self.ended = max(self.ended, time)
+        _count(entry, self)
 
-def look_over(entries: Sequence[Entry], leaf_id: str | None) -> Overview:
-    """Count a session and find its active path."""
-    overview = Overview()
-    by_id: dict[str, Entry] = {}
-    parents: set[str] = set()
-    for entry in entries:
-        by_id[as_text(entry.get("id"))] = entry
-        parents.add(as_text(entry.get("parentId")))
-        _count(entry, overview)
-    overview.branches = sum(entry_id not in parents for entry_id in by_id)
-    overview.path = _path(by_id, leaf_id)
-    times = [time for time in (as_text(entry.get("timestamp")) for entry in entries) if time]
-    overview.started, overview.ended = min(times, default=""), max(times, default="")
-    return overview
+    @property
+    def branches(self) -> int:
+        """How many entries have nothing below them."""
+        return len(self._places.keys() - set(self._parents))
+
+    def path(self, leaf_id: str | None) -> list[int]:
+        """Return which entries of the file a reader finds between the root and the leaf."""
+        path: list[int] = []
+        seen: set[int] = set()
+        place = self._places.get(as_text(leaf_id))
+        # A damaged file may hold a circle of parents; the walk ends where it would begin again.
+        while place is not None and place not in seen:
+            seen.add(place)
+            path.append(place)
+            place = self._places.get(self._parents[place])
+        return [place for place in reversed(path) if self._shown[place]]
 
 
 def as_text(value: Any) -> str:
@@ -81,17 +97,10 @@ def content_text(content: Any) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _path(by_id: Mapping[str, Entry], leaf_id: str | None) -> list[Entry]:
-    path: list[Entry] = []
-    seen: set[str] = set()
-    entry_id = leaf_id
-    # A damaged file may hold a circle of parents; the walk ends where it would begin again.
-    while isinstance(entry_id, str) and entry_id in by_id and entry_id not in seen:
-        seen.add(entry_id)
-        path.append(by_id[entry_id])
-        entry_id = by_id[entry_id].get("parentId")
-    path.reverse()
-    return path
+def _is_shown(entry: Entry) -> bool:
+    if entry.get("type") == "custom_message":
+        return entry.get("display") is not False
+    return entry.get("type") in ("message", "compaction", "branch_summary")
 
 
 def _count(entry: Entry, overview: Overview) -> None:

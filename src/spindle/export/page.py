@@ -12,9 +12,9 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
-from spindle.types.codec import encode
+from spindle.types.codec import decode, encode
 
-from .overview import Overview, as_dict, as_text, content_text, look_over
+from .overview import Overview, as_dict, as_text, content_text
 from .redact import redact_entry, redact_text, redact_value
 from .transcript import transcript_html
 
@@ -40,12 +40,13 @@ _PLURALS = {
     "branch summary": "branch summaries",
 }
 _NOTES_SHOWN = 20
+_TITLE_SEARCHED = 100  # entries that are looked at for a first prompt
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 
 def build_page(
     header: Mapping[str, Any],
-    entries: Sequence[Mapping[str, Any]],
+    entries: Iterable[Mapping[str, Any]],
     leaf_id: str | None,
     *,
     name: str | None,
@@ -53,8 +54,8 @@ def build_page(
     tools: Sequence[Mapping[str, Any]] | None = None,
     damage_notes: Iterable[str] = (),
     redact: bool = False,
-) -> bytes:
-    """Return the page of a session.
+) -> list[bytes]:
+    """Return the page of a session in pieces.
 
     `tools` are `{name, description, parameters}`. With `redact` everything that looks like a secret is taken out
     first, from the data too. Nothing of what is passed in is changed.
@@ -62,15 +63,21 @@ def build_page(
     notes = list(damage_notes)
     if redact:
         header = redact_entry(header)
-        entries = [redact_entry(entry) for entry in entries]
+        entries = map(redact_entry, entries)
         name = redact_text(name) if name else name
         system_prompt = redact_text(system_prompt) if system_prompt else system_prompt
         tools = redact_value(list(tools)) if tools else tools
         notes = [redact_text(note) for note in notes]
-    overview = look_over(entries, leaf_id)
-    title = name or _first_words(overview) or f"Session {as_text(header.get('id'))}"
+    overview = Overview()
+    lines: list[bytes] = []
+    # One entry at a time: a large session, decoded as a whole, would take ten times its size.
+    for entry in entries:
+        overview.add(entry)
+        lines.append(_line(entry))
+    branch = [lines[place] for place in overview.path(leaf_id)]
+    title = name or _first_words(branch) or f"Session {as_text(header.get('id'))}"
     style, boot = _asset("page.css"), _asset("boot.js")
-    script = '(() => {\n"use strict";\n' + "".join(map(_asset, _SCRIPTS)) + "})();\n"
+    script = 'afterPaint(() => {\n"use strict";\n' + "".join(map(_asset, _SCRIPTS)) + "});\n"
     parts = {
         "policy": escape(_policy(style, boot, script)),
         "version": _version(),
@@ -78,7 +85,7 @@ def build_page(
         "style": style,
         "boot": boot,
         "card": _card(header, overview, title, system_prompt, tools, notes, redact),
-        "transcript": transcript_html(overview),
+        "transcript": transcript_html(branch, overview.labels),
         "script": script,
     }
     # Filled in one pass over the template, so that nothing of the session is taken for a placeholder.
@@ -86,26 +93,20 @@ def build_page(
         _PLACEHOLDER.sub(lambda match: parts[match[1]], half).encode("utf-8", "replace")
         for half in _read("page.html").split("{{data}}")
     )
-    return before + _data(header, entries, leaf_id) + after
-
-
-def _data(header: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], leaf_id: str | None) -> bytes:
-    """Return the session as lines of JSON in which no `<` occurs, the first of them for the page itself."""
     file_name = re.sub(r"[^A-Za-z0-9._-]", "_", as_text(header.get("id")))[:80] or "session"
-    meta = {"leafId": leaf_id, "entries": len(entries), "fileName": f"{file_name}.jsonl"}
-    lines = [encode(meta), _line(header)]
-    lines += map(_line, entries)
-    lines.append(b"")
-    # Inside a JSON string is the only place for it, and there an escape means the same.
-    return b"\n".join(lines).replace(b"<", b"\\u003c")
+    meta = {"leafId": leaf_id, "entries": len(lines), "fileName": f"{file_name}.jsonl"}
+    return [before, _line(meta), _line(header), *lines, after]
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
+    """Return a line of JSON in which no `<` occurs."""
     try:
-        return encode(value)
+        line = encode(value)
     except (ValueError, TypeError, RecursionError):
-        # Numbers that JSON has no word for, or nesting without end: keep the entry's place in the tree.
-        return encode({key: as_text(value.get(key)) for key in ("type", "id", "parentId", "timestamp")})
+        # Nesting without end, or what JSON has no word for: keep the entry's place in the tree.
+        line = encode({key: as_text(value.get(key)) for key in ("type", "id", "parentId", "timestamp")})
+    # Inside a string is the only place for it, and there an escape means the same.
+    return line.replace(b"<", b"\\u003c") + b"\n"
 
 
 def _policy(style: str, *scripts: str) -> str:
@@ -127,9 +128,12 @@ def _read(file_name: str) -> str:
 
 
 def _asset(file_name: str) -> str:
-    """Return a style sheet or script without indentation and without the comments that fill whole lines."""
-    lines = (line.strip() for line in _read(file_name).split("\n"))
-    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("//", "/*")))
+    """Return a style sheet or script without indentation and without the comments that fill whole lines.
+
+    All scripts end up in one, so what modules say of each other is left out, too.
+    """
+    lines = (line.strip().removeprefix("export ") for line in _read(file_name).split("\n"))
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("//", "/*", "import ")))
 
 
 def _version() -> str:
@@ -138,10 +142,10 @@ def _version() -> str:
     return escape(__version__)
 
 
-def _first_words(overview: Overview) -> str:
+def _first_words(branch: Sequence[bytes]) -> str:
     """Return the beginning of the first prompt, for a session without a name."""
-    for entry in overview.path:
-        message = as_dict(entry.get("message"))
+    for line in branch[:_TITLE_SEARCHED]:
+        message = as_dict(decode(line).get("message"))
         if message.get("role") == "user":
             words = " ".join(content_text(message.get("content"))[:500].split())
             if words:

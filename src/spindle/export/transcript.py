@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .overview import Overview, as_dict, as_list, as_text, content_text
+from spindle.types.codec import decode
+
+from .overview import as_dict, as_list, as_text, content_text
 
 __all__ = ["transcript_html"]
 
@@ -22,29 +24,22 @@ TOTAL_LIMIT = 400_000
 _ROLE_NAMES = {"user": "User", "assistant": "Assistant", "toolResult": "Tool result", "bashExecution": "Command"}
 
 
-def transcript_html(overview: Overview) -> str:
-    """Return the articles of the active branch."""
+def transcript_html(lines: Sequence[bytes], labels: Mapping[str, str]) -> str:
+    """Return the articles of a branch, whose entries are lines of JSON."""
     articles: list[str] = []
     room = TOTAL_LIMIT
-    shown = [entry for entry in overview.path if _is_shown(entry)]
-    for index, entry in enumerate(shown):
-        if HEAD <= index < len(shown) - TAIL:
+    for index, line in enumerate(lines):
+        if HEAD <= index < len(lines) - TAIL:
             if index == HEAD:
-                articles.append(_gap(len(shown) - TAIL - HEAD))
+                articles.append(_gap(len(lines) - TAIL - HEAD))
             continue
-        article = _article(entry, overview.labels)
+        article = _article(decode(line), labels)
         room -= len(article)
         if room < 0:
-            articles.append(_gap(len(shown) - index))
+            articles.append(_gap(len(lines) - index))
             break
         articles.append(article)
     return "\n".join(articles)
-
-
-def _is_shown(entry: Mapping[str, Any]) -> bool:
-    if entry.get("type") == "custom_message":
-        return entry.get("display") is not False
-    return entry.get("type") in ("message", "compaction", "branch_summary")
 
 
 def _gap(count: int) -> str:

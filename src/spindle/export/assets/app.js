@@ -31,7 +31,6 @@ const app = {
   hits: [],
 
   async start() {
-    if (this.store) return;
     const store = this.store = new Store($('data').textContent);
     const status = $('status');
     await store.load(part => { status.textContent = `Reading… ${Math.round(part * 100)}%`; });
@@ -274,6 +273,4 @@ function wireGrip() {
   });
 }
 
-// The plain transcript is painted first; in a tab that nobody looks at no frame comes, so do not wait for ever.
-requestAnimationFrame(() => setTimeout(() => app.start()));
-setTimeout(() => app.start(), 400);
+app.start();
