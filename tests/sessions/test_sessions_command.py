@@ -57,12 +57,24 @@ def test_tree_shows_all_branches(here: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_text_cannot_command_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = {"role": "user", "content": "red \x1b[31m \ud83d \x9b2J", "timestamp": 1}
-    path = write_session(tmp_path / "s.jsonl", [entry("a", None, message=message)])
-    assert run(["show", str(path)]) == 0
-    assert run(["tree", str(path)]) == 0
-    out = capsys.readouterr().out
-    assert "red \ufffd[31m \ufffd \ufffd2J" in out and "\x1b" not in out
+    evil = "\x1b[31m \ud83d \x9b2J\nrow"
+    message = {"role": "user", "content": f"red {evil}", "timestamp": 1}
+    entries = [
+        entry("a\x1b[2J", None, message=message),
+        entry("b", "a\x1b[2J", "label", targetId="a\x1b[2J", label=f"mark {evil}"),
+        entry("c", "gone\x1b", "session_info", name=f"name {evil}"),
+        entry("d", "c", "model_change", provider=evil, modelId=evil),
+        entry("e", "d", "custom_message", customType=evil, content="x", display=True),
+    ]
+    path = write_session(tmp_path / "s.jsonl", entries, HEADER | {"cwd": f"/cwd{evil}"})
+    for action in ("show", "tree", "check", "repair"):
+        run([action, str(path)])
+    run(["list", "--all", "--session-dir", str(tmp_path)])
+    out, error = capsys.readouterr()
+    for what in ("name", "mark", "red"):
+        assert f"{what} \ufffd[31m \ufffd \ufffd2J row" in out
+    assert not {"\x1b", "\x9b"} & {*out, *error}
+    assert not [line for line in out.splitlines() if line == "row"]
 
 
 def test_export_writes_the_current_path(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +98,22 @@ def test_check_tells_what_is_wrong_and_where(here: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.startswith(f"Session file is not a valid pi session: {other}\n")
     newer = write_session(here / "newer.jsonl", [], HEADER | {"version": 99})
     assert run(["check", str(newer)]) == 0
-    assert run(["check", str(here / "missing.jsonl")]) == 1
+    capsys.readouterr()
+    assert run(["check", str(here / "missing.jsonl"), "zzz", str(here), str(sound)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"File not found: {here / 'missing.jsonl'}",
+        "No session found matching 'zzz'",
+        f"Session path is a directory: {here}",
+        f"{sound}: sound",
+    ]
+
+
+def test_a_time_that_is_no_time_does_not_spoil_the_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = {"role": "user", "content": "far away", "timestamp": 1e300}
+    path = write_session(here / "far.jsonl", [entry("a", None, message=message)])
+    assert run(["list"]) == 0
+    assert "2025-01-01 00:00  11111111-2222-4333-8444-555555555555      1  far away" in capsys.readouterr().out
+    assert run(["show", str(path)]) == 0
 
 
 def test_repair_writes_a_copy_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
-from spindle.sessions.errors import SessionError
+from spindle.sessions.errors import InvalidSession, SessionError
 from spindle.sessions.ids import iso_time, now_ms
 from spindle.sessions.index import SessionInfo, find_sessions
 from spindle.sessions.manager import SessionManager
@@ -37,7 +37,7 @@ def run(argv: list[str]) -> int:
     try:
         return int(options.action(options))
     except SessionError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {_printable(str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader, a pager perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -81,7 +81,7 @@ def _list(options: argparse.Namespace) -> int:
     else:
         infos = SessionManager.list(Path.cwd(), options.session_dir)
     for info in infos:
-        print(encode(_plain(info)).decode() if options.json else _row(info, with_cwd=options.all))
+        _say(encode(_plain(info)).decode() if options.json else _row(info, with_cwd=options.all))
     if not infos and not options.json:
         print("No sessions here." if not options.all else "No sessions.", file=sys.stderr)
     return 0
@@ -89,18 +89,21 @@ def _list(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     with _open(options) as session:
-        print(f"Session   {session.get_session_id()}")
-        print(f"File      {session.get_session_file()}")
-        print(f"Directory {session.get_cwd()}")
-        if name := session.get_session_name():
-            print(f"Name      {name}")
         context = session.build_session_context()
-        if context.model:
-            print(f"Model     {'/'.join(context.model)}, thinking {context.thinking_level}")
+        facts = {
+            "Session": session.get_session_id(),
+            "File": session.get_session_file(),
+            "Directory": session.get_cwd(),
+            "Name": session.get_session_name(),
+            "Model": f"{'/'.join(context.model)}, thinking {context.thinking_level}" if context.model else None,
+        }
+        for what, fact in facts.items():
+            if fact:
+                _say(f"{what:<9} {_in_a_line(fact)}")
         for entry in session.get_branch():
             said = _said(entry)
             if said is not None:
-                print(_printable(f"\n--- {said[0]}\n{said[1]}").rstrip())
+                _say(f"\n--- {_in_a_line(said[0])}\n{said[1]}".rstrip())
     return 0
 
 
@@ -113,7 +116,7 @@ def _tree(options: argparse.Namespace) -> int:
             node, depth = stack.pop()
             mark = "●" if node.entry.id in on_path else "○"
             label = f" [{node.label}]" if node.label else ""
-            print(f"{'  ' * depth}{mark} {node.entry.id}{label} {_headline(node.entry)}")
+            _say(f"{'  ' * depth}{mark} {_in_a_line(f'{node.entry.id}{label} {_headline(node.entry)}')}")
             below = depth + (len(node.children) > 1)
             stack.extend((child, below) for child in reversed(node.children))
     return 0
@@ -122,37 +125,39 @@ def _tree(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     with _open(options) as session:
         stamp = iso_time(now_ms()).replace(":", "-").replace(".", "-")
-        print(f"Exported to: {session.export_branch(options.output or f'session-{stamp}.jsonl')}")
+        _say(f"Exported to: {session.export_branch(options.output or f'session-{stamp}.jsonl')}")
     return 0
 
 
 def _check(options: argparse.Namespace) -> int:
     code = 0
     for name in options.sessions:
-        path = _find(name, options.session_dir)
         try:
+            path = _find(name, options.session_dir)
             damage = examine(path)
         except FileNotFoundError:
-            raise SessionError(f"File not found: {path}") from None
+            _say(f"File not found: {path}")
+            code = 1
         except SessionError as error:
-            print(f"{error}\n  `spindle sessions repair` can save what is left of it.")
+            _say(str(error))
+            if isinstance(error, InvalidSession):
+                _say("  `spindle sessions repair` can save what is left of it.")
             code = 1
-            continue
-        print(f"{path}: {'sound' if not damage else f'{len(damage)} finding(s)'}")
-        for item in damage:
-            print(f"  {item}")
-        if any(item.kind not in _HARMLESS for item in damage):
-            code = 1
+        else:
+            _say(f"{path}: {'sound' if not damage else f'{len(damage)} finding(s)'}")
+            for item in damage:
+                _say(f"  {item}")
+            if any(item.kind not in _HARMLESS for item in damage):
+                code = 1
     return code
 
 
 def _repair(options: argparse.Namespace) -> int:
     source = _find(options.session, options.session_dir)
     target = Path(options.output) if options.output else source.with_suffix(".repaired.jsonl")
-    done = repair_copy(source, target, str(Path.cwd()))
-    for what in done:
-        print(f"  {what}")
-    print(f"Repaired copy: {target}")
+    for what in repair_copy(source, target, str(Path.cwd())):
+        _say(f"  {what}")
+    _say(f"Repaired copy: {target}")
     return 0
 
 
@@ -178,9 +183,22 @@ def _find(name: str, session_dir: str | None) -> Path:
 # -- words ---------------------------------------------------------------------------------------
 
 
+def _say(text: str) -> None:
+    print(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """Return text that cannot command a terminal (what is stored may hold escape codes) and that can be encoded."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
+
+
+def _in_a_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _row(info: SessionInfo, *, with_cwd: bool) -> str:
-    title = _printable(" ".join((info.name or info.first_message).split()))
-    place = f"  {info.cwd}" if with_cwd else ""
+    title = _in_a_line(info.name or info.first_message)
+    place = f"  {_in_a_line(info.cwd)}" if with_cwd else ""
     return f"{iso_time(info.modified)[:16].replace('T', ' ')}  {info.id}  {info.message_count:>5}{place}  {title[:80]}"
 
 
@@ -200,14 +218,7 @@ def _plain(info: SessionInfo) -> dict[str, object]:
 
 def _headline(entry: Entry) -> str:
     said = _said(entry)
-    if said is None:
-        return f"({entry.type})"
-    return _printable(f"{said[0]}: {' '.join(said[1].split())[:100]}")
-
-
-def _printable(text: str) -> str:
-    """Return text that cannot command a terminal (stored output may hold escape codes) and that can be encoded."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
+    return f"({entry.type})" if said is None else f"{said[0]}: {_in_a_line(said[1])[:100]}"
 
 
 def _said(entry: Entry) -> tuple[str, str] | None:
