@@ -80,6 +80,36 @@ def test_redirects_are_not_followed():
             read_all(mock.openai_url)
         assert len(mock.requests) == 1
     assert caught.value.status == 302
+    assert "redirects to http://127.0.0.1:1/: use that address" in caught.value.body
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"\x00\x01 rubbish\r\n\r\n", "Bad status line"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"a" * 100_000 + b"\r\n\r\n", "Got more than 8190 bytes"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "Invalid character in chunk size"),
+    ],
+)
+def test_what_is_no_http_is_called_so(answer, said):
+    async def run() -> str:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        where = "127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+        async with server:
+            with pytest.raises(http.ConnectError) as caught:
+                async with http.Post(f"http://user:secret@{where}/v1?key=secret", {}, b"{}"):
+                    pass
+        text = str(caught.value)
+        assert text.startswith(f"{where} did not answer in sound HTTP: {said}")
+        return text
+
+    text = asyncio.run(run())
+    assert "\n" not in text and "secret" not in text
 
 
 def test_nothing_is_retried_when_the_server_hangs_up():

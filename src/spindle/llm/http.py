@@ -190,6 +190,8 @@ async def _error_body(response: Response) -> str:
             body += data
     except IdleTimeoutError:
         pass  # the status is known; what came of the body must do
+    if not body and (target := response.headers.get("location")):
+        return f"The server redirects to {target}: use that address instead"
     return body[:MAX_ERROR_BODY_BYTES].decode("utf-8", "replace")
 
 
@@ -240,6 +242,8 @@ def _reason(error: Exception, url: str) -> str:
     where = URL(url).authority.rpartition("@")[2]
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"The proxy refused to connect to {where}: {error.status} {error.message}"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"{where} did not answer in sound HTTP: {error.message.splitlines()[0].rstrip(':')}"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return f"{where} closed the connection without an answer"
     if isinstance(error, aiohttp.ConnectionTimeoutError):
