@@ -1,7 +1,9 @@
-"""Other people's clients drive us as they drive pi. Nothing in them is changed.
+"""Other people's clients drive us as they drive pi or oh-my-pi. Nothing in them is changed.
 
 They run when they are installed: `SPINDLE_TEST_CLIENTS` names a Python interpreter with the PyPI clients,
-`SPINDLE_TEST_PI` the directory of the npm package `@earendil-works/pi-coding-agent` (0.74.2). `.ci/run` sets both.
+`SPINDLE_TEST_PI` the directory of the npm package `@earendil-works/pi-coding-agent` (0.74.2), `SPINDLE_TEST_OMP` that
+of `@oh-my-pi/pi-coding-agent` (18.2.3) in a `node_modules` that also holds `bun`. `.ci/run` sets them.
+`SPINDLE_TEST_XCSH` names the `src` directory of `xcsh_rpc`, which is not published anywhere to install it from.
 """
 
 import json
@@ -19,21 +21,34 @@ from tests.support.mock_model import MockModel, call, reply
 CLIENTS = Path(__file__).parent / "clients"
 PYTHON = os.environ.get("SPINDLE_TEST_CLIENTS")
 PI = os.environ.get("SPINDLE_TEST_PI")
+OMP = os.environ.get("SPINDLE_TEST_OMP")
+XCSH = os.environ.get("SPINDLE_TEST_XCSH")
 needs_clients = pytest.mark.skipif(not PYTHON, reason="SPINDLE_TEST_CLIENTS is not set")
 needs_pi = pytest.mark.skipif(
     not PI or not shutil.which("node"), reason="SPINDLE_TEST_PI is not set or node is missing"
 )
+needs_omp = pytest.mark.skipif(not OMP, reason="SPINDLE_TEST_OMP is not set")
+needs_xcsh = pytest.mark.skipif(not XCSH, reason="SPINDLE_TEST_XCSH is not set")
+
+WITH_A_TOOL = [
+    reply("Let me look. ", call("bash", {"command": "echo tool output"})),
+    reply("first ", "answer"),
+    reply("second"),
+    reply("more"),
+]
+WITH_HOST_TOOLS = [
+    reply(*(call("lend", {"n": n}, id=f"c{n}") for n in (1, 2, "many"))),
+    reply("first"),
+    reply("second"),
+    reply(call("lend", {"n": 3}, id="c3")),
+    reply("third"),
+]
 
 
 @pytest.fixture
-def world(tmp_path):
+def world(tmp_path, request):
     """An agent directory with a scripted model, a working directory, and a program called `pi` that is us."""
-    steps = [
-        reply("Let me look. ", call("bash", {"command": "echo tool output"})),
-        reply("first ", "answer"),
-        reply("second"),
-    ]
-    with MockModel([*steps, reply("more")]) as mock:
+    with MockModel(list(getattr(request, "param", WITH_A_TOOL))) as mock:
         write_models(tmp_path / "agent", mock.openai_url)
         (tmp_path / "work").mkdir()
         program = tmp_path / "pi"
@@ -51,7 +66,7 @@ def world(tmp_path):
 
 
 def drive(command: list[str], env: dict[str, str]) -> dict:
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -86,3 +101,32 @@ def test_pis_own_client(world):
     assert seen["last"] == "second" and seen["fork"] == "again" and seen["cycled"] == "m2" and seen["cloned"] is False
     assert seen["messages"] == ["user", "assistant", "toolResult", "assistant", "user", "assistant"]
     assert {"agent_start", "tool_execution_end", "agent_end"} <= set(seen["events"])
+
+
+def check_host_tools(seen: dict) -> None:
+    (one, two, many) = seen["results"]
+    assert one == ["c1", False, "lent 1"] and two == ["c2", True, "out of paper"]
+    assert many[:2] == ["cmany", True] and "n" in many[2]  # refused before the host was asked
+    assert "tool_execution_update" in seen["events"] and seen["mode"] == "immediate"
+    assert seen["last"] == "second" and seen["after"] == "third" and seen["bash"] == "from bash\n"
+    answered = ["user", "assistant", *["toolResult"] * 3, "assistant", "user", "assistant"]
+    aborted = ["user", "assistant", "toolResult", "assistant"]
+    assert [role for role in seen["messages"] if role != "custom"] == [*answered, *aborted, "user", "assistant"]
+    assert seen["branch"] == "again" and seen["tools"] == []
+
+
+@needs_omp
+@pytest.mark.parametrize("world", [WITH_HOST_TOOLS], indirect=True, ids=[""])
+def test_oh_my_pis_own_client(world):
+    bun = Path(str(OMP)).parents[1] / ".bin"
+    env = {**world, "OMP_PACKAGE": str(OMP), "PATH": f"{bun}{os.pathsep}{world['PATH']}"}
+    check_host_tools(drive([str(bun / "bun"), str(CLIENTS / "omp_rpc_client.ts")], env))
+
+
+@needs_xcsh
+@pytest.mark.parametrize("world", [WITH_HOST_TOOLS], indirect=True, ids=[""])
+def test_xcsh_rpc(world):
+    seen = drive([sys.executable, str(CLIENTS / "xcsh_client.py")], {**world, "PYTHONPATH": str(XCSH)})
+    check_host_tools(seen)
+    assert seen["texts"] == [None, "first"] and seen["kept"]
+    assert seen["todos"] == [["task-1", "look", "pending"], ["task-2", "act", "pending"]]

@@ -1,0 +1,47 @@
+// A session driven by oh-my-pi's own RpcClient. It spawns `bun <cliPath>`, so it gets a small script that starts us.
+const { RpcClient } = await import(process.env.OMP_PACKAGE + "/src/modes/rpc/rpc-client.ts");
+
+const begun = Promise.withResolvers<void>();
+const cancelled = Promise.withResolvers<void>();
+const lend = {
+  name: "lend",
+  label: "Lend",
+  description: "Lend something",
+  parameters: { type: "object", properties: { n: { type: "integer" } }, required: ["n"] },
+  async execute(args: any, context: any) {
+    if (args.n === 3) {
+      context.signal.addEventListener("abort", () => cancelled.resolve());
+      begun.resolve();
+      return await new Promise(() => {});
+    }
+    context.sendUpdate("half");
+    if (args.n === 2) throw new Error("out of paper");
+    return { content: [{ type: "text", text: `lent ${args.n}` }], details: { n: args.n } };
+  },
+};
+const { SHIM: cliPath, WORK: cwd } = process.env;
+const client = new RpcClient({ cliPath, cwd, provider: "mock", model: "m1", env: process.env, customTools: [lend] });
+await client.start();
+const events = await client.promptAndWait("use the tool", undefined, 40000);
+await client.promptAndWait("again", undefined, 40000);
+const ends = events.filter((event: any) => event.type === "tool_execution_end");
+const seen: any = {
+  events: [...new Set(events.map((event: any) => event.type))],
+  results: ends.map((end: any) => [end.toolCallId, end.isError, end.result.content[0].text]).sort(),
+  last: await client.getLastAssistantText(),
+  mode: (await client.getState()).interruptMode,
+};
+await client.prompt("take long");
+await begun.promise;
+await client.abort();
+await cancelled.promise;
+await client.promptAndWait("go on", undefined, 40000);
+seen.after = await client.getLastAssistantText();
+seen.messages = (await client.getMessages()).map((message: any) => message.role);
+seen.bash = (await client.bash("echo from bash")).output;
+const points = await client.getBranchMessages();
+seen.branch = (await client.branch(points[1].entryId)).text;
+seen.tools = await client.setCustomTools([]);
+client.stop();
+console.log(JSON.stringify(seen));
+process.exit(0);
