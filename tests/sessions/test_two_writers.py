@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,32 @@ def test_what_others_append_is_taken_in_and_our_place_is_kept(tmp_path: Path) ->
         before = [e.id for e in manager.get_entries()]
     with SessionManager.open(manager.get_session_file() or "") as again:
         assert [e.id for e in again.get_entries()] == before
+
+
+def test_what_slips_in_between_our_look_and_our_write_is_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with begun(tmp_path) as manager:
+        file = Path(manager.get_session_file() or "")
+        leaf = manager.get_leaf_id()
+        look = os.stat
+
+        def look_and_be_overtaken(*arguments: Any, **options: Any) -> os.stat_result:
+            found = look(*arguments, **options)
+            monkeypatch.undo()
+            write_behind_our_back(file, line("theirs", leaf))
+            return found
+
+        monkeypatch.setattr(os, "stat", look_and_be_overtaken)
+        manager.append_message(user("just behind theirs"))
+        manager.append_message(user("and on"))
+        known = {e.id for e in manager.get_entries()}
+        assert "theirs" in known
+        assert len(manager.get_entries()) == len(known)
+        assert manager.write_error is None
+    with SessionManager.open(file) as again:
+        assert {e.id for e in again.get_entries()} == known
+        assert again.damage == []
 
 
 def test_a_line_somebody_left_torn_does_not_swallow_ours(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Added bytes go out in one write at the end of the file. What could not be writte
 from the byte where the disk refused, so that the next attempt goes on as if nothing had happened.
 """
 
+import io
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ class AppendFile:
         """Its last line has no newline."""
         self.queue = bytearray()
         """Bytes that must follow the end of the file."""
+        self._unread: list[tuple[int, int]] = []
+        """Where others wrote just before we did, after we had looked."""
         self._synced = self.size
         """How far it is on the disk itself, or was there before us."""
         self._identity = status.st_dev, status.st_ino
@@ -51,21 +54,29 @@ class AppendFile:
         return descriptor
 
     def is_unchanged(self, status: os.stat_result) -> bool:
-        return status.st_size == self.size and (status.st_dev, status.st_ino) == self._identity
+        return status.st_size == self.size and self._is_same(status) and not self._unread
 
     def has_grown(self, status: os.stat_result) -> bool:
         """Say whether somebody else added to this same file after a whole line."""
-        same = (status.st_dev, status.st_ino) == self._identity
-        return same and status.st_size > self.size and not self.ends_open and not self.queue
+        has_more = status.st_size > self.size or bool(self._unread)
+        return has_more and self._is_same(status) and not self.ends_open and not self.queue
 
-    def read_tail(self) -> Sequence[bytes]:
-        """Return the lines added since we looked last."""
+    def _is_same(self, status: os.stat_result) -> bool:
+        return (status.st_dev, status.st_ino) == self._identity
+
+    def read_news(self) -> Sequence[bytes]:
+        """Return the lines that others added since we looked last."""
         with open_for_reading(self.path) as file:
+            lines = []
+            for start, end in self._unread:
+                file.seek(start)
+                lines += io.BytesIO(file.read(end - start)).readlines()
             file.seek(self.size)
-            lines = file.readlines()
+            tail = file.readlines()
             self.size = file.tell()
-        self.ends_open = bool(lines) and not lines[-1].endswith(b"\n")
-        return lines
+        self._unread.clear()
+        self.ends_open = bool(tail) and not tail[-1].endswith(b"\n")
+        return lines + tail
 
     def put(self, lines: bytes) -> None:
         """Queue whole lines for the end of the file."""
@@ -81,8 +92,12 @@ class AppendFile:
         descriptor = self._descriptor if self._descriptor is not None else self._own(os.open(self.path, _APPEND))
         while self.queue:
             written = os.write(descriptor, self.queue)
-            self.size += written
             del self.queue[:written]
+            start = os.lseek(descriptor, 0, os.SEEK_CUR) - written
+            if start > self.size:
+                self._unread.append((self.size, start))
+                self.size = start
+            self.size += written
 
     def sync(self) -> None:
         """Wait until what was written is on the disk itself. Raises `OSError`."""

@@ -86,7 +86,7 @@ class Store:
             if self._file.is_unchanged(status):
                 return
             if self._file.has_grown(status):
-                self._tree.adopt(parse_tail(self._file.read_tail()).entries)
+                self._tree.adopt(parse_tail(self._file.read_news()).entries)
                 return
         except FileNotFoundError:
             self._release()
