@@ -13,6 +13,15 @@ from spindle.llm.local.catalog import find_local_model
 from spindle.llm.local.server import stop_all
 from spindle.types.models import Model
 
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give a model time to think: on a busy machine it may be twenty times slower than on an idle one."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(300))
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
