@@ -9,9 +9,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from spindle.types.events import Event
+
 from .backlog import Backlog
 from .context import CommandContext, Context
-from .events import EVENTS, ExtensionEvent
+from .events import EVENTS
 from .record import Extension, Handler
 from .registry import Registry
 from .threads import call
@@ -50,14 +52,14 @@ class Calls:
         if event in self._registry.listening:
             await self.each(EVENTS[event](kind, title))
 
-    async def handlers(self, event: ExtensionEvent) -> list[Handler]:
+    async def handlers(self, event: Event) -> list[Handler]:
         """Return whom an event concerns, once they know of all that happened before it."""
         await self._backlog.caught_up()
         tool = getattr(event, "tool_name", None)
         found = self._registry.handlers.get(event.type, ())
         return [handler for handler in found if handler.tools is None or tool in handler.tools]
 
-    async def each(self, event: ExtensionEvent, apply: Apply | None = None) -> None:
+    async def each(self, event: Event, apply: Apply | None = None) -> None:
         """Call every handler; `apply` takes in what one returned and says whether that settles it."""
         for handler in await self.handlers(event):
             try:
@@ -67,7 +69,7 @@ class Calls:
             except Exception as error:
                 self.report(handler.extension.path, event.type, error)
 
-    async def invoke(self, handler: Handler, event: ExtensionEvent, timeout: float | None = None) -> Any:
+    async def invoke(self, handler: Handler, event: Event, timeout: float | None = None) -> Any:
         """Call one handler, within its time. Raises what it raises."""
         limit = handler.timeout if timeout is None else timeout
         here = self._binding.surroundings

@@ -1,32 +1,41 @@
 """What handlers are given: one small object per event, with attributes in Python's spelling and `raw` in the wire's.
 
 An event is only made when somebody handles it. Its docstring says what a handler may return; a handler that returns
-nothing changes nothing.
+nothing changes nothing. What extensions and clients see alike is declared in `types/events`.
 """
 
 from typing import Any
 
-from spindle.types.codec import to_builtins
 from spindle.types.content import Image, Wire
-from spindle.types.events import LiveSource, StreamEvent, ToolResult
+from spindle.types.events import (
+    AgentEnd,
+    AgentSettled,
+    AgentStart,
+    Event,
+    LiveSource,
+    SessionInfoChanged,
+    StreamEvent,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+)
 from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from spindle.types.models import Model
 
 __all__ = ["EVENTS", "CompactionPreparation", "ExtensionEvent", "TreePreparation"]
 
 
-class ExtensionEvent(Wire, tag_field="type"):
-    """Base of all events of extensions."""
+class ExtensionEvent(Event):
+    """Base of the events that only extensions see."""
 
-    @property
-    def type(self) -> str:
-        return str(type(self).__struct_config__.tag)
 
-    @property
-    def raw(self) -> dict[str, Any]:
-        """The event as plain JSON values under the wire's names."""
-        value: dict[str, Any] = to_builtins(self)
-        return value
+AgentStartEvent = AgentStart
+AgentEndEvent = AgentEnd
+AgentSettledEvent = AgentSettled
+SessionInfoChangedEvent = SessionInfoChanged
+ToolExecutionStartEvent = ToolExecutionStart
+ToolExecutionUpdateEvent = ToolExecutionUpdate
+ToolExecutionEndEvent = ToolExecutionEnd
 
 
 # -- start, sessions, resources ------------------------------------------------------------------
@@ -54,10 +63,6 @@ class SessionStartEvent(ExtensionEvent, tag="session_start"):
     reason: str
     """`startup`, `reload`, `new`, `resume` or `fork`."""
     previous_session_file: str | None = None
-
-
-class SessionInfoChangedEvent(ExtensionEvent, tag="session_info_changed"):
-    name: str | None = None
 
 
 class SessionBeforeSwitchEvent(ExtensionEvent, tag="session_before_switch"):
@@ -184,26 +189,12 @@ class BeforeAgentStartEvent(ExtensionEvent, tag="before_agent_start"):
 # -- a run ---------------------------------------------------------------------------------------
 
 
-class AgentStartEvent(ExtensionEvent, tag="agent_start"):
-    pass
-
-
-class AgentEndEvent(ExtensionEvent, tag="agent_end"):
-    messages: list[AgentMessage]
-    """All that this run created."""
-    will_retry: bool
-
-
 class AgentBeforeSettleEvent(ExtensionEvent, tag="agent_before_settle"):
     """Nothing is left to do. Return `{"entries": [custom messages], "continue": True}` to let the model go on."""
 
     outcome: str
     """Stop reason of the last answer."""
     message: AssistantMessage
-
-
-class AgentSettledEvent(ExtensionEvent, tag="agent_settled"):
-    aborted: bool
 
 
 class TurnStartEvent(ExtensionEvent, tag="turn_start"):
@@ -230,7 +221,7 @@ class _MessageEvent(ExtensionEvent):
 
     @property
     def raw(self) -> dict[str, Any]:
-        value: dict[str, Any] = to_builtins(self)
+        value = super().raw
         value["message"] = value.pop("_message")
         return value
 
@@ -288,26 +279,6 @@ class ToolCallEvent(ExtensionEvent, tag="tool_call"):
     input: Any
 
 
-class ToolExecutionStartEvent(ExtensionEvent, tag="tool_execution_start"):
-    tool_name: str
-    tool_call_id: str
-    args: Any
-
-
-class ToolExecutionUpdateEvent(ExtensionEvent, tag="tool_execution_update"):
-    tool_name: str
-    tool_call_id: str
-    args: Any
-    partial_result: ToolResult
-
-
-class ToolExecutionEndEvent(ExtensionEvent, tag="tool_execution_end"):
-    tool_name: str
-    tool_call_id: str
-    result: ToolResult
-    is_error: bool
-
-
 class ToolResultEvent(ExtensionEvent, tag="tool_result"):
     """Return any of `content`, `details`, `isError` to replace it."""
 
@@ -359,10 +330,9 @@ class CacheWarmingDecisionEvent(ExtensionEvent, tag="cache_warming_decision"):
     """Never sent: Spindle warms no caches. Known so that handlers of it load."""
 
 
-def _leaves(base: type[ExtensionEvent]) -> list[type[ExtensionEvent]]:
-    found = base.__subclasses__()
-    return [leaf for cls in found for leaf in (_leaves(cls) or [cls])]
-
-
-EVENTS: dict[str, type[ExtensionEvent]] = {str(cls.__struct_config__.tag): cls for cls in _leaves(ExtensionEvent)}
+EVENTS: dict[str, type[Event]] = {
+    str(kind.__struct_config__.tag): kind
+    for name, kind in tuple(globals().items())
+    if name.endswith("Event") and isinstance(kind, type) and issubclass(kind, Event) and not kind.__subclasses__()
+}
 """Every event by its name on the wire."""

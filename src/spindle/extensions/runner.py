@@ -11,21 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spindle.types.content import Image
-from spindle.types.events import (
-    AgentEnd,
-    AgentSettled,
-    AgentStart,
-    Event,
-    MessageStart,
-    MessageUpdate,
-    SessionInfoChanged,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
-    ToolResult,
-    TurnEnd,
-    TurnStart,
-)
+from spindle.types.events import AgentStart, Event, MessageStart, MessageUpdate, ToolResult, TurnEnd, TurnStart
 from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
 
 from . import events
@@ -70,7 +56,7 @@ class ExtensionHooks(Hooks):
     def interrupt(self) -> None:
         self._calls.interrupt()
 
-    async def each(self, event: events.ExtensionEvent, apply: Apply | None = None) -> None:
+    async def each(self, event: Event, apply: Apply | None = None) -> None:
         """Call every handler of an event; `apply` takes in what one returned and says whether that settles it."""
         await self._calls.each(event, apply)
 
@@ -81,7 +67,7 @@ class ExtensionHooks(Hooks):
         else:
             await self.each(made)
 
-    async def _shut_down(self, event: events.ExtensionEvent) -> None:
+    async def _shut_down(self, event: Event) -> None:
         end = time.monotonic() + SHUTDOWN_S
         await self.caught_up(SHUTDOWN_S)
         for handler in self.registry.handlers.get("session_shutdown", ()):
@@ -174,11 +160,8 @@ class ExtensionHooks(Hooks):
             self.turn = -1
         elif isinstance(event, TurnStart):
             self.turn += 1
-        name = str(type(event).__struct_config__.tag)
-        if name in self.registry.handlers:
-            made = self._seen(event)
-            if made is not None:
-                await self.each(made)
+        if event.type in self.registry.handlers:
+            await self.each(self._seen(event))
 
     def observe_soon(self, event: Event) -> None:
         self._backlog.add(event)
@@ -191,15 +174,9 @@ class ExtensionHooks(Hooks):
         await self._backlog.close()
         await self.registry.retire()
 
-    def _seen(self, event: Event) -> events.ExtensionEvent | None:
-        """Return the event as handlers get it; None for those that are told in another way."""
+    def _seen(self, event: Event) -> Event:
+        """Return the event as handlers get it: theirs to change, without anybody else seeing it."""
         match event:
-            case AgentStart():
-                return events.AgentStartEvent()
-            case AgentEnd():
-                return events.AgentEndEvent(event.messages, event.will_retry)
-            case AgentSettled():
-                return events.AgentSettledEvent(event.aborted)
             case TurnStart():
                 return events.TurnStartEvent(self.turn, int(time.time() * 1000))
             case TurnEnd():
@@ -208,17 +185,7 @@ class ExtensionHooks(Hooks):
                 return events.MessageStartEvent(event.message)
             case MessageUpdate():
                 return events.MessageUpdateEvent(event.message, event.assistant_message_event)
-            case ToolExecutionStart():
-                return events.ToolExecutionStartEvent(event.tool_name, event.tool_call_id, event.args)
-            case ToolExecutionUpdate():
-                return events.ToolExecutionUpdateEvent(
-                    event.tool_name, event.tool_call_id, event.args, event.partial_result
-                )
-            case ToolExecutionEnd():
-                return events.ToolExecutionEndEvent(event.tool_name, event.tool_call_id, event.result, event.is_error)
-            case SessionInfoChanged():
-                return events.SessionInfoChangedEvent(event.name)
-        return None
+        return copy.copy(event)
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
         # Handlers may change what they get in place; the conversation itself must not notice.

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .codec import WireValue
+from .codec import WireValue, to_builtins
 from .content import Image, Text, ToolCall, Wire
 from .messages import AssistantMessage, ToolResultMessage, Usage
 
@@ -65,6 +65,16 @@ __all__ = [
 
 class Event(Wire, tag_field="type"):
     """Base of all events."""
+
+    @property
+    def type(self) -> str:
+        return str(type(self).__struct_config__.tag)
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """The event as plain JSON values under the wire's names."""
+        value: dict[str, Any] = to_builtins(self)
+        return value
 
 
 # -- pieces of an answer -------------------------------------------------------------------------
