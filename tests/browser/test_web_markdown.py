@@ -23,33 +23,33 @@ CASES = Path(__file__).parent / "golden" / "web-markdown.json"
 # Elements with their texts, without attributes except targets.
 RENDER = """
 async text => {
-  const { markdown } = await import('/page/markdown.js');
+  const { rendered } = await import('/page/growing.js');
   const plain = node => [...node.childNodes].map(child => {
     if (child.nodeType === 3) return child.data;
-    if (child.matches('.code-bar, .icon')) return '';
+    if (child.matches('.corner, .icon')) return '';
     const tag = child.localName;
     if (tag === 'div' || tag === 'span') return plain(child);
     const target = tag === 'a' ? `=${child.getAttribute('href')}` : '';
     return `<${tag}${target}>${plain(child)}${tag === 'br' || tag === 'hr' ? '' : `</${tag}>`}`;
   }).join('');
-  return plain(markdown(text));
+  return plain(rendered(text));
 }
 """
 GROW = """
 async ([text, cuts]) => {
-  const { Markdown, markdown } = await import('/page/markdown.js');
+  const { GrowingMarkdown, rendered } = await import('/page/growing.js');
   const node = document.createElement('div');
-  const view = new Markdown(node);
+  const view = new GrowingMarkdown(node);
   for (const cut of cuts) view.set(text.slice(0, cut), true);
   view.set(text);
-  return [node.innerHTML, markdown(text).innerHTML];
+  return [node.innerHTML, rendered(text).innerHTML];
 }
 """
 TIME = """
 async text => {
-  const { markdown } = await import('/page/markdown.js');
+  const { rendered } = await import('/page/growing.js');
   const start = performance.now();
-  markdown(text);
+  rendered(text);
   return performance.now() - start;
 }
 """
@@ -68,6 +68,7 @@ def test_what_it_becomes(tab: Tab, text: str, expected: str) -> None:
 
 PIECES = ["word ", "**", "*", "`", "```", "```py\n", "\n", "\n\n", "- ", "  - ", "1. ", "> ", "# ", "|", "|-|-|\n", "["]
 PIECES += ["](https://x.y)", "---", "===", "\t", "    ", "_", "~~", "\\", "<b>", "https://a.b ", "x = 1  # c\n"]
+PIECES += ["#", "-", "1", ".", ">", "a", " ", "\n- b\n", "\n[a]: https://c.d\n", "[a]"]
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

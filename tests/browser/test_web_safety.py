@@ -42,7 +42,7 @@ def test_nothing_that_is_said_becomes_markup(browser: Any) -> None:
         inside = "#feed :is(script, style, iframe, object, img, svg:not(.icon), b:not(summary *), i), #feed [onload]"
         assert tab.page.locator(inside).count() == 0
         targets = tab.js("[...document.querySelectorAll('#feed a')].map(a => [a.href, a.rel])")
-        assert {rel for _, rel in targets} == {"noopener noreferrer nofollow"}
+        assert {rel for _, rel in targets} == {"noopener noreferrer"}
         assert {href.partition(":")[0] for href, _ in targets} == {"https"}
         assert tab.js("window.pwned === undefined")
         assert tab.trouble == []

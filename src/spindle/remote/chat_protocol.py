@@ -112,7 +112,6 @@ class Config:
     max_tokens: int | None = None
     ask_before_tools: bool | None = None
     prompt: str | None = None
-    max_tool_try: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,6 @@ def parse_config(value: Any) -> Config:
         max_tokens=_count(value, "max_tokens", least=1),
         ask_before_tools=None if ask is None else _flag(ask, "config.ask_before_tool_execution", False),
         prompt=prompt,
-        max_tool_try=_count(value, "max_tool_try", least=0),
     )
 
 

@@ -11,6 +11,9 @@ from spindle.types.codec import encode
 __all__ = ["healthy", "page_file", "plain"]
 
 PAGE = Path(__file__).parent / "page"
+SHARED = Path(__file__).parents[1] / "export" / "assets"
+"""Where modules come from that exported pages use, too."""
+SHARED_FILES = ("markdown.js", "inline.js", "highlight.js")
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -29,8 +32,8 @@ TYPES = {
 def page_file(path: str) -> Response | None:
     """Return a file of the page for a path of the URL; None if there is no such file."""
     name = "index.html" if path == "/" else path.removeprefix("/page/")
-    file = PAGE / name
-    # Only files that lie directly in the page's directory; nothing is looked up outside of it.
+    file = (SHARED if name in SHARED_FILES else PAGE) / name
+    # Only files that lie directly in the page's directory; nothing else is looked up outside of it.
     if "/" in name or name.startswith(".") or file.suffix not in TYPES or not file.is_file():
         return None
     return _answer(HTTPStatus.OK, file.read_bytes(), TYPES[file.suffix])

@@ -118,7 +118,7 @@ function say(text) {
   say.timer = setTimeout(() => toast.classList.remove('on'), 1600);
 }
 
-function copyButton(label, name, getText) {
+function copyButton(label, getText, name = 'copy') {
   const button = el('button', { class: 'mini', type: 'button', title: label, 'aria-label': label }, icon(name));
   button.addEventListener('click', () => copyText(getText(), button));
   return button;

@@ -24,8 +24,8 @@ function renderEntry(store, i, results, continued) {
     label === undefined ? null : el('span', { class: 'label' }, label),
     timeElement(entry.timestamp),
     el('span', { class: 'actions' },
-      copyButton('Copy text', 'copy', () => sourceText(entry)),
-      copyButton('Copy link', 'link', () => app.linkTo(i))));
+      copyButton('Copy text', () => sourceText(entry)),
+      copyButton('Copy link', () => app.linkTo(i), 'link')));
   const name = `item ${CLASSES[kind] ?? 'custom'}${continued ? ' continued' : ''}`;
   return el('article', { class: name, 'aria-label': title.slice(0, 80) }, head, body);
 }

@@ -1,6 +1,8 @@
 // Colours for code. One scanner per language, made of a few patterns that each consume what they match, so the
 // work is linear whatever the text; the result is spans around text nodes.
 
+import { el } from './dom.js';
+
 const words = text => new Set(text.split(' '));
 
 const C_LIKE = 'break case const continue default do else enum for goto if return static struct switch void while true false null';
@@ -127,7 +129,7 @@ function languageOf(name) {
 }
 
 /** The language of a file, from its name. */
-function languageOfPath(path) {
+export function languageOfPath(path) {
   const file = path.slice(path.lastIndexOf('/') + 1);
   return languageOf(file.slice(file.lastIndexOf('.') + 1));
 }
@@ -165,7 +167,7 @@ function scannerOf(language) {
 }
 
 /** Return the pieces of `code` as a fragment, coloured if the language is known. */
-function highlight(code, name) {
+export function highlight(code, name) {
   const fragment = document.createDocumentFragment();
   const language = code.length > HIGHLIGHT_LIMIT ? '' : languageOf(name);
   let done = 0;

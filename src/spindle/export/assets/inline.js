@@ -1,6 +1,9 @@
 // Text inside a paragraph: code, emphasis, links, line breaks. First the text becomes a list of tokens, then pairs of
 // delimiters are found with a stack (as CommonMark describes), then the elements are built in one go.
 
+import { el } from './dom.js';
+
+const MAX_OPEN = 24; // of elements in each other
 const ENTITIES = {
   amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', copy: '©', hellip: '…', mdash: '—', ndash: '–',
   rarr: '→', larr: '←', times: '×', middot: '·', bull: '•',
@@ -12,7 +15,11 @@ const INLINE_TARGET = new RegExp(
   String.raw`(?:\s{1,20}(?:"[^"]{0,500}"|'[^']{0,500}'|\([^()]{0,500}\)))?\s{0,20}\)`, 'y');
 const SPECIAL = /[\\`*_~[\]!<&\n]|https?:\/\//g;
 
-function renderInline(text, parent, links) {
+/** Where definitions of links are found. */
+export const linkKey = label => label.trim().replace(/\s+/g, ' ').toLowerCase();
+
+/** Add `text` to `parent`; `links` are the definitions it may refer to. */
+export function renderInline(text, parent, links) {
   const tokens = tokenize(text, links);
   pairDelimiters(tokens, 0);
   build(tokens, parent);
@@ -159,10 +166,12 @@ function readTarget(text, at, label, links) {
 }
 
 function readAngle(text, at, push) {
-  const auto = /<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/iy;
+  const auto = /<(?:((?:https?:\/\/|mailto:)[^\s<>]{1,2000})|br\s{0,9}\/?)>/iy;
   auto.lastIndex = at;
   const match = auto.exec(text);
-  push(match ? { type: 'url', text: match[1] } : { type: 'text', text: '<' });
+  // The one piece of HTML that people write in tables.
+  if (match && !match[1]) push({ type: 'break' });
+  else push(match ? { type: 'url', text: match[1] } : { type: 'text', text: '<' });
   return match ? auto.lastIndex : at + 1;
 }
 
@@ -193,7 +202,8 @@ function readUrl(text, at, push) {
     push({ type: 'text', text: text.slice(at, scheme) });
     return scheme;
   }
-  let end = match[0].length;
+  // An address may be the text of a link.
+  let end = (match[0] + '](').indexOf('](');
   while (".,:;!?'*_~".includes(match[0][end - 1])) end--;
   let url = match[0].slice(0, end);
   if (url.endsWith(')') && !url.includes('(')) url = url.slice(0, -1);
@@ -258,7 +268,7 @@ function build(tokens, parent) {
       case 'text': case 'bracket': add(token.text); break;
       case 'code': add(el('code', null, token.text)); break;
       case 'break': add(el('br')); break;
-      case 'url': add(linked ? token.text : anchor(token.text, token.text)); break;
+      case 'url': add(linked ? token.text : anchor(token.text, token.text.replace(/^mailto:/i, ''))); break;
       case 'link':
         enter(token.href && !linked ? anchor(token.href, token.image ? 'Image: ' : '') : el('span'));
         linked++;

@@ -1,9 +1,13 @@
 // Markdown as elements: the part of GitHub's flavour that models and people write in conversations. Raw HTML is text.
 // Blocks are read line by line, nesting is bounded, and inline text is scanned once with a stack of open
 // delimiters, so no text takes more than linear time. Images of the web become links: the page loads nothing.
+// The chat page uses this module, too, and what it imports; there a text may still be growing.
+
+import { copyButton, el } from './dom.js';
+import { highlight } from './highlight.js';
+import { linkKey, renderInline } from './inline.js';
 
 const MAX_NESTING = 12; // of quotes and lists
-const MAX_OPEN = 24; // of inline elements in each other
 const MAX_COLUMNS = 60;
 const MARKDOWN_LIMIT = 400_000;
 
@@ -15,15 +19,29 @@ const DEFINITION = /^ {0,3}\[([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ 
 const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
 
 /** Return `text` rendered as a fragment. */
-function markdown(text) {
+export function markdown(text) {
   const fragment = document.createDocumentFragment();
   if (text.length > MARKDOWN_LIMIT) {
     fragment.append(el('div', { class: 'plain' }, text));
     return fragment;
   }
-  const lines = text.replace(/\r\n?/g, '\n').split('\n').map(expandTabs);
+  const lines = linesOf(text.replace(/\r\n?/g, '\n').split('\n'));
   renderBlocks(lines, fragment, 0, findDefinitions(lines));
   return fragment;
+}
+
+/** Make lines fit to be read: tabs that indent text become columns, those in code are the code's own. */
+export function linesOf(lines) {
+  let fence = '';
+  return lines.map(line => {
+    const mark = /^\s*(`{3,}|~{3,})/.exec(line)?.[1] ?? '';
+    if (fence) {
+      if (mark.startsWith(fence)) fence = '';
+      return line;
+    }
+    fence = mark;
+    return expandTabs(line);
+  });
 }
 
 /** Tabs at the beginning of a line count as columns. */
@@ -36,7 +54,7 @@ function expandTabs(line) {
 }
 
 const indentOf = line => /^ */.exec(line)[0].length;
-const isBlank = line => line.trim() === '';
+export const isBlank = line => line.trim() === '';
 
 /** A line of nothing but three or more of the same mark. */
 function isRule(line) {
@@ -51,9 +69,7 @@ function isRule(line) {
   return marks >= 3;
 }
 
-const linkKey = label => label.trim().replace(/\s+/g, ' ').toLowerCase();
-
-function findDefinitions(lines) {
+export function findDefinitions(lines) {
   const found = new Map();
   let fence = '';
   for (const line of lines) {
@@ -71,29 +87,32 @@ function findDefinitions(lines) {
 
 function renderBlocks(lines, parent, depth, links) {
   let i = 0;
-  while (i < lines.length) {
-    const line = lines[i];
-    if (isBlank(line)) i++;
-    else if (indentOf(line) >= 4) i = renderIndented(lines, i, parent);
-    else if (isFence(line)) i = renderFence(lines, i, parent);
-    else if (HEADING.test(line)) i = renderHeading(lines, i, parent, links);
-    else if (isRule(line)) {
-      parent.append(el('hr'));
-      i++;
-    } else if (depth < MAX_NESTING && QUOTE.test(line)) i = renderQuote(lines, i, parent, depth, links);
-    else if (depth < MAX_NESTING && ITEM.test(line)) i = renderList(lines, i, parent, depth, links);
-    else if (isTable(lines, i)) i = renderTable(lines, i, parent, links);
-    else if (DEFINITION.test(line)) i++;
-    else i = renderParagraph(lines, i, parent, depth, links);
-  }
+  while (i < lines.length) i = isBlank(lines[i]) ? i + 1 : renderBlock(lines, i, parent, depth, links);
 }
 
-function isFence(line) {
+/** Add the block that begins at line `i` to `parent`. Returns where the next one may begin. */
+export function renderBlock(lines, i, parent, depth, links) {
+  const line = lines[i];
+  if (indentOf(line) >= 4) return renderIndented(lines, i, parent);
+  if (isFence(line)) return renderFence(lines, i, parent);
+  if (HEADING.test(line)) return renderHeading(lines, i, parent, links);
+  if (isRule(line)) {
+    parent.append(el('hr'));
+    return i + 1;
+  }
+  if (depth < MAX_NESTING && QUOTE.test(line)) return renderQuote(lines, i, parent, depth, links);
+  if (depth < MAX_NESTING && ITEM.test(line)) return renderList(lines, i, parent, depth, links);
+  if (isTable(lines, i)) return renderTable(lines, i, parent, links);
+  return DEFINITION.test(line) ? i + 1 : renderParagraph(lines, i, parent, depth, links);
+}
+
+export function isFence(line) {
   const mark = FENCE.exec(line);
   return mark !== null && !(mark[2][0] === '`' && mark[3].includes('`'));
 }
 
-function renderFence(lines, i, parent) {
+/** Add a block of code; `plain`: without colours. Returns where the next block may begin. */
+export function renderFence(lines, i, parent, plain = false) {
   const [, indent, marks, info] = FENCE.exec(lines[i]);
   const body = [];
   for (i++; i < lines.length; i++) {
@@ -104,7 +123,7 @@ function renderFence(lines, i, parent) {
     }
     body.push(lines[i].slice(Math.min(indent.length, indentOf(lines[i]))));
   }
-  parent.append(codeBlock(body.join('\n'), info.trim().split(/[\s{,]/, 1)[0]));
+  parent.append(codeBlock(body.join('\n'), info.trim().split(/[\s{,]/, 1)[0], plain));
   return i;
 }
 
@@ -116,10 +135,10 @@ function renderIndented(lines, i, parent) {
   return i;
 }
 
-function codeBlock(code, language) {
-  const copy = copyButton('Copy code', 'copy', () => code);
+function codeBlock(code, language, plain = false) {
+  const copy = copyButton('Copy code', () => code);
   const name = language ? el('span', { class: 'lang' }, language.slice(0, 30)) : null;
-  const pre = el('pre', { tabindex: '0' }, el('code', null, highlight(code, language)));
+  const pre = el('pre', { tabindex: '0' }, el('code', null, plain ? code : highlight(code, language)));
   return el('div', { class: 'code' }, pre, el('div', { class: 'corner' }, copy, name));
 }
 

@@ -2,13 +2,13 @@
 
 import { button, copyButton, el, icon, iconButton } from './dom.js';
 import { duration, fullTime, textOf, tokens } from './format.js';
-import { Markdown } from './markdown.js';
+import { GrowingMarkdown } from './growing.js';
 import { ToolCard } from './tool-card.js';
 
 class TextBlock {
   constructor() {
     this.node = el('div', { class: 'md' });
-    this.view = new Markdown(this.node);
+    this.view = new GrowingMarkdown(this.node);
     this.source = '';
   }
 
@@ -34,7 +34,7 @@ class ThinkingBlock {
     summary.addEventListener('click', () => {
       this.touched = true;
     });
-    this.view = new Markdown(body);
+    this.view = new GrowingMarkdown(body);
     this.source = '';
     this.started = live ? performance.now() : 0;
   }
@@ -57,6 +57,16 @@ class ThinkingBlock {
     this.label.textContent = `Thought for ${passed < 1000 ? 'a moment' : duration(passed)}`;
     this.started = 0;
     if (!this.touched) this.node.open = false;
+  }
+}
+
+/** Model APIs fail with a status and an object, in which there is something to read. */
+function readable(error) {
+  const [, status, object] = /^(\d{3}: )(\{[^]*\})$/.exec(error) ?? [];
+  try {
+    return object ? status + (JSON.parse(object).message || object) : error;
+  } catch {
+    return error;
   }
 }
 
@@ -147,9 +157,9 @@ export class Answer {
     return text;
   }
 
-  failure(text) {
+  failure(error) {
     const again = button('plain', this.hooks.again, icon('again'), 'Try again');
-    return el('div', { class: 'failure' }, icon('warning'), el('p', null, text), again);
+    return el('div', { class: 'failure' }, icon('warning'), el('p', { title: error }, readable(error)), again);
   }
 
   actions({ model, usage, timestamp }, text) {

@@ -4,8 +4,8 @@
 import { $, announce, button, copyButton, el, icon, iconButton, perFrame } from './dom.js';
 import { Answer } from './answer.js';
 import { count, duration, fullTime, imagesOf, oneLine, textOf, tokens } from './format.js';
+import { rendered } from './growing.js';
 import { picture } from './images.js';
-import { markdown } from './markdown.js';
 import { ToolCard } from './tool-card.js';
 
 const AT_ONCE = 80; // messages built before the first paint
@@ -333,7 +333,7 @@ function custom({ customType, content }) {
     'article',
     { class: 'custom' },
     el('span', { class: 'tag' }, customType),
-    markdown(textOf(content)),
+    rendered(textOf(content)),
     ...images,
   );
 }
@@ -343,6 +343,6 @@ function summary(symbol, title, text) {
     'details',
     { class: 'notice summary' },
     el('summary', null, icon(symbol), el('span', null, title), icon('chevron')),
-    markdown(text),
+    rendered(text),
   );
 }

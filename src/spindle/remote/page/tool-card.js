@@ -3,7 +3,7 @@
 import { diffOfEdits, diffOfText } from './diff.js';
 import { copyButton, el, icon } from './dom.js';
 import { duration, imagesOf, oneLine, plainOutput, textOf } from './format.js';
-import { highlight, languageOf } from './highlight.js';
+import { highlight, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
 import { partialJson } from './partial-json.js';
 
@@ -105,7 +105,7 @@ export class ToolCard {
   paintInput() {
     const { command, content, path, edits } = this.args;
     if (this.name === 'bash' && str(command)) this.showInput(command, 'sh', 'command');
-    else if (this.name === 'write' && str(content)) this.showInput(content, languageOf(str(path)), 'content');
+    else if (this.name === 'write' && str(content)) this.showInput(content, languageOfPath(str(path)), 'content');
     else if (this.name === 'edit' && Array.isArray(edits)) {
       if (!this.hasDiff) this.input.replaceChildren(diffOfEdits(edits));
     } else {
@@ -120,7 +120,7 @@ export class ToolCard {
     this.input.replaceChildren();
     if (!code) return;
     const live = this.state === 'writing';
-    const content = el('code', null, ...(live ? [code] : highlight(code, language)));
+    const content = el('code', null, live ? code : highlight(code, language));
     this.input.append(
       el('pre', { tabindex: '0', class: this.name === 'bash' ? 'command' : null, 'aria-label': label }, content),
     );
