@@ -135,13 +135,13 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> AssistantMessage:
         with signal:
             async with aclosing(await port.stream()) as chunks:
                 async for chunk in chunks:
-                    if type(chunk) is Started:
+                    if isinstance(chunk, Started):
                         live = chunk.live
                         await port.emit(MessageStart(live))
-                    elif type(chunk) is Finished:
+                    elif isinstance(chunk, Finished):
                         answer = chunk.message
                     else:
-                        await port.emit(MessageUpdate(chunk, live))  # type: ignore[arg-type]
+                        await port.emit(MessageUpdate(chunk, live))
     except (Aborted, AnswerStopped) as stop:
         why = str(stop) or "Request was aborted"
         if live is None:

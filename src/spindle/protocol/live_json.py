@@ -52,12 +52,12 @@ class LiveJson:
             self._rest = rest
             self._frame()
         blocks = self._blocks
-        while len(blocks) < len(live.blocks):
+        for block in live.blocks[len(blocks) :]:
             comma = b"," if blocks else b""
-            blocks.append(_CallJson(comma) if isinstance(live.blocks[len(blocks)], LiveToolCall) else _TextJson(comma))
+            blocks.append(_CallJson(block, comma) if isinstance(block, LiveToolCall) else _TextJson(block, comma))
         pieces: list[bytes | bytearray] = [self._head]
-        for kept, block in zip(blocks, live.blocks, strict=True):
-            pieces += kept.pieces(block)  # type: ignore[arg-type]
+        for kept in blocks:
+            pieces += kept.pieces()
         pieces.append(self._tail)
         return pieces
 
@@ -88,9 +88,10 @@ class LiveJson:
 class _TextJson:
     """A block of text or thinking."""
 
-    __slots__ = ("_before", "_behind", "_comma", "_parts", "_seen", "_signature", "_text")
+    __slots__ = ("_before", "_behind", "_block", "_comma", "_parts", "_seen", "_signature", "_text")
 
-    def __init__(self, comma: bytes) -> None:
+    def __init__(self, block: LiveText | LiveThinking, comma: bytes) -> None:
+        self._block = block
         self._comma = comma
         self._signature: str | None = None
         """What `_before` and `_behind` were made with."""
@@ -102,7 +103,8 @@ class _TextJson:
         self._seen = 0
         """How many parts are in `_text`."""
 
-    def pieces(self, block: LiveText | LiveThinking) -> Iterable[bytes | bytearray]:
+    def pieces(self) -> Iterable[bytes | bytearray]:
+        block = self._block
         if not self._before or block.signature != self._signature:
             self._signature = block.signature
             empty = (
@@ -125,14 +127,16 @@ class _TextJson:
 class _CallJson:
     """A tool call. Its arguments are parsed anew when text was added, so they are encoded anew too."""
 
-    __slots__ = ("_comma", "_data", "_made_of")
+    __slots__ = ("_call", "_comma", "_data", "_made_of")
 
-    def __init__(self, comma: bytes) -> None:
+    def __init__(self, call: LiveToolCall, comma: bytes) -> None:
+        self._call = call
         self._comma = comma
         self._data = b""
         self._made_of: tuple[object, ...] | None = None
 
-    def pieces(self, call: LiveToolCall) -> Iterable[bytes | bytearray]:
+    def pieces(self) -> Iterable[bytes | bytearray]:
+        call = self._call
         arguments = call.arguments.value()
         made_of = (arguments, call.id, call.name, call.signature)
         # The parser hands out the same object until it is fed; comparing contents would cost as much as encoding.
