@@ -50,6 +50,18 @@ def test_listing_changes_nothing_and_a_missing_directory_is_an_empty_list(agent_
     assert not agent_dir.exists()
 
 
+def test_what_cannot_be_read_hides_nothing_else(agent_dir: Path) -> None:
+    place = project(agent_dir, "--srv-demo--")
+    stored(place, "mine")
+    (place / "loop.jsonl").symlink_to(place / "loop.jsonl")
+    (place.parent / "loop").symlink_to(place.parent / "loop")
+    os.mkfifo(place / "pipe.jsonl")
+    assert [info.id for info in SessionManager.list(OURS)] == ["mine"]
+    assert [info.id for info in SessionManager.list_all()] == ["mine"]
+    with SessionManager.continue_recent(OURS) as manager:
+        assert manager.get_session_id() == "mine"
+
+
 def test_a_shared_directory_is_filtered_by_project(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     mine = stored(shared, "mine")

@@ -1,8 +1,10 @@
 """What `SessionManager` promises, seen from the file and from its answers."""
 
+import gc
 import os
 import re
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -391,7 +393,35 @@ def test_what_cannot_be_read_is_told_clearly(tmp_path: Path) -> None:
         SessionManager.open(tmp_path)
     with pytest.raises(SessionError, match=r"^Session file not found: "):
         SessionManager.open(tmp_path / "x.jsonl", read_only=True)
+    with pytest.raises(SessionError, match=r"^Session file cannot be read \(File name too long\): "):
+        SessionManager.open(tmp_path / ("x" * 300))
+    with pytest.raises(SessionError, match=r"^Session file cannot be read \(embedded null byte\): "):
+        SessionManager.open(f"{tmp_path}/a\0b.jsonl")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_may_be_opened_in_a_thread(tmp_path: Path) -> None:
+    with begun(tmp_path) as manager:
+        path = manager.get_session_file() or ""
+    with ThreadPoolExecutor(1) as pool:
+        opened = pool.submit(SessionManager.open, path).result()
+    with opened:
+        opened.append_message(user("here"))
+        assert opened.write_error is None
+    assert len(lines_of(path)) == 4
+    assert gc.isenabled()
+
+
+def test_a_summary_that_cannot_be_written_moves_nothing(tmp_path: Path) -> None:
+    with begun(tmp_path) as manager:
+        leaf, first = manager.get_leaf_id(), manager.get_entries()[0].id
+        with pytest.raises(NotImplementedError, match="cannot be written as JSON"):
+            manager.branch_with_summary(first, "tried", details=object())
+        assert manager.get_leaf_id() == leaf
+    with SessionManager.open(manager.get_session_file() or "", read_only=True) as reader:
+        with pytest.raises(SessionError, match="open read-only"):
+            reader.branch_with_summary(first, "tried")
+        assert reader.get_leaf_id() == leaf
 
 
 @pytest.mark.parametrize("kind", ["pipe", "zeros", "text", "text without lines"])

@@ -257,9 +257,9 @@ def _belongs(header: Header, only_cwd: str | None) -> bool:
 
 
 def _files(directory: Path) -> list[Path]:
-    try:
+    try:  # `item.is_file()` would raise for one link to itself, and all the others were lost to the list
         with os.scandir(directory) as items:
-            return [Path(item.path) for item in items if item.name.endswith(".jsonl") and item.is_file()]
+            return [Path(item.path) for item in items if item.name.endswith(".jsonl") and os.path.isfile(item)]
     except OSError:
         return []
 
@@ -269,7 +269,7 @@ def _all_files(session_dir: str | os.PathLike[str] | None) -> list[Path]:
         return _files(Path(absolute(session_dir)))
     try:
         with os.scandir(sessions_root()) as items:
-            directories = [Path(item.path) for item in items if item.is_dir()]
+            directories = [Path(item.path) for item in items if os.path.isdir(item)]
     except OSError:
         return []
     return [path for directory in directories for path in _files(directory)]

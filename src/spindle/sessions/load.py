@@ -59,8 +59,9 @@ def _read(path: Path) -> tuple[Parsed, AppendFile]:
             return parsed, file
     except FileNotFoundError:
         raise
-    except OSError as error:
-        raise SessionError(f"Session file cannot be read ({error.strerror}): {path}") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SessionError(f"Session file cannot be read ({reason}): {path}") from error
 
 
 def _flaws(tree: Tree, parsed: Parsed) -> list[Damage]:

@@ -464,6 +464,4 @@ def _directory(cwd: StrPath, session_dir: StrPath | None) -> Path:
 
 def _lock_if_there(file: Path) -> SessionLock | None:
     """Lock an existing session, where the place allows locks at all. Raises `SessionLocked`."""
-    if not file.is_file():
-        return None
-    return try_lock(file)
+    return try_lock(file) if os.path.isfile(file) else None

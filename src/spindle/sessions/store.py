@@ -98,8 +98,11 @@ class Store:
 
     def sync(self) -> None:
         """Write what is still missing and wait for the disk, as far as the policy wants it."""
-        if self._file is not None or self.error is not None:
-            self._attempt(self._write_and_sync if self._fsync != "never" else self._write)
+        if wait := self.begin_sync():
+            try:
+                wait()
+            except OSError as error:
+                self.sync_failed(error)
 
     def begin_sync(self) -> Callable[[], None] | None:
         """Write what is still missing; return what waits for the disk, if the policy wants that.
@@ -161,10 +164,6 @@ class Store:
             self._file.flush()
         if self._fsync == "always":
             self._wait_for_disk()
-
-    def _write_and_sync(self) -> None:
-        self._write()
-        self._wait_for_disk()
 
     def _wait_for_disk(self) -> None:
         if self._file is not None:
