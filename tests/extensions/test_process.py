@@ -165,6 +165,24 @@ def test_sessions_models_and_thinking_event_by_event(tmp_path):
         ]
 
 
+def test_a_stored_session_brings_its_model_and_level_back(tmp_path):
+    source = """
+def extension(agent):
+    agent.on("session_start", lambda event, ctx: ctx.ui.notify(event.reason))
+    agent.on("model_select", lambda event, ctx: ctx.ui.notify(
+        f"{event.source} {event.model.id} after {event.previous_model.id}"))
+    agent.on("thinking_level_select", lambda event, ctx: ctx.ui.notify(f"{event.level} after {event.previous_level}"))
+"""
+    with start(tmp_path, source, [reply("x")], session=True, args=["--thinking", "high"]) as agent:
+        agent.run("go")
+        first = agent.data("get_state")["sessionFile"]
+        agent.data("new_session")
+        agent.data("set_model", provider="mock", modelId="m2")
+        del agent.frames[:]
+        agent.data("switch_session", sessionPath=first)
+        assert notices(agent) == ["resume", "restore m1 after m2", "high after off"]
+
+
 def test_a_veto_is_an_answer_not_an_error(tmp_path):
     source = """
 def extension(agent):

@@ -252,15 +252,25 @@ def test_resources_of_all_handlers_are_collected():
 
 
 def test_before_settle_goes_on_only_if_told_to():
-    def extension(agent):
+    seen = []
+
+    def adds(agent):
         agent.on("agent_before_settle", lambda e, ctx: {"entries": [{"customType": "t", "content": e.outcome}]})
 
+    def goes_on(agent):
+        agent.on("agent_before_settle", lambda e, ctx: {"continue": True})
+
+    def watches(agent):
+        agent.on("agent_before_settle", lambda e, ctx: seen.append(e.raw))
+
     async def check():
-        agent = await load(extension)
-        assert await agent.hooks.before_settle(assistant("x")) is None
-        more = await load(lambda a: (extension(a), a.on("agent_before_settle", lambda e, ctx: {"continue": True})))
-        (message,) = await more.hooks.before_settle(assistant("x"))
+        answer = assistant("x")
+        assert await (await together(adds)).hooks.before_settle(answer, [answer]) is None
+        agent = await together(adds, goes_on, watches)
+        (message,) = await agent.hooks.before_settle(answer, [user("hi"), answer])
         assert isinstance(message, CustomMessage) and message.content == "stop"
+        assert [item["role"] for item in seen[0]["context"]] == ["user", "assistant"]
+        assert seen[0]["continue"] is True and seen[0]["entries"][0]["content"] == "stop"
 
     run(check())
 

@@ -279,7 +279,7 @@ class Engine:
         if recovered or self._is_awaited(answer) or await self._goes_on(answer):
             return []
         if "agent_before_settle" in self.hooks.listening:
-            more = await self.hooks.before_settle(answer)
+            more = await self.hooks.before_settle(answer, self.conversation.messages)
             return None if more is None or self.signal.aborted else list(more)
         return None
 

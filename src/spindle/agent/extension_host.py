@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.extensions.hooks import Hooks
 from spindle.types.events import ExtensionError
+from spindle.types.models import Model
 
 from .extension_loading import ExtensionOptions, Generation, has_extensions, load_generation
 
@@ -75,6 +76,14 @@ class ExtensionHost:
             if skills or prompts:
                 self._session.resources.add(skills=skills, prompts=prompts)
                 self._session.engine.tools_changed()
+
+    async def tell_restored(self, model: Model | None, level: str) -> None:
+        """Tell extensions what a stored session has changed of the choice of model and thinking level."""
+        choice, hooks = self._session.choice, self._session.hooks
+        if choice.model != model and "model_select" in hooks.listening:
+            await hooks.notify("model_select", model=choice.model, previous_model=model, source="restore")
+        if choice.level != level and "thinking_level_select" in hooks.listening:
+            await hooks.notify("thinking_level_select", level=choice.level, previous_level=level)
 
     # -- change ----------------------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ class SessionChanges:
                     session.conversation.sync_soon()
                     await session.conversation.synced()  # or closing the file would keep everybody waiting for the disk
                     previous = session.store.get_session_file()
+                    choice = session.choice.model, session.choice.level
                     yield opened
                     self._take_up(reason)
                     await session.extensions.replace()
@@ -120,6 +121,7 @@ class SessionChanges:
                     opened.close()
         session.tell_change(reason)
         await session.extensions.announce(reason, previous)
+        await session.extensions.tell_restored(*choice)
 
     async def _open(self, file: str) -> SessionManager | None:
         """Open a session file and decode its context, in a thread: a long one takes seconds.

@@ -6,6 +6,8 @@ nothing changes nothing. What extensions and clients see alike is declared in `t
 
 from typing import Any
 
+from msgspec import field
+
 from spindle.types.content import Image, Wire
 from spindle.types.events import (
     AgentEnd,
@@ -19,7 +21,7 @@ from spindle.types.events import (
     ToolExecutionStart,
     ToolExecutionUpdate,
 )
-from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage
 from spindle.types.models import Model
 
 __all__ = ["EVENTS", "CompactionPreparation", "ExtensionEvent", "TreePreparation"]
@@ -195,6 +197,12 @@ class AgentBeforeSettleEvent(ExtensionEvent, tag="agent_before_settle"):
     outcome: str
     """Stop reason of the last answer."""
     message: AssistantMessage
+    context: list[AgentMessage]
+    """The conversation."""
+    entries: list[CustomMessage]
+    """What handlers before this one want to add."""
+    continue_: bool = field(name="continue")
+    """Whether one of them wants to go on."""
 
 
 class TurnStartEvent(ExtensionEvent, tag="turn_start"):

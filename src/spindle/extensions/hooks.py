@@ -100,7 +100,9 @@ class Hooks:
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
         """Learn how the server answered."""
 
-    async def before_settle(self, answer: AssistantMessage) -> list[CustomMessage] | None:
+    async def before_settle(
+        self, answer: AssistantMessage, context: Sequence[AgentMessage]
+    ) -> list[CustomMessage] | None:
         """Return messages (perhaps none) if the model should go on, or None if all is done."""
         return None
 

@@ -221,17 +221,17 @@ class ExtensionHooks(Hooks):
         await self.each(event, apply)
         return event.message
 
-    async def before_settle(self, answer: AssistantMessage) -> list[CustomMessage] | None:
-        messages: list[CustomMessage] = []
-        go_on = False
+    async def before_settle(
+        self, answer: AssistantMessage, context: Sequence[AgentMessage]
+    ) -> list[CustomMessage] | None:
+        event = events.AgentBeforeSettleEvent(answer.stop_reason, answer, list(context), [], False)
 
         def apply(result: dict[str, Any]) -> None:
-            nonlocal go_on
-            messages.extend(as_custom_message(entry) for entry in result.get("entries") or ())
-            go_on = go_on or result.get("continue") is True
+            event.entries += [as_custom_message(entry) for entry in result.get("entries") or ()]
+            event.continue_ = event.continue_ or result.get("continue") is True
 
-        await self.each(events.AgentBeforeSettleEvent(answer.stop_reason, answer), apply)
-        return messages if go_on else None
+        await self.each(event, apply)
+        return event.entries if event.continue_ else None
 
     # -- tools -----------------------------------------------------------------------------------
 
