@@ -15,7 +15,6 @@ from typing import Any
 from spindle.types.codec import decode, encode
 
 from .overview import Overview, as_dict, as_text, content_text
-from .redact import redact_entry, redact_text, redact_value
 from .transcript import transcript_html
 
 __all__ = ["build_page"]
@@ -62,6 +61,8 @@ def build_page(
     """
     notes = list(damage_notes)
     if redact:
+        from .redact import redact_entry, redact_text, redact_value
+
         header = redact_entry(header)
         entries = map(redact_entry, entries)
         name = redact_text(name) if name else name

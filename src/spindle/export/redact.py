@@ -12,63 +12,118 @@ __all__ = ["REDACTED", "redact_entry", "redact_text", "redact_value"]
 
 REDACTED = "‹redacted›"
 
+# What keys of known services begin with. Long parts of the alphabet with a digit in them follow.
+_PREFIXES = (
+    "sk-", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
+    "github_pat_", "glpat-", "gldt-", "glrt-", "glsa_", "xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-",
+    "xapp-", "AIza", "GOCSPX-", "ya29.", "1//0", "gsk_", "xai-", "pplx-", "nvapi-", "csk-", "tvly-", "lsv2_", "pcsk_",
+    "dop_v1_", "shpat_", "lin_api_", "ATATT3", "figd_", "sntrys_", "sntryu_", "AGE-SECRET-KEY-1", "hvs.", "dp.pt.",
+    "pscale_tkn_", "sb_secret_", "fm2_", "HRKU-", "NRAK-", "PMAK-", "dckr_pat_", "rubygems_", "pypi-AgE",
+)  # fmt: skip
+# These begin like ordinary names; what follows in a key has no hyphen or underscore in it.
+_WORDLIKE = ("hf_", "npm_", "r8_", "fw_", "ntn_", "sbp_", "secret_", "key-")
+
 # Every pattern starts at a fixed text or class and has no nested repeats, so hostile text cannot make it slow.
 _START = r"(?<![A-Za-z0-9_-])"
-_TOKENS: tuple[tuple[str, str], ...] = (
-    ("-----BEGIN ", r"-----BEGIN [A-Z0-9 ]{1,60}-----[\s\S]*?(?:-----END [A-Z0-9 ]{1,60}-----|\Z)"),
-    ("eyJ", _START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
-    ("sk-", _START + r"sk-[A-Za-z0-9_-]{16,}"),
-    ("k_", _START + r"[spr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
-    ("gh", _START + r"gh[pousr]_[A-Za-z0-9]{20,}"),
-    ("github_pat_", _START + r"github_pat_[A-Za-z0-9_]{20,}"),
-    ("glpat-", _START + r"glpat-[A-Za-z0-9_-]{16,}"),
-    ("xox", _START + r"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    ("AKIA", _START + r"AKIA[0-9A-Z]{16}(?![A-Za-z0-9])"),
-    ("ASIA", _START + r"ASIA[0-9A-Z]{16}(?![A-Za-z0-9])"),
-    ("AIza", _START + r"AIza[A-Za-z0-9_-]{30,}"),
-    ("ya29.", _START + r"ya29\.[A-Za-z0-9_-]{20,}"),
-    ("hf_", _START + r"hf_[A-Za-z0-9]{20,}"),
-    ("npm_", _START + r"npm_[A-Za-z0-9]{30,}"),
-    ("pypi-", _START + r"pypi-[A-Za-z0-9_-]{30,}"),
-    ("gsk_", _START + r"gsk_[A-Za-z0-9]{20,}"),
-    ("xai-", _START + r"xai-[A-Za-z0-9]{20,}"),
+_VENDOR = re.compile(
+    _START + f"(?:{'|'.join(map(re.escape, _PREFIXES))})" + r"(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}"
 )
-_WHOLE = tuple((hint, re.compile(pattern)) for hint, pattern in _TOKENS)
+_VENDOR_WORDLIKE = re.compile(
+    _START + f"(?:{'|'.join(map(re.escape, _WORDLIKE))})" + r"(?=[A-Za-z]{0,200}[0-9])[A-Za-z0-9]{20,}(?![A-Za-z0-9_-])"
+)
+_SHAPES = tuple(
+    (hint, re.compile(pattern))
+    for hint, pattern in (
+        ("-----BEGIN ", r"-----BEGIN [A-Z0-9 ]{1,60}-----[\s\S]*?(?:-----END [A-Z0-9 ]{1,60}-----|\Z)"),
+        ("eyJ", _START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
+        ("AKIA", _START + r"AKIA[0-9A-Z]{16}(?![A-Za-z0-9])"),
+        ("ASIA", _START + r"ASIA[0-9A-Z]{16}(?![A-Za-z0-9])"),
+        ("SG.", _START + r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,}"),
+        ("SK", _START + r"SK[0-9a-f]{32}(?![A-Za-z0-9])"),
+        ("dapi", _START + r"dapi[0-9a-f]{32}(?![A-Za-z0-9])"),
+        (":AA", _START + r"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
+        (".", _START + r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"),
+    )
+)
 
-# These keep what names the secret and replace the rest.
-_HEADER = re.compile(r"(?i)(authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"',;‹]{6,}")
+# From here on the name of the secret stays and the rest is replaced. A quote may be escaped: JSON inside of text.
+_ASSIGN = r"\\?[\"']?\s{0,4}(?::=|=>|[:=])\s{0,4}"
+_QUOTE = r"\\?[\"']?"
+_HEADER = re.compile(
+    rf"(?i)((?:authorization|x-[a-z-]{{0,30}}(?:key|token|secret|auth)|api-key){_ASSIGN}{_QUOTE})"
+    r"((?:bearer|basic|token|digest)\s{1,4})?([^\s\"',;\\‹$<{][^\s\"',;\\‹]{5,})"
+)
 _BEARER = re.compile(r"(?i)(?<![A-Za-z])(bearer\s{1,4})(?=[A-Za-z._~+/=-]{0,200}[0-9])[A-Za-z0-9._~+/=-]{12,}")
+_COOKIE = re.compile(r"(?i)(cookie\s{0,4}:\s{0,4})[^\s=;‹]{1,100}=[^\r\n\"'‹]{4,}")
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@\"'<>]{0,64}:)[^\s/@\"'<>]{1,256}(?=@)")
+_URL_QUERY = re.compile(
+    r"(?i)([?&](?:[a-z]{0,10}_?token|api_?key|sig|signature|[a-z]{0,10}_?secret|password|pwd)=)[^\s&#\"'<>‹${]{6,}"
+)
+_WEBHOOK = re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[A-Za-z0-9/_-]{20,}")
+_LOGIN = re.compile(
+    r"((?:\s-u|--user|\blogin\s{1,8}\S{1,64}\s{1,8}password)[ =]\s{0,4}(?!\d+:\d+\b))"
+    r"([^\s:]{0,64}:)?([^\s‹$<]{4,})"
+)
+_FLAG = re.compile(
+    r"(--?[a-z-]{0,20}(?:password|passwd|token|secret|api-?key)([ =])[\"']?)(?![$<{‹*-])([^\s\"'`;|&‹]{4,})"
+)
 _SHOUTED = re.compile(
-    r"((?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(?:_[A-Z0-9]{1,20})?=[\"']?)(?![$<‹{])[^\s\"'`,;&|)‹]{6,}"
+    r"((?:(?:(?<![A-Za-z])|(?<=API))KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+    r"(?:_(?:[0-9]{1,3}|PROD|DEV|TEST|STAGING|LIVE|BASE64))?=[\"']?)(?![$<‹{])[^\s\"'`,;&|)‹]{6,}"
+)
+_PASSWORD = re.compile(
+    rf"(?i)((?:password|passwd|passphrase|pwd|secret)(?:[_-]?(?:key|value))?{_ASSIGN})({_QUOTE})"
+    r"([^\s\"'`,;&|(){}\[\]<>‹$*%\\][^\s\"'`,;&|(){}\[\]<>‹\\]{3,})(?=[\s\"'`,;&|)}\]<\\]|$)"
 )
 _ASSIGNED = re.compile(
-    r"(?i)((?:key|token|secret|password|passwd|pwd|credential)[a-z0-9_]{0,20}[\"']?\s{0,4}[:=]\s{0,4}[\"']?)"
-    r"([A-Za-z0-9+/_=-]{16,})"
+    rf"(?i)((?:key|token|secret|password|credential|auth)[a-z0-9_-]{{0,20}}{_ASSIGN}{_QUOTE})([A-Za-z0-9+/_=.~-]{{16,}})"
 )
 _SECRET_KEY = re.compile(
     r"(?i)(?:api|access|private|secret|auth)[_-]?(?:key|token)|secret|password|passwd|passphrase"
     r"|(?:refresh|id|bearer)[_-]?token|authorization|credential"
 )
+_RUN = re.compile(r"(?=[0-9]{0,200}[A-Za-z])(?=[A-Za-z]{0,200}[0-9])[A-Za-z0-9]{16,}")
+_TURN = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
 
 _STRUCTURE = ("type", "id", "parentId", "targetId", "fromId", "firstKeptEntryId", "timestamp")
+_SHORTEST = 8  # characters of the shortest text that can hold a secret and say so
 
 
 def redact_text(text: str) -> str:
     """Return `text` without what looks like a secret."""
-    for hint, pattern in _WHOLE:
+    if len(text) < _SHORTEST:
+        return text
+    if any(prefix in text for prefix in _PREFIXES):
+        text = _VENDOR.sub(REDACTED, text)
+    if any(prefix in text for prefix in _WORDLIKE):
+        text = _VENDOR_WORDLIKE.sub(REDACTED, text)
+    for hint, pattern in _SHAPES:
         if hint in text:
             text = pattern.sub(REDACTED, text)
+    if " -u " in text or "--" in text or "login" in text:
+        text = _LOGIN.sub(_keep_user, text)
+        text = _FLAG.sub(_keep_flag, text)
+    if ":" in text or "=" in text:
+        text = _redact_named(text)
+    return _BEARER.sub(_keep_name, text) if "earer" in text else text
+
+
+def _redact_named(text: str) -> str:
+    """Take out what a name, a header or an address says to be secret."""
     lowered = text.lower()
-    if "authorization" in lowered:
-        text = _HEADER.sub(_keep_name, text)
-    if "bearer" in lowered:
-        text = _BEARER.sub(_keep_name, text)
+    if "authorization" in lowered or "x-" in lowered or "api-key" in lowered:
+        text = _HEADER.sub(_keep_scheme, text)
+    if "cookie" in lowered:
+        text = _COOKIE.sub(_keep_name, text)
     if "://" in text:
         text = _URL_PASSWORD.sub(_keep_name, text)
+        text = _WEBHOOK.sub(_keep_name, text)
     if "=" in text:
+        text = _URL_QUERY.sub(_keep_name, text)
         text = _SHOUTED.sub(_keep_name, text)
-    if "=" in text or ":" in text:
+    if any(word in lowered for word in ("passw", "passphrase", "pwd", "secret")):
+        text = _PASSWORD.sub(_keep_unless_word, text)
+    if any(word in lowered for word in ("key", "token", "secret", "password", "credential", "auth")):
         text = _ASSIGNED.sub(_keep_unless_plain, text)
     return text
 
@@ -91,7 +146,7 @@ def redact_value(value: Any) -> Any:
                 copy[name] = inner
                 if is_image and key == "data":
                     continue
-                if isinstance(inner, str) and len(inner) >= 6 and _SECRET_KEY.search(key):
+                if isinstance(inner, str) and len(inner) >= 4 and _SECRET_KEY.search(key):
                     copy[name] = REDACTED
                 else:
                     waiting.append((inner, _setter(copy, name)))
@@ -136,8 +191,37 @@ def _keep_name(match: "re.Match[str]") -> str:
     return match[1] + REDACTED
 
 
+def _keep_user(match: "re.Match[str]") -> str:
+    """Replace the password after a user; a user alone is not secret."""
+    if match[2] is None and "password" not in match[1]:
+        return match[0]
+    return f"{match[1]}{match[2] or ''}{REDACTED}"
+
+
+def _keep_flag(match: "re.Match[str]") -> str:
+    """Replace what follows an option; in a sentence about the option that is the next word."""
+    return match[1] + REDACTED if match[2] == "=" or _has_digit(match[3]) else match[0]
+
+
+def _keep_scheme(match: "re.Match[str]") -> str:
+    """Replace what a header sends; a word without digits and scheme is a remark about the header."""
+    return f"{match[1]}{match[2] or ''}{REDACTED}" if match[2] or _has_digit(match[3]) else match[0]
+
+
+def _keep_unless_word(match: "re.Match[str]") -> str:
+    """Replace the value of a password: what stands in quotes, and what is no name of a type or variable."""
+    name, quote, value = match.groups()
+    secret = len(value) >= 6 if quote else not value.replace("_", "").replace(".", "").replace("-", "").isalpha()
+    return f"{name}{quote}{REDACTED}" if secret else match[0]
+
+
 def _keep_unless_plain(match: "re.Match[str]") -> str:
-    """Replace a long value only if it looks random: names of functions and settings stay readable."""
+    """Replace a long value only if it looks random: names of functions, files and settings stay readable."""
     value = match[2]
-    looks_random = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-    return match[1] + REDACTED if looks_random else match[0]
+    mixed = _has_digit(value) and value != value.lower() and value != value.upper()
+    random = mixed or _RUN.search(value) is not None or len(_TURN.findall(value)) >= 3
+    return match[1] + REDACTED if random else match[0]
+
+
+def _has_digit(text: str) -> bool:
+    return any("0" <= c <= "9" for c in text)
