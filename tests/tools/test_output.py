@@ -1,5 +1,6 @@
 """Output as it comes: the tail, the totals, the file with everything."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -97,9 +98,19 @@ def test_a_temp_folder_that_cannot_be_written_costs_only_the_file(monkeypatch: p
     assert buffer.snapshot().content == "y" * MAX_BYTES
 
 
-def test_a_full_disk_costs_only_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    open_file = os.open
-    monkeypatch.setattr(os, "open", lambda path, flags, mode=0: open_file("/dev/full", os.O_WRONLY))
+def test_a_full_disk_costs_only_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    write, room = os.write, [100_000]
+
+    def write_while_there_is_room(file: int, data: memoryview) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(file, data[: room[0]])
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "write", write_while_there_is_room)
     buffer = filled(b"x" * 60000, b"y" * 60000)
     assert buffer.location == "not kept (No space left on device)"
     assert buffer.size.bytes == 120000
+    assert not os.listdir(tmp_path)  # the room is given back

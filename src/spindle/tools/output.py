@@ -2,6 +2,7 @@
 
 import codecs
 import os
+from contextlib import suppress
 
 from .truncate import MAX_BYTES, MAX_LINES, TextSize, TruncationResult, truncate_tail
 
@@ -95,13 +96,15 @@ class OutputBuffer:
         self._spill(data)
 
     def _spill(self, data: bytes) -> None:
-        assert self._spool is not None
+        assert self._spool is not None and self.path is not None
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._spool, view) :]
         except OSError as error:  # A full disk must not end the command.
             os.close(self._spool)
+            with suppress(OSError):  # Half an output is of no use, and the room is.
+                os.unlink(self.path)
             self._spool = self.path = None
             self._spool_error = error.strerror
 
