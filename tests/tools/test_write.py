@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import resource
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,27 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     for path, text in expected.items():
         assert refusal("write", tmp_path, path=path, content="x") == text
     assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.fixture
+def little_room() -> Iterator[None]:
+    """Let no file of this process grow beyond 64 KiB, as if the disk were full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("little_room")
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot promise room")
+def test_what_there_is_no_room_for_leaves_the_old_content(tmp_path: Path) -> None:
+    old, new = "precious" + "." * 30_000, "x" * 100_000
+    (tmp_path / "f").write_text(old)
+    assert refusal("write", tmp_path, path="f", content=new) == "EFBIG: file too large, write"
+    assert (tmp_path / "f").read_text() == old
+    changes = [{"oldText": "precious", "newText": new}]
+    assert refusal("edit", tmp_path, path="f", edits=changes) == "EFBIG: file too large, write"
+    assert (tmp_path / "f").read_text() == old
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -6,7 +6,7 @@ from spindle.types.codec import DecodeError, decode
 from spindle.types.events import ToolResult
 
 from .base import Tool, ToolContext, ToolError, text_result
-from .files import require_regular
+from .files import overwrite, require_regular
 from .mutation import file_lock
 from .oserrors import error_code, os_error_text
 from .paths import resolve_path
@@ -76,9 +76,7 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
         cancel.check()
         new_text = replaced.text.replace("\n", "\r\n") if crlf else replaced.text
         try:
-            file.seek(0)
-            file.write((bom + new_text).encode("utf-8", "surrogateescape"))
-            file.truncate()
+            overwrite(file.fileno(), (bom + new_text).encode("utf-8", "surrogateescape"))
         except OSError as error:
             raise ToolError(os_error_text(error, "write")) from None
     old, new = replaced.old_lines, split_lines(replaced.text)

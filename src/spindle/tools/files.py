@@ -1,4 +1,8 @@
-"""Opening only what is safe to open: a pipe or a device could block for ever or never end."""
+"""Files as tools may use them.
+
+Only what is safe is opened: a pipe or a device could block for ever or never end. What is replaced keeps its links
+and permissions, and is not lost to a full disk.
+"""
 
 import errno
 import os
@@ -6,7 +10,9 @@ import stat
 
 from .base import ToolError
 
-__all__ = ["require_folder", "require_regular"]
+__all__ = ["overwrite", "require_folder", "require_regular"]
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def require_regular(path: str) -> os.stat_result:
@@ -26,3 +32,21 @@ def require_folder(path: str) -> None:
     """Raise `ToolError` unless this is a folder."""
     if not os.path.isdir(path):
         raise ToolError(f"{'Not a directory' if os.path.exists(path) else 'Path not found'}: {path}")
+
+
+def overwrite(file: int, data: bytes) -> None:
+    """Replace all that an open file holds. Raises `OSError`; if that is for want of room, the old content stays."""
+    size = os.fstat(file).st_size
+    if len(data) > size and hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file, size, len(data) - size)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                os.ftruncate(file, size)
+                raise
+            # Not every file system can promise room; then writing will tell.
+    os.lseek(file, 0, os.SEEK_SET)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+    os.ftruncate(file, len(data))

@@ -6,7 +6,7 @@ from typing import Any
 from spindle.types.events import ToolResult
 
 from .base import Tool, ToolContext, ToolError, text_result
-from .files import require_regular
+from .files import overwrite, require_regular
 from .mutation import file_lock
 from .oserrors import os_error_text
 from .paths import resolve_path
@@ -38,11 +38,15 @@ def _write(path: str, data: bytes, cancel: Cancel) -> None:
         raise ToolError(os_error_text(error, "open", path)) from None
     cancel.check()
     try:
-        # The same file, not a new one in its place: links and permissions stay.
-        with open(path, "wb") as file:
-            file.write(data)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise ToolError(os_error_text(error, "open", path)) from None
+    try:
+        overwrite(file, data)
+    except OSError as error:
+        raise ToolError(os_error_text(error, "write")) from None
+    finally:
+        os.close(file)
 
 
 TOOL = Tool(
