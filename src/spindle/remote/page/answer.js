@@ -1,7 +1,7 @@
 // An answer of the model, finished or still being written: text, thinking and tool calls in the order they come.
 
 import { button, copyButton, el, icon, iconButton } from './dom.js';
-import { duration, fullTime, textOf, tokens } from './format.js';
+import { duration, fullTime, readable, textOf, tokens } from './format.js';
 import { GrowingMarkdown } from './growing.js';
 import { ToolCard } from './tool-card.js';
 
@@ -57,16 +57,6 @@ class ThinkingBlock {
     this.label.textContent = `Thought for ${passed < 1000 ? 'a moment' : duration(passed)}`;
     this.started = 0;
     if (!this.touched) this.node.open = false;
-  }
-}
-
-/** Model APIs fail with a status and an object, in which there is something to read. */
-function readable(error) {
-  const [, status, object] = /^(\d{3}: )(\{[^]*\})$/.exec(error) ?? [];
-  try {
-    return object ? status + (JSON.parse(object).message || object) : error;
-  } catch {
-    return error;
   }
 }
 

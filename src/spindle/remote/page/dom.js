@@ -96,13 +96,19 @@ export function announce(text) {
 /** Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with. */
 export function perFrame(paint) {
   let asked = false;
+  let took = 0;
+  const run = () => {
+    asked = false;
+    const began = performance.now();
+    paint();
+    took = performance.now() - began;
+  };
   return () => {
     if (asked) return;
     asked = true;
-    requestAnimationFrame(() => {
-      asked = false;
-      paint();
-    });
+    // What takes longer than a frame must leave the reader time to scroll and to write.
+    if (took > 16) setTimeout(() => requestAnimationFrame(run), 3 * took);
+    else requestAnimationFrame(run);
   };
 }
 

@@ -1,6 +1,6 @@
 // The session's entries as a tree: fetched once, then only what is new. Messages carry no ids; their entries do.
 
-import { imagesOf, oneLine, textOf } from './format.js';
+import { imagesOf, oneLine, readable, textOf } from './format.js';
 
 /** The beginning of a text, without the marks of Markdown. */
 const preview = content => oneLine(textOf(content)).replace(/\*\*|`|^#+ /g, '');
@@ -38,7 +38,7 @@ export class Entries {
         message.role === 'assistant'
           ? message.content.filter(block => block.type === 'toolCall').map(call => call.name)
           : [];
-      entry.error = message.errorMessage ?? '';
+      entry.error = readable(message.errorMessage ?? '');
     } else if (summary) entry.text = preview(summary);
     else if (content && display) entry.text = preview(content) || customType;
     this.byId.set(id, entry);

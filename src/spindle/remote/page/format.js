@@ -48,6 +48,16 @@ export const oneLine = (text, limit = 160) => {
   return line.length > limit ? line.slice(0, limit - 1) + '…' : line;
 };
 
+/** Model APIs fail with a status and an object, in which there is something to read. */
+export function readable(error) {
+  const [, status, object] = /^(\d{3}: )(\{[^]*\})$/.exec(error) ?? [];
+  try {
+    return object ? status + (JSON.parse(object).message || object) : error;
+  } catch {
+    return error;
+  }
+}
+
 const CONTROL = /\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\r(?!\n)/g;
 
 /** Output of a program without the sequences that move a terminal's cursor. */
