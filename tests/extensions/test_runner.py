@@ -614,6 +614,31 @@ def test_what_json_cannot_hold_is_refused_where_it_is_handed_over():
     run(check())
 
 
+def test_mistakes_are_told_where_they_are_made():
+    async def check():
+        kept = {}
+        await load(lambda a: kept.update(agent=a))
+        agent = kept["agent"]
+        with pytest.raises(TypeError, match="A handler must be a function, not int"):
+            agent.on("tool_call", 5)
+        with pytest.raises(TypeError, match=r"\['bash'\]"):
+            agent.active_tools = "bash"
+        with pytest.raises(TypeError, match=r"ctx\.models\.find"):
+            await agent.set_model("mock/m2")
+        with pytest.raises(TypeError, match=r"\['ls', '-l'\]"):
+            await agent.exec("ls -l")
+        with pytest.raises(ValueError, match="steer or followUp or nextTurn, not 'later'"):
+            await agent.send_message("x", "text", deliver_as="later")
+        with pytest.raises(ValueError, match="steer or followUp, not 'nextTurn'"):
+            await agent.send_user_message("text", deliver_as="nextTurn")
+        for name in ("two words", "x" * 65, "größe"):
+            with pytest.raises(ValueError, match="cannot be the name of a tool"):
+                agent.tool(lambda: "", name=name)
+        assert (await agent.exec([])).code == 127
+
+    run(check())
+
+
 # -- between extensions -------------------------------------------------------------------------------
 
 

@@ -120,11 +120,16 @@ def test_rubbish_is_refused_before_it_reaches_the_wire():
         agent = await load(lambda a: a.on("session_start", lambda e, ctx: kept.update(ctx=ctx)))
         await agent.fire("session_start", reason="startup")
         ui = kept["ctx"].ui
-        for call in (lambda: ui.notify(7), lambda: ui.set_widget("w", [1])):
+        for call in (lambda: ui.notify(7), lambda: ui.set_widget("w", [1]), lambda: ui.set_widget("w", "text")):
             with pytest.raises(TypeError):
                 call()
-        with pytest.raises(TypeError):
-            await ui.select("T", [1, 2])
+        with pytest.raises(ValueError, match="info, warning or error"):
+            ui.notify("m", "panic")
+        for options in ([1, 2], "yes"):
+            with pytest.raises(TypeError, match="options must be a list of str"):
+                await ui.select("T", options)
+        with pytest.raises(TypeError, match="title must be a str"):
+            await ui.input(None)
         assert agent.ui == []
 
     run(check())

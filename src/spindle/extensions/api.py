@@ -65,6 +65,8 @@ class Agent:
         """
         if event not in EVENTS:
             raise ValueError(f'Unknown event "{event}". Known are: {", ".join(sorted(EVENTS))}')
+        if handler is not None and not callable(handler):
+            raise TypeError(f"A handler must be a function, not {type(handler).__name__}")
         tools = None if tool is None else frozenset([tool] if isinstance(tool, str) else tool)
 
         def add(function: Callable[..., Any]) -> Handler:
@@ -182,6 +184,8 @@ class Agent:
 
     @active_tools.setter
     def active_tools(self, names: Sequence[str]) -> None:
+        if isinstance(names, str):
+            raise TypeError(f"active_tools is a list of names: [{names!r}]")
         self._registry.binding.do(lambda runtime: runtime.set_active_tools(list(names)))
 
     def all_tools(self) -> list[Tool]:
@@ -271,6 +275,8 @@ class Agent:
 
     async def set_model(self, model: Model) -> bool:
         """Use another model from the next turn on. Returns False if there is no key for it."""
+        if not isinstance(model, Model):
+            raise TypeError("set_model takes a Model: one of ctx.models.all(), or ctx.models.find(provider, id)")
         return await self._registry.binding.runtime.set_model(model)
 
     @property
@@ -299,6 +305,7 @@ class Agent:
         While the agent works it is queued (`steer` by default, or `followUp`); `nextTurn` keeps it for the next
         prompt. While idle it is appended, and with `trigger_turn` the model answers it.
         """
+        _check_delivery(deliver_as, "steer", "followUp", "nextTurn")
         shown = content if isinstance(content, str) else as_content(content)
         message = CustomMessage(
             custom_type=custom_type, content=shown, display=display, details=details, timestamp=int(time.time() * 1000)
@@ -314,6 +321,7 @@ class Agent:
 
         While the agent works `deliver_as` is needed. `expand` puts skills and prompt templates in place.
         """
+        _check_delivery(deliver_as, "steer", "followUp")
         shown = content if isinstance(content, str) else as_content(content)
         await self._registry.binding.runtime.send_user_message(shown, deliver_as=deliver_as, expand=expand)
 
@@ -345,8 +353,15 @@ class Agent:
         input: str | bytes | None = None,
     ) -> ExecResult:
         """Run a program (no shell) in the working directory. Never raises; when time runs out it is stopped."""
+        if isinstance(argv, str):
+            raise TypeError(f"exec takes a list: {argv.split()!r}, or for a shell ['sh', '-c', {argv!r}]")
         where = self._registry.binding.runtime.cwd / (cwd or ".")
         return await execute(argv, cwd=where, timeout=timeout, input=input)
+
+
+def _check_delivery(given: str | None, *known: str) -> None:
+    if given is not None and given not in known:
+        raise ValueError(f"deliver_as must be {' or '.join(known)}, not {given!r}")
 
 
 def _first_line(text: str | None) -> str:

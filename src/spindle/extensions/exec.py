@@ -37,7 +37,7 @@ async def execute(
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         return ExecResult("", f"{argv[0] if argv else 'No program'}: {error}", 127, False)
     data = input.encode() if isinstance(input, str) else input
     talking = asyncio.ensure_future(process.communicate(data))

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from .values import as_tool_result
 
 __all__ = ["BuiltinTool", "make_tool"]
 
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
 
 def make_tool(
     function: Callable[..., Any],
@@ -28,9 +31,11 @@ def make_tool(
     parameters: Any = None,
     **options: Any,
 ) -> Tool:
-    """Make a tool of a function. Raises `TypeError` if its parameters cannot be described."""
-    signature = read_signature(function, parameters)
+    """Make a tool of a function. Raises `ValueError` for its name, `TypeError` for what cannot be described."""
     called = name or function.__name__
+    if not _NAME.fullmatch(called):  # one that a model API refuses would make every request fail
+        raise ValueError(f'"{called}" cannot be the name of a tool: letters, digits, "_" and "-", at most 64')
+    signature = read_signature(function, parameters)
 
     async def execute(call_id: str, arguments: Any, tool_context: ToolContext) -> ToolResult:
         ctx = make_context()

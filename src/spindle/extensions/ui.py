@@ -32,7 +32,7 @@ class UI:
 
     async def select(self, title: str, options: Sequence[str], *, timeout: float | None = None) -> str | None:
         """Let the user choose one of `options`."""
-        return _text(await self._ask("select", timeout, title=title, options=list(options)))
+        return _text(await self._ask("select", timeout, title=title, options=options))
 
     async def confirm(self, title: str, message: str = "", *, timeout: float | None = None) -> bool:
         """Ask a yes-or-no question. Anything but a clear yes is False."""
@@ -50,6 +50,8 @@ class UI:
     # -- notices ---------------------------------------------------------------------------------
 
     def notify(self, message: str, kind: Literal["info", "warning", "error"] = "info") -> None:
+        if kind not in ("info", "warning", "error"):
+            raise ValueError(f"ui.notify: kind must be info, warning or error, not {kind!r}")
         self._tell("notify", message=message, notify_type=None if kind == "info" else kind)
 
     def set_status(self, key: str, text: str | None = None) -> None:
@@ -64,8 +66,7 @@ class UI:
         placement: Literal["aboveEditor", "belowEditor"] | None = None,
     ) -> None:
         """Show some lines under `key`; None removes them."""
-        shown = None if lines is None else list(lines)
-        self._tell("setWidget", widget_key=key, widget_lines=shown, widget_placement=placement)
+        self._tell("setWidget", widget_key=key, widget_lines=lines, widget_placement=placement)
 
     def set_title(self, title: str) -> None:
         self._tell("setTitle", title=title)
@@ -92,13 +93,18 @@ class UI:
         self._binding.on_loop(lambda: front.tell(request))
 
 
+_LISTS = ("options", "widget_lines")
+_REQUIRED = ("title", "message", "status_key", "widget_key", "text")
+
+
 def _request(method: str, **fields: Any) -> ExtensionUIRequest:
     for name, value in fields.items():
-        if value is not None and name not in ("options", "widget_lines", "timeout") and not isinstance(value, str):
+        if name in _LISTS and value is not None:
+            if isinstance(value, str) or any(not isinstance(item, str) for item in value):
+                raise TypeError(f"ui.{method}: {name} must be a list of str")
+            fields[name] = list(value)
+        elif name != "timeout" and not isinstance(value, str) and (value is not None or name in _REQUIRED):
             raise TypeError(f"ui.{method}: {name} must be a str, not {type(value).__name__}")
-    for name in ("options", "widget_lines"):
-        if any(not isinstance(item, str) for item in fields.get(name) or ()):
-            raise TypeError(f"ui.{method}: {name} must be a list of str")
     return ExtensionUIRequest(id=str(uuid.uuid4()), method=method, **fields)
 
 

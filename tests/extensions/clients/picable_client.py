@@ -19,7 +19,7 @@ def run(client, message, allow):
     events = client.subscribe_events(maxsize=1000)
     client.prompt(message)
     while True:
-        event = events.get(timeout=20)
+        event = events.get(timeout=60)
         if event.type == "extension_ui_request" and event.request.method == "confirm":
             asked.append([event.request.method, event.request.title, event.request.message])
             client.respond_extension_ui_confirmed(event.request.id, confirmed=allow)
