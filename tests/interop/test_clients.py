@@ -18,6 +18,8 @@ import pytest
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
 
+pytestmark = pytest.mark.timeout(180)  # interpreters of others start slowly on a machine with other work
+
 CLIENTS = Path(__file__).parent / "clients"
 PYTHON = os.environ.get("SPINDLE_TEST_CLIENTS")
 PI = os.environ.get("SPINDLE_TEST_PI")

@@ -22,8 +22,8 @@ const lend = {
 const { SHIM: cliPath, WORK: cwd } = process.env;
 const client = new RpcClient({ cliPath, cwd, provider: "mock", model: "m1", env: process.env, customTools: [lend] });
 await client.start();
-const events = await client.promptAndWait("use the tool", undefined, 40000);
-await client.promptAndWait("again", undefined, 40000);
+const events = await client.promptAndWait("use the tool", undefined, 60000);
+await client.promptAndWait("again", undefined, 60000);
 const ends = events.filter((event: any) => event.type === "tool_execution_end");
 const seen: any = {
   events: [...new Set(events.map((event: any) => event.type))],
@@ -35,7 +35,7 @@ await client.prompt("take long");
 await begun.promise;
 await client.abort();
 await cancelled.promise;
-await client.promptAndWait("go on", undefined, 40000);
+await client.promptAndWait("go on", undefined, 60000);
 seen.after = await client.getLastAssistantText();
 seen.messages = (await client.getMessages()).map((message: any) => message.role);
 seen.bash = (await client.bash("echo from bash")).output;

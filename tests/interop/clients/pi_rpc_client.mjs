@@ -3,8 +3,8 @@ const { RpcClient } = await import(process.env.PI_PACKAGE + "/dist/modes/rpc/rpc
 
 const client = new RpcClient({ cliPath: process.env.SHIM, cwd: process.env.WORK, provider: "mock", model: "m1", env: process.env });
 await client.start();
-const events = await client.promptAndWait("use a tool", undefined, 20000);
-await client.promptAndWait("again", undefined, 20000);
+const events = await client.promptAndWait("use a tool", undefined, 60000);
+await client.promptAndWait("again", undefined, 60000);
 const state = await client.getState();
 const seen = {
   events: [...new Set(events.map((event) => event.type))].sort(),

@@ -19,7 +19,7 @@ def run(client, message):
     client.prompt(message)
     kinds = []
     while not kinds or kinds[-1] != "agent_end":
-        kinds.append(events.get(timeout=20).type)
+        kinds.append(events.get(timeout=60).type)
     return kinds
 
 

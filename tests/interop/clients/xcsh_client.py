@@ -27,18 +27,18 @@ schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 command = [os.environ["PI"], "--mode", "rpc", "--model", "mock/m1"]
 tools = [HostTool("lend", "Lend something", schema, lend, label="Lend")]
 with RpcClient(command=command, cwd=os.environ["WORK"], custom_tools=tools) as client:
-    turn = client.prompt_and_wait("use the tool", timeout=40)
+    turn = client.prompt_and_wait("use the tool", timeout=60)
     results = [event for event in turn.events if event.type == "tool_execution_end"]
     seen["events"] = sorted({event.type for event in turn.events})
     seen["results"] = sorted([e.tool_call_id, e.is_error, e.result["content"][0]["text"]] for e in results)
-    seen["last"] = client.prompt_and_wait("again", timeout=40).assistant_text
+    seen["last"] = client.prompt_and_wait("again", timeout=60).assistant_text
     seen["mode"] = client.get_state().interrupt_mode
     client.prompt("take long")
-    begun.wait(40)
+    begun.wait(60)
     client.abort()
-    cancelled.wait(40)
-    client.wait_for_idle(timeout=40)
-    seen["after"] = client.prompt_and_wait("go on", timeout=40).assistant_text
+    cancelled.wait(60)
+    client.wait_for_idle(timeout=60)
+    seen["after"] = client.prompt_and_wait("go on", timeout=60).assistant_text
     seen["messages"] = [message["role"] for message in client.get_messages()]
     seen["bash"] = client.bash("echo from bash").output
     seen["branch"] = client.branch(client.get_branch_messages()[1].entry_id).text
