@@ -1,6 +1,7 @@
 """Everything together: a directory as pi users have it, broken files, a hostile project, and what nothing costs."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,25 @@ def test_an_untrusted_project_brings_words_only(hostile: Path, project: Path) ->
     assert str(project / ".agents" / "skills") in notice.message
     assert "--approve" in notice.message
     assert "spindle trust" in notice.message
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "huge"])
+def test_what_is_no_file_is_not_read(project: Path, kind: str) -> None:
+    path = project / ".pi" / "settings.json"
+    path.parent.mkdir()
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case "huge":
+            path.touch()
+            os.truncate(path, 1 << 40)
+    for approve in (None, True):
+        messages = [d.message for d in load(project, approve=approve).diagnostics]
+        assert sum(f"Cannot use {path}" in message for message in messages) == 1
 
 
 def test_an_approved_one_brings_everything(hostile: Path, project: Path) -> None:

@@ -4,9 +4,11 @@ Reading strips a byte order mark and says line and column of a mistake. Writing 
 a lock that other programs sharing the agent directory respect: a `<file>.lock` directory.
 """
 
+import errno
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +19,7 @@ from spindle.types.codec import DecodeError, decode
 
 __all__ = ["BadFile", "edit_json", "file_lock", "parse_json", "read_object", "read_text", "write_atomic"]
 
+_SIZE_LIMIT = 64 << 20
 _STALE_LOCK = 10.0
 _LOCK_WAIT = 5.0
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -29,8 +32,18 @@ class BadFile(ValueError):
 
 
 def read_text(path: Path) -> str:
-    """Read UTF-8 text without its byte order mark; bytes that are no UTF-8 are replaced. Raises `OSError`."""
-    return path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    """Read UTF-8 text without its byte order mark; bytes that are no UTF-8 are replaced. Raises `OSError`.
+
+    A project of a stranger may have a pipe or a link to an endless device where a file should be: those are refused.
+    """
+    # Opening a pipe waits for its writer unless told not to.
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        if status.st_size > _SIZE_LIMIT:
+            raise OSError(errno.EFBIG, "Too large", str(path))
+        return file.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
 
 
 def parse_json(text: str, *, comments: bool = False) -> Any:
