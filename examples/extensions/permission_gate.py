@@ -11,11 +11,11 @@ import re
 DANGEROUS = [
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"\brm\s+(?:-\w*\s+)*-\w*[rf]",
+        r"\brm\s+(?:[^;&|]*\s)?-(?:\w*[rf]|-recursive|-force)",
         r"\bsudo\b",
         r"\bmkfs\b|\bdd\s+.*\bof=",
         r"\bgit\s+push\b.*(?:--force|-f\b)",
-        r"\bchmod\s+(?:-\w+\s+)*777\b",
+        r"\bchmod\s+(?:-\w+\s+)*0?777\b",
         r">\s*/dev/sd",
     )
 ]

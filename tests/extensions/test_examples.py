@@ -86,12 +86,18 @@ def test_the_gate_has_an_option():
     [
         ("rm -rf x", True),
         ("rm -v -f x", True),
+        ("rm -R x", True),
+        ("rm x y -rf", True),
+        ("rm --recursive x", True),
+        ("ls; /bin/rm --force x", True),
         ("sudo ls", True),
         ("git push --force", True),
         ("git push origin main -f", True),
         ("dd if=/dev/zero of=/dev/sda", True),
         ("chmod -R 777 .", True),
+        ("chmod 0777 x", True),
         ("rm x", False),
+        ("rm x; tail -f log", False),
         ("ls -rf", False),
         ("git push", False),
         ("echo 'form -f'", False),
@@ -105,7 +111,7 @@ def test_what_the_gate_calls_dangerous(command, dangerous):
     run(check())
 
 
-def test_the_gate_refuses_when_nobody_is_there_and_after_a_minute():
+def test_the_gate_refuses_when_nobody_is_there():
     async def check():
         agent = await load(example("permission_gate").extension)
         agent.set(has_ui=False)
