@@ -115,7 +115,7 @@ class World:
     async def until(self, kind: type[Event], wanted: Callable[[Any], bool] = lambda event: True) -> Event:
         future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         self._waiters.append((lambda event: isinstance(event, kind) and wanted(event), future))
-        return await asyncio.wait_for(future, 5)
+        return await asyncio.wait_for(future, 20)
 
     async def commit(self, message: AgentMessage) -> AgentMessage:
         self.messages.append(message)

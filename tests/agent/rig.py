@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, 20))
+    return asyncio.run(asyncio.wait_for(work, 50))
 
 
 async def until_true(condition: Callable[[], bool]) -> None:
     """Let others run until something is the case."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
 
@@ -189,7 +189,7 @@ class Rig:
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._waiters.append((fits, future))
         try:
-            return await asyncio.wait_for(future, 10)
+            return await asyncio.wait_for(future, 30)
         except TimeoutError:
             raise AssertionError(f"nothing fits {wanted!r}; last frames: {self.frames[-5:]}") from None
 

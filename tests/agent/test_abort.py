@@ -287,7 +287,7 @@ def test_while_the_client_does_not_read(tmp_path):
             await rig.until("tool_execution_start")
             rig.wire.stop_reading()
             await rig.until(lambda f: f["type"] == "tool_execution_end" and f["toolName"] == "quick")
-            await asyncio.wait_for(abort_twice(rig), 5)
+            await asyncio.wait_for(abort_twice(rig), 20)
             rig.wire.read_on()
             await goes_on(rig)
 

@@ -2,7 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from spindle import Agent
+from spindle.agent.errors import AgentError
 from spindle.testing import Script
 
 from .rig import run
@@ -45,5 +48,19 @@ def test_a_command_that_needs_no_model_has_no_answer(home):
         async with await Agent.create(cwd=home, model=script.model(), persist=False, extensions=[extension]) as agent:
             assert await agent.ask("hi") == "hello"
             assert await agent.ask("/quiet") == ""
+
+    run(main())
+
+
+def test_a_session_that_could_not_be_opened_may_be_opened_again(home):
+    async def main():
+        script = Script(["one", "two"])
+        async with await Agent.create(cwd=home, model=script.model()) as agent:
+            await agent.ask("hi")
+            file = agent.session.store.get_session_file()
+        with pytest.raises(AgentError, match="not found"):
+            await Agent.open(file, model="no/such-model")
+        async with await Agent.open(file, model=script.model()) as agent:
+            assert await agent.ask("again") == "two"
 
     run(main())

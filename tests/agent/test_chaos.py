@@ -140,7 +140,7 @@ class Chaos:
         rig.wire.read_on()
         for id in self.sent:
             await rig.response(id)
-        await asyncio.wait_for(rig.agent.engine.wait_idle(), 5)
+        await asyncio.wait_for(rig.agent.engine.wait_idle(), 20)
         await asyncio.sleep(0.01)
 
 

@@ -119,7 +119,7 @@ def test_a_second_signal_ends_what_ends_too_slowly(first):
             agent.process.stdin.close()
         else:
             agent.process.send_signal(signal.SIGTERM)
-        while agent.process.poll() is None and time.monotonic() - start < 4:
+        while agent.process.poll() is None and time.monotonic() - start < 20:
             time.sleep(0.02)
             agent.process.send_signal(signal.SIGTERM)
         assert agent.process.wait(1) == 143
@@ -128,4 +128,4 @@ def test_a_second_signal_ends_what_ends_too_slowly(first):
 def test_a_signal_ends_a_process_that_nobody_reads():
     with stuck_agent() as agent:
         agent.process.send_signal(signal.SIGTERM)
-        assert agent.process.wait(4) == 143
+        assert agent.process.wait(20) == 143

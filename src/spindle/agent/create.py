@@ -51,14 +51,23 @@ class AgentOptions(Struct, frozen=True):
 async def create_session(
     store: SessionManager, options: AgentOptions, resources: Resources | None = None
 ) -> AgentSession:
-    """Make the agent for a session. Raises `AgentError` for an unknown model or an extension that cannot be loaded.
+    """Make the agent for a session, which is closed if that fails: it must not stay locked for nobody.
 
-    Extensions come first, because models may come from them. They hear of the session with `extensions.begin()`.
+    Raises `AgentError` for an unknown model or an extension that cannot be loaded. Extensions hear of the session with
+    `extensions.begin()`.
     """
+    try:
+        return await _create(store, options, resources)
+    except BaseException:
+        store.close()
+        raise
+
+
+async def _create(store: SessionManager, options: AgentOptions, resources: Resources | None) -> AgentSession:
     if resources is None:
         resources = load_resources(store.get_cwd(), ResourceOptions(system_prompt=options.system_prompt))
     toolbox = _toolbox(options, resources)
-    generation = await _load_extensions(options, resources, toolbox)
+    generation = await _load_extensions(options, resources, toolbox)  # first, because models may come from them
     state = _choose_model(store, options, resources)
     session = AgentSession(store, resources, state, toolbox, mode=options.mode, extensions=options.extensions)
     session.engine.provider_session_id = options.provider_session_id
