@@ -10,7 +10,6 @@ async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5"
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from spindle.resources.loader import ResourceOptions, load_resources
@@ -198,7 +197,5 @@ class Agent:
     async def __aenter__(self) -> "Agent":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

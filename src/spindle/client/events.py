@@ -1,11 +1,28 @@
 """Events as a client sees them: plain JSON objects, in order, nothing lost while nobody looks."""
 
 import asyncio
+import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Event", "EventStream", "Run"]
+from spindle.types import codec
+
+__all__ = ["Event", "EventStream", "Run", "read_frame"]
+
+log = logging.getLogger(__name__)
+
+
+def read_frame(data: bytes | str) -> dict[str, Any] | None:
+    """Read what came over a wire; None for whatever is no JSON object."""
+    try:
+        frame = codec.decode(data)
+    except codec.DecodeError:
+        frame = None
+    if isinstance(frame, dict):
+        return frame
+    log.debug("not a frame: %r", data[:200])
+    return None
 
 
 class Event(dict[str, Any]):

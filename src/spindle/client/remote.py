@@ -5,7 +5,6 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 from spindle.types import codec
@@ -93,9 +92,7 @@ class RemoteClient:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

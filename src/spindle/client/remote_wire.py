@@ -11,6 +11,7 @@ from spindle.types import codec
 
 from .commands import Json
 from .errors import ClientClosed, ConnectionFailed, ConnectionLost, RpcError
+from .events import read_frame
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -185,13 +186,7 @@ class RemoteWire:
             exchange.put(self._error or lost)
 
     def _receive(self, message: str | bytes) -> None:
-        try:
-            frame = codec.decode(message)
-        except codec.DecodeError:
-            frame = None
-        if not isinstance(frame, dict):
-            log.debug("not a frame: %r", message[:200])
-            return
+        frame = read_frame(message) or {}
         exchange = self._open.get(str(frame.get("request_id")))
         if exchange is not None:
             exchange.put(frame)

@@ -7,7 +7,6 @@ import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from msgspec import UNSET
@@ -17,7 +16,7 @@ from spindle.types import codec
 from .commands import Commands, Json, Timeout
 from .dialogs import Dialogs, UiHandler
 from .errors import AgentCrashed, ClientClosed, CommandFailed, RequestTimeout, RpcError
-from .events import Event, EventStream, Run
+from .events import Event, EventStream, Run, read_frame
 from .host_tools import HostTool, HostTools
 from .process import AgentProcess
 
@@ -54,7 +53,11 @@ class RpcClient(Commands):
         on_ui_request: UiHandler | None = None,
         exit_grace: float = 5.0,
     ) -> None:
-        """`updates` is asked for at the start; an agent that does not know the command goes on as it does."""
+        """Prepare a client; `start` or `async with` starts the agent.
+
+        `updates="delta"` asks for updates that carry only what is new: much cheaper for long answers. An agent that
+        does not know the command goes on as it does.
+        """
         self.command = list(command)
         self.cwd = cwd
         self.env = env
@@ -113,9 +116,7 @@ class RpcClient(Commands):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property
@@ -302,12 +303,8 @@ class RpcClient(Commands):
             stream.close(crash)
 
     def _receive(self, line: bytes) -> None:
-        try:
-            frame = codec.decode(line)
-        except codec.DecodeError:
-            frame = None
-        if not isinstance(frame, dict):
-            log.debug("not a frame: %r", line[:200])
+        frame = read_frame(line)
+        if frame is None:
             return
         if frame.get("type") == "response":
             self._answered(frame)

@@ -5,7 +5,6 @@ import functools
 import inspect
 import threading
 from collections.abc import Coroutine, Iterator
-from types import TracebackType
 from typing import Any, TypeVar
 
 from .dialogs import UiHandler
@@ -65,9 +64,7 @@ class SyncRpcClient:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
