@@ -48,11 +48,11 @@ def replace_in_buffer(name: Name, old: str, new: str) -> str:
 async def main() -> None:
     async with agent:
         async for event in agent.run("Do what notes.md in my editor asks for."):
-            if event["type"] == "tool_execution_end":
+            if event.type == "tool_execution_end":
                 print(f"[{event['toolName']}]")
-            elif event["type"] == "message_update" and event["assistantMessageEvent"]["type"] == "text_delta":
-                print(event["assistantMessageEvent"]["delta"], end="", flush=True)
+            print(event.text_delta, end="", flush=True)
     print(f"\n\ngreet.py is now:\n{buffers['greet.py']}")
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
