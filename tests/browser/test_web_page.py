@@ -213,6 +213,49 @@ def test_tools_are_allowed_and_denied(browser: Any) -> None:
         assert tab.trouble == []
 
 
+def test_what_a_tool_would_do_is_shown_whole(browser: Any) -> None:
+    sly = '{"command":"ls","x":"$(echo evil)"}'
+    strange = {"path": "f.txt", "edits": [{"oldText": "one", "newText": "two", "all": "more"}]}
+    steps = [
+        reply(call("edit", {"path": "f.txt", "edits": [{"oldText": "one", "newText": "<b>two</b>"}]})),
+        reply(call("write", {"path": "new.txt", "content": "line 1\nline 2"}, id="c2")),
+        reply(call("bash", {"command": sly}, id="c3")),
+        reply(call("edit", strange, id="c4")),
+        reply("k"),
+    ]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        (server.cwd / "f.txt").write_text("one\n")
+        tab.press("Alt+a")
+        tab.shows("#approval[aria-pressed=true]")
+        tab.say("go")
+        tab.sees(".question .add", "<b>two</b>")
+        tab.sees(".question > code", "f.txt")
+        assert tab.page.title().startswith("❓")
+        tab.press("Alt+y")
+        tab.sees(".question pre", "line 1\nline 2")
+        tab.press("Alt+n")
+        # A command that looks like arguments is a command all the same.
+        tab.sees("pre.question", sly)
+        tab.press("Alt+n")
+        tab.sees("pre.question", '"all":"more"')
+        tab.press("Alt+n")
+        tab.settled()
+        assert (server.cwd / "f.txt").read_text() == "<b>two</b>\n"
+        assert not (server.cwd / "new.txt").exists()
+        assert "❓" not in tab.page.title()
+        assert tab.trouble == []
+
+
+def test_the_conversation_can_be_exported(browser: Any) -> None:
+    with ServerProcess([reply("an answer")]) as server, Tab(browser, server) as tab:
+        tab.ask("a question")
+        tab.click("#more")
+        tab.page.get_by_role("option", name="Export").click()
+        tab.sees(".toast", "Written to")
+        (page,) = server.base.rglob("*.html")
+        assert "a question" in page.read_text()
+
+
 def test_allow_and_stop_asking(browser: Any) -> None:
     steps = [
         reply(call("bash", {"command": "echo 1"})),

@@ -58,6 +58,7 @@ def _answer(status: HTTPStatus, body: bytes, kind: str) -> Response:
             "Content-Security-Policy": CSP,
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Opener-Policy": "same-origin",
             "Cross-Origin-Resource-Policy": "same-origin",
         }
     )

@@ -1,6 +1,25 @@
 // Questions of the agent and its extensions, asked inside the conversation, and the other things extensions may show.
 
+import { diffOfEdits } from './diff.js';
 import { $, announce, button, el, icon } from './dom.js';
+
+const isEdit = edit =>
+  Object.keys(edit).sort().join() === 'newText,oldText' && Object.values(edit).every(text => typeof text === 'string');
+
+/** What a tool would do. Whatever is not known to the last key is shown as it came: nothing may be hidden here. */
+function callOf(tool, message) {
+  const raw = el('pre', { class: 'question', tabindex: '0' }, message);
+  if (tool !== 'edit' && tool !== 'write') return raw; // a lone text stands for itself; it may look like anything
+  try {
+    const { path, content, edits, ...others } = JSON.parse(message);
+    const known = tool === 'edit' ? content === undefined && edits.every(isEdit) : edits === undefined;
+    if (!known || Object.keys(others).length || typeof (content ?? '') !== 'string') return raw;
+    const change = tool === 'edit' ? diffOfEdits(edits) : el('pre', null, content);
+    return el('div', { class: 'question', tabindex: '0' }, el('code', null, path), change);
+  } catch {
+    return raw;
+  }
+}
 
 export class Dialogs {
   /** `composer` for texts that extensions put there, `stopAsking()` ends the questions about tools. */
@@ -49,8 +68,7 @@ export class Dialogs {
       };
       buttons.push(button('link', always, 'Allow and stop asking'));
     }
-    const shown = message ? el('pre', { class: 'question', tabindex: '0' }, message) : null;
-    this.ask(request, tool ? 'shield' : 'warning', shown, el('div', { class: 'buttons' }, ...buttons));
+    this.ask(request, tool ? 'shield' : 'warning', message ? callOf(tool, message) : null, el('div', { class: 'buttons' }, ...buttons));
   }
 
   select(request) {
@@ -98,7 +116,13 @@ export class Dialogs {
     this.open.set(request.id, { node, timer });
     $('asks').append(node);
     announce(`${request.title} ${request.message ?? ''}`);
-    document.body.classList.add('asking');
+    this.tell();
+  }
+
+  /** Let the title say it: the page may be in the background. */
+  tell() {
+    this.session.asking = this.open.size > 0;
+    this.session.emit('state');
   }
 
   answer(request, fields, text, positive) {
@@ -126,7 +150,7 @@ export class Dialogs {
     clearTimeout(asked.timer);
     asked.node.remove();
     this.open.delete(id);
-    document.body.classList.toggle('asking', this.open.size > 0);
+    this.tell();
   }
 
   /** Another session: nothing of the old one is of use. */

@@ -76,6 +76,13 @@ function compact() {
   return session.attempt(() => session.call('compact'));
 }
 
+function exportPage() {
+  return session.attempt(async () => {
+    const { path } = await session.call('export_html');
+    toast(`Written to ${path}`, 'info');
+  });
+}
+
 // -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
 
 function idInAddress() {
@@ -143,6 +150,7 @@ $('more').addEventListener('click', () =>
     { label: 'Rename', pick: () => status.rename() },
     { label: 'Regenerate the last answer', pick: regenerate },
     { label: 'Summarise older messages', pick: compact },
+    { label: 'Export as a page', pick: exportPage },
     { label: 'Clear: begin a new one', pick: begin },
   ]),
 );

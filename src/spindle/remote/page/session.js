@@ -36,6 +36,7 @@ export class Session {
     this.messages = [];
     this.running = false;
     this.shells = 0; // commands that the user runs
+    this.asking = false; // the user is asked something
     this.loading = true; // events are part of what is being fetched
     this.loaded = null; // a promise of the end of that
     this.missed = false; // some were

@@ -45,7 +45,8 @@ export class StatusView {
     const name =
       this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : '') || 'New conversation';
     $('title').textContent = name;
-    document.title = `${this.session.running ? '● ' : ''}${this.session.title ?? `${oneLine(name, 60)} – Spindle`}`;
+    const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : '';
+    document.title = `${mark}${this.session.title ?? `${oneLine(name, 60)} – Spindle`}`;
     document.body.classList.toggle('blank', this.session.messages.length === 0 && !this.session.running);
   }
 
