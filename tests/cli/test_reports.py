@@ -207,6 +207,7 @@ def test_broken_files_are_told_and_the_run_goes_on(place: Place) -> None:
         place.write(f"agent/{name}", "{ broken")
     done = place.run("--no-session", "--model", place.script("ok"), "-p", "hi")
     assert (done.returncode, done.stdout) == (0, "ok\n")
+    assert done.stderr.count("\n") == 3
     for name in ("settings.json", "models.json", "auth.json"):
         assert str(place.agent / name) in done.stderr
         assert (place.agent / name).read_text() == "{ broken"

@@ -1,5 +1,7 @@
 """Context files, SYSTEM.md and APPEND_SYSTEM.md, and the system prompt made of it all."""
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,15 @@ def test_a_nested_worktree_hides_the_main_repository(project: Path, write: Any) 
 
 def prompt(resources: Resources, *tools: Tool) -> str:
     return resources.system_prompt(list(tools), str(resources.cwd))
+
+
+def test_a_system_prompt_through_a_pipe(project: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=["made by a command\n"])
+    writer.start()
+    assert prompt(load(project, system_prompt=str(pipe))).startswith("made by a command")
+    writer.join()
 
 
 def test_system_prompt_precedence(project: Path, write: Any) -> None:

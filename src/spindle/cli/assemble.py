@@ -12,11 +12,12 @@ from spindle.resources.loader import ResourceOptions, load_resources
 
 from .args import Options, UsageError, unknown_options
 from .session_choice import choose_session
+from .tell import warn
 
 if TYPE_CHECKING:
     from spindle.extensions.runtime import Front
 
-__all__ = ["assemble", "resource_options", "warn"]
+__all__ = ["assemble", "resource_options"]
 
 
 def resource_options(options: Options) -> ResourceOptions:
@@ -81,7 +82,3 @@ def _terminal() -> "Front | None":
     from spindle.extensions.terminal import TerminalFront
 
     return TerminalFront()
-
-
-def warn(text: str) -> None:
-    print(f"Warning: {text}", file=sys.stderr)

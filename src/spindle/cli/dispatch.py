@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .args import Options, UsageError, parse
+from .tell import tell, warn
 
 __all__ = ["run"]
 
@@ -53,7 +54,7 @@ def _run(options: Options) -> int:
         print(help_text(extension_flags(options)), end="")
         return 0
     for note in options.notes:
-        print(f"Note: {note}", file=sys.stderr)
+        tell("Note", note)
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
     if options.list_models is not None:
@@ -107,7 +108,7 @@ def _list_models(options: Options) -> int:
 
     registry = ModelRegistry(agent_dir())
     if registry.error:
-        print(f"Warning: {registry.error}", file=sys.stderr)
+        warn(registry.error)
     print(list_models(registry, options.list_models or ""))
     return 0
 
@@ -180,8 +181,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 
 def _fail(text: str) -> int:
-    # Advice follows some errors after a blank line; here it belongs on the same one.
-    print("Error: " + text.replace("\n\n", " "), file=sys.stderr)
+    tell("Error", text)
     return 1
 
 

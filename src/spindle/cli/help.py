@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .args import OPTIONS, Options
-from .assemble import resource_options, warn
+from .assemble import resource_options
+from .tell import warn
 
 if TYPE_CHECKING:
     from spindle.extensions.record import Flag

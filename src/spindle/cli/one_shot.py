@@ -12,8 +12,9 @@ from spindle.agent.toolbox import Toolbox
 from spindle.types.events import Event, ExtensionError
 
 from .args import Options, UsageError
-from .assemble import assemble, warn
+from .assemble import assemble
 from .inputs import Inputs, gather, read_piped
+from .tell import warn
 
 __all__ = ["ErrorTeller", "play", "read_inputs", "until_signal"]
 

@@ -11,9 +11,10 @@ from spindle.resources.loader import load_resources
 from spindle.sessions.manager import SessionManager
 
 from .args import Options, UsageError
-from .assemble import assemble, resource_options, warn
+from .assemble import assemble, resource_options
 from .finish import run_and_exit
 from .session_choice import session_directory
+from .tell import warn
 
 __all__ = ["run_remote"]
 

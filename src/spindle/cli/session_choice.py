@@ -9,6 +9,7 @@ from spindle.sessions.index import Found, SessionInfo, find_sessions
 from spindle.sessions.manager import Saving, SessionManager
 
 from .args import Options, UsageError
+from .tell import warn
 
 __all__ = ["NothingChosen", "choose_session", "pick_session", "session_directory"]
 
@@ -29,7 +30,7 @@ def choose_session(options: Options, settings: Settings) -> SessionManager:
     _check(options)
     cwd = os.getcwd()
     directory = session_directory(options, settings)
-    saving: Saving = {"fsync": settings.fsync, "on_write_error": _tell}
+    saving: Saving = {"fsync": settings.fsync, "on_write_error": warn}
     if options.no_session:
         return SessionManager.in_memory(cwd)
     if options.fork is not None:
@@ -40,7 +41,7 @@ def choose_session(options: Options, settings: Settings) -> SessionManager:
         found = SessionManager.find_by_id(cwd, options.session_id, directory)
         if found is not None:
             return _open(found, directory, saving)
-        _tell(f"No session with id {options.session_id}, creating it")
+        warn(f"No session with id {options.session_id}, creating it")
         return SessionManager.create(cwd, directory, id=options.session_id, **saving)
     if options.resume:
         return _open(pick_session(SessionManager.list(cwd, directory)), directory, saving)
@@ -133,7 +134,3 @@ def _ask(question: str) -> str:
     """Ask on stderr, because stdout may belong to a program; the end of input is an empty answer."""
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip()
-
-
-def _tell(text: str) -> None:
-    print(f"Warning: {text}", file=sys.stderr)

@@ -37,7 +37,7 @@ def _first(directory: Path, diagnostics: list[Diagnostic]) -> ContextFile | None
         try:
             return ContextFile(path, read_text(path))
         except OSError as error:
-            diagnostics.append(Diagnostic("warning", f"Cannot read {path}: {error.strerror or error}", str(path)))
+            diagnostics.append(Diagnostic("warning", f"Cannot read {path}: {error.strerror or error}"))
     return None
 
 

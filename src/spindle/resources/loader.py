@@ -168,15 +168,17 @@ def _text_or_file(given: str | None, resources: Resources) -> str | None:
         return None
     try:
         path = resources.cwd / given
-        is_file = bool(given) and path.is_file()
+        if not given or not (path.is_file() or path.is_fifo()):
+            return given
     except (OSError, ValueError):  # a whole prompt is no file name
         return given
-    return _read(path, resources) if is_file else given
+    # `<(command)` of a shell is a pipe, and here it is the user who named it.
+    return path.read_text("utf-8", "replace") if path.is_fifo() else _read(path, resources)
 
 
 def _read(path: Path, resources: Resources) -> str | None:
     try:
         return read_text(path)
     except OSError as error:
-        resources.diagnostics.append(Diagnostic("warning", f"Cannot read {path}: {error.strerror or error}", str(path)))
+        resources.diagnostics.append(Diagnostic("warning", f"Cannot read {path}: {error.strerror or error}"))
         return None
