@@ -192,6 +192,16 @@ def test_a_burst_leaves_room_for_others(api):
         assert asyncio.run(run(mock)) > 20
 
 
+@pytest.mark.parametrize(("wish", "kept"), [(None, None), ("long", "1h"), ("forever", None)])
+def test_prompts_are_kept_as_long_as_the_environment_says(wish, kept, monkeypatch):
+    if wish:
+        monkeypatch.setenv("PI_CACHE_RETENTION", wish)
+    with MockModel([reply("hi")]) as mock:
+        collect(model_of(mock, "anthropic-messages"))
+        (block,) = mock.requests[0].body["messages"][-1]["content"]
+    assert block["cache_control"].get("ttl") == kept
+
+
 def test_apis_can_be_added():
     async def stream(model, request, options):
         yield Finished(answer_of(collect(make_model(api="openai-completions"))))

@@ -6,6 +6,7 @@
 `LiveMessage.finish("aborted")` for what came so far.
 """
 
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -38,6 +39,10 @@ class Request(msgspec.Struct, frozen=True):
     tools: list[ToolSpec] = msgspec.field(default_factory=list)
 
 
+def _cache_retention() -> str:
+    return "long" if os.environ.get("PI_CACHE_RETENTION") == "long" else "short"
+
+
 class StreamOptions(msgspec.Struct, frozen=True):
     api_key: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -48,7 +53,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     """None: the model's own limit."""
     temperature: float | None = None
-    cache_retention: str = "short"
+    cache_retention: str = msgspec.field(default_factory=_cache_retention)
+    """How long the provider is asked to remember the prompt: `none`, `short` or `long`."""
     session_id: str | None = None
     tool_choice: Any = None
     idle_timeout: float | None = 300.0
