@@ -31,11 +31,11 @@ def place(path: Path, **options: Any) -> Place:
     return Place(options.pop("named", str(path)), path, **options)
 
 
-async def load_places(*places: Place, fresh: bool = False) -> tuple[Registry, list[LoadFailure], list[Path]]:
+async def load_places(*places: Place, before: Registry | None = None) -> tuple[Registry, list[LoadFailure], list[Path]]:
     registry = Registry()
     hooks = ExtensionHooks(registry)
     candidates, foreign = find_extensions(places)
-    failures = await load_extensions(candidates, registry, hooks.context_for, fresh=fresh)
+    failures = await load_extensions(candidates, registry, hooks.context_for, before=before and before.extensions)
     return registry, failures, foreign
 
 

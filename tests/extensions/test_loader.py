@@ -128,7 +128,7 @@ def test_packages_import_their_own_modules(tmp_path):
         registry, failures, _ = await load_places(place(tmp_path))
         assert failures == [] and list(registry.commands) == ["first"]
         write(tmp_path / "pack" / "parts.py", "name = 'second'  # now longer\n")
-        registry, failures, _ = await load_places(place(tmp_path), fresh=True)
+        registry, failures, _ = await load_places(place(tmp_path), before=registry)
         assert failures == [] and list(registry.commands) == ["second"]
 
     run(check())
@@ -145,8 +145,31 @@ def test_reloading_sees_an_edit_of_the_same_second_and_size(tmp_path):
         import os
 
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        registry, _, _ = await load_places(place(tmp_path), fresh=True)
+        registry, _, _ = await load_places(place(tmp_path), before=registry)
         assert list(registry.commands) == ["bbb"]
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    "broken", ["def extension(agent: oops", "def extension(agent):\n    agent.command('new')(oops)"]
+)
+def test_what_does_not_load_any_more_stays_in_force_as_it_was(tmp_path, broken):
+    file = write(tmp_path / "x.py", COMMAND.format(name="old"))
+
+    async def check():
+        registry, _, _ = await load_places(place(tmp_path))
+        write(file, broken)
+        for _ in range(2):
+            registry, (failure,), _ = await load_places(place(tmp_path), before=registry)
+            assert list(registry.commands) == ["old"]
+            assert failure.error.endswith(". What was loaded before stays in force")
+        write(file, COMMAND.format(name="new"))
+        registry, failures, _ = await load_places(place(tmp_path), before=registry)
+        assert list(registry.commands) == ["new"] and failures == []
+        file.unlink()
+        registry, failures, _ = await load_places(place(tmp_path), before=registry)
+        assert registry.extensions == [] and failures == []
 
     run(check())
 

@@ -1173,14 +1173,21 @@ def test_reload_in_mid_session(tmp_path):
         assert (agent.cwd / "made").exists()
 
 
-def test_a_reload_with_a_broken_file_says_so_and_the_agent_lives(tmp_path):
-    with start(tmp_path, RELOADING.format(version="one"), [reply("x")]) as agent:
+@pytest.mark.parametrize("change", ["reload", "new_session"])
+def test_a_gate_whose_file_is_broken_now_stays_closed(tmp_path, change):
+    with start(tmp_path, RELOADING.format(version="one"), [BASH, reply("x")]) as agent:
         agent.prompt("/version")
         write(tmp_path / "ext.py", "def extension(agent): oops")
-        agent.prompt("/reload")
-        assert agent.wait("extension_error")["event"] == "load"
-        assert agent.data("get_commands")["commands"] == []
-        agent.run("hi")
+        if change == "reload":
+            agent.prompt("/reload")
+        else:
+            agent.data("new_session")
+        told = agent.wait("extension_error")
+        assert told["event"] == "load" and "NameError" in told["error"] and "stays in force" in told["error"]
+        agent.prompt("go")
+        answer(agent, dialog(agent, "confirm"), confirmed=False)
+        agent.wait("agent_settled")
+        assert not (agent.cwd / "made").exists()
 
 
 def test_fifty_extensions(tmp_path):

@@ -106,8 +106,9 @@ class ExtensionHost:
             before = self._generation
             if before is None and not has_extensions(session.resources, self._options):
                 return
+            known = () if before is None else before.hooks.registry.extensions
             fresh = await load_generation(
-                session.resources, self._options, session.toolbox.builtin, mode=session.mode, fresh=True
+                session.resources, self._options, session.toolbox.builtin, mode=session.mode, before=known
             )
             if before is not None:
                 fresh.hooks.turn = before.hooks.turn  # a reload may come in the middle of a run

@@ -16,6 +16,7 @@ from spindle.types.paths import agent_dir
 
 if TYPE_CHECKING:  # loaded only if there is an extension
     from spindle.extensions.loader import LoadFailure
+    from spindle.extensions.record import Extension
     from spindle.extensions.runner import ExtensionHooks
     from spindle.extensions.runtime import Front
 
@@ -49,9 +50,12 @@ async def load_generation(
     builtin: Callable[[str], Tool | None],
     *,
     mode: str,
-    fresh: bool = False,
+    before: "Sequence[Extension] | None" = None,
 ) -> Generation:
-    """Load every extension there is for the working directory. Nothing is bound to an agent yet."""
+    """Load every extension there is for the working directory. Nothing is bound to an agent yet.
+
+    `before` are those that these are to replace.
+    """
     from spindle.extensions.loader import load_extensions
     from spindle.extensions.registry import Registry
     from spindle.extensions.runner import ExtensionHooks
@@ -61,11 +65,11 @@ async def load_generation(
     candidates, foreign = _find(resources, options)
     # Code of the project comes after the decision about its trust, in which the others have a say.
     own = [candidate for candidate in candidates if candidate.place.scope != "project"]
-    failures = await load_extensions(own, registry, hooks.context_for, fresh=fresh)
+    failures = await load_extensions(own, registry, hooks.context_for, before=before)
     if "project_trust" in hooks.listening and await _ask_for_trust(resources, hooks, options, mode):
         candidates, foreign = _find(resources, options)
     project = [candidate for candidate in candidates if candidate.place.scope == "project"]
-    failures += await load_extensions(project, registry, hooks.context_for, fresh=fresh)
+    failures += await load_extensions(project, registry, hooks.context_for, before=before)
     if project:
         registry.sort([_path(candidate) for candidate in candidates])
     notes = [FOREIGN.format(", ".join(map(str, foreign)))] if foreign else []

@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -47,29 +47,54 @@ async def load_extensions(
     registry: Registry,
     make_context: Callable[[Extension], Context],
     *,
-    fresh: bool = False,
+    before: Sequence[Extension] | None = None,
 ) -> list[LoadFailure]:
     """Load into `registry`, one after the other. Returns what failed; nothing of it stays behind.
 
-    `fresh` says that the files may have changed since they were last imported.
+    `before` are the extensions of a generation that this one replaces: files may have changed since. One that does not
+    load any more stays in force as it was: a gate must not open because somebody is in the middle of editing it.
     """
     failures = []
-    if fresh:
+    if before is not None:
         importlib.invalidate_caches()
+    known = {extension.path: extension.factory for extension in before or ()}
     for candidate in candidates:
-        place, path = candidate.place, str(candidate.path or candidate.place.named)
-        base = str(place.base_dir) if place.base_dir else None
-        extension = Extension(path, Origin(path, place.source, place.scope, place.origin, base))
-        extension.agent = Agent(extension, registry, make_context)
+        path = str(candidate.path or candidate.place.named)
         try:
             with contained():
-                await _run(_find_factory(candidate, fresh), extension.agent)
+                factory = _find_factory(candidate, fresh=before is not None)
+            registry.add(await _load(candidate, path, factory, registry, make_context))
         except Exception as error:
-            registry.bus.forget(extension)
-            failures.append(LoadFailure(path, _explain(error, path), place.strict))
-        else:
-            registry.add(extension)
+            why = _explain(error, path)
+            if path in known:
+                try:
+                    registry.add(await _load(candidate, path, known[path], registry, make_context))
+                    why += ". What was loaded before stays in force"
+                except Exception:  # it depends on something that has changed; the first error tells more
+                    pass
+            failures.append(LoadFailure(path, why, candidate.place.strict))
     return failures
+
+
+async def _load(
+    candidate: Candidate,
+    path: str,
+    factory: Callable[[Agent], Any],
+    registry: Registry,
+    make_context: Callable[[Extension], Context],
+) -> Extension:
+    """Run a factory. If it fails, nobody hears of what it had registered."""
+    place = candidate.place
+    base = str(place.base_dir) if place.base_dir else None
+    extension = Extension(path, Origin(path, place.source, place.scope, place.origin, base), factory)
+    extension.agent = Agent(extension, registry, make_context)
+    try:
+        with contained():
+            await _run(factory, extension.agent)
+    except BaseException:
+        registry.bus.forget(extension)
+        raise
+    return extension
 
 
 async def _run(factory: Callable[[Agent], Any], agent: Agent) -> None:

@@ -82,6 +82,8 @@ class Extension:
     path: str
     """File, `module:attribute`, or name of an entry point: how messages speak of it."""
     origin: Origin
+    factory: Callable[[Any], Any]
+    """What was called to make it."""
     handlers: list[Handler] = field(default_factory=list)
     tools: dict[str, Tool] = field(default_factory=dict)
     commands: dict[str, Command] = field(default_factory=dict)
