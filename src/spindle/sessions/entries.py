@@ -35,6 +35,12 @@ class Line:
         return self._line.strip()
 
     @property
+    def ended(self) -> bytes:
+        """The object's bytes with one newline, fit to be added to a file."""
+        line = self._line
+        return line if line.startswith(b"{") and line.endswith(b"}\n") else line.strip() + b"\n"
+
+    @property
     def value(self) -> dict[str, Any]:
         """The object, decoded anew at each call."""
         return _decode_object(self._line)

@@ -35,7 +35,7 @@ class AppendFile:
         self._unread: list[tuple[int, int]] = []
         """Where others wrote just before we did, after we had looked."""
         self._synced = self.size
-        """How far it is on the disk itself, or was there before us."""
+        """How far it is known to be on the disk itself; what was there before us is not our care."""
         self._identity = status.st_dev, status.st_ino
         self._descriptor: int | None = None
         self._close: Callable[[], object] | None = None
@@ -94,7 +94,7 @@ class AppendFile:
             written = os.write(descriptor, self.queue)
             del self.queue[:written]
             start = os.lseek(descriptor, 0, os.SEEK_CUR) - written
-            if start > self.size:
+            if start > self.size:  # somebody was quicker, so ours stands behind theirs
                 self._unread.append((self.size, start))
                 self.size = start
             self.size += written
@@ -105,9 +105,10 @@ class AppendFile:
             wait()
 
     def begin_sync(self) -> Callable[[], None] | None:
-        """Return what waits for the disk, if there is anything to wait for; until it has done so, there is.
+        """Return what waits for the disk; None if all that we wrote is there.
 
-        It may be called in any thread, whatever becomes of the file meanwhile. Both raise `OSError`.
+        It may be called in any thread, whatever becomes of the file meanwhile. If it fails or is never called, the
+        next one waits for the same again. Both raise `OSError`.
         """
         if self._synced >= self.size or self._descriptor is None:
             return None

@@ -406,7 +406,7 @@ class SessionManager:
         target = Path(absolute(path))
         header = new_header(self._cwd, session_id=self.get_session_id())
         try:
-            write_new_file(target, b"".join(line.raw + b"\n" for line in (header, *chain(self.get_branch()))))
+            write_new_file(target, b"".join(line.ended for line in (header, *chain(self.get_branch()))))
         except OSError as error:
             raise SessionError(f"Cannot export session ({error.strerror}): {target}") from error
         return str(target)

@@ -64,7 +64,7 @@ class Store:
         if not self._has_begun and not is_worth_a_file(entry):
             return
         if self._file is not None and not self._rewrite_due:
-            self._file.put(entry.raw + b"\n")
+            self._file.put(entry.ended)
         self.save_all()
 
     def save_all(self) -> None:
@@ -211,7 +211,7 @@ class Store:
         self._rewrite_due = False
 
     def _everything(self) -> bytes:
-        return self._tree.header.raw + b"\n" + _lines(self._tree.entries)
+        return self._tree.header.ended + _lines(self._tree.entries)
 
     def _drop_file(self) -> None:
         if self._file is not None:
@@ -225,4 +225,4 @@ class Store:
 
 
 def _lines(entries: Iterable[Entry]) -> bytes:
-    return b"".join(entry.raw + b"\n" for entry in entries)
+    return b"".join(entry.ended for entry in entries)

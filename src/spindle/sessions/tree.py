@@ -178,8 +178,8 @@ class Tree:
         with collector_paused():
             nodes = {entry_id: TreeNode(entry) for entry_id, entry in by_id.items()}
             roots: list[TreeNode] = []
-            for node in nodes.values():
-                parent = nodes.get(node.entry.parent_id) if node.entry.id not in cut else None
+            for entry_id, node in nodes.items():
+                parent = nodes.get(node.entry.parent_id) if entry_id not in cut else None
                 (roots if parent is None else parent.children).append(node)
             for node in nodes.values():
                 if len(node.children) > 1:
