@@ -91,6 +91,13 @@ def with_tools(agent: RpcClient) -> None:
         raise RuntimeError("out of paper")
 
     @agent.tool
+    async def cancels() -> None:
+        """Wait for something that is cancelled by somebody else."""
+        waiting = asyncio.ensure_future(asyncio.Event().wait())
+        waiting.cancel()
+        await waiting
+
+    @agent.tool
     def odd() -> dict[str, Any]:
         """Return what is no JSON."""
         return {"content": [], "details": object()}
@@ -121,6 +128,7 @@ def run_tool(name: str, arguments: Any) -> tuple[str, list[dict[str, Any]]]:
         ("slow", {}, "done"),
         ("typed", {"point": {"x": 1}}, "1/0"),
         ("broken", {}, "error: out of paper"),
+        ("cancels", {}, "error: CancelledError"),
     ],
 )
 def test_tools_are_called_and_answered(name: str, arguments: Any, text: str) -> None:
@@ -159,7 +167,7 @@ def test_a_result_that_cannot_be_written_is_an_error_and_not_silence() -> None:
 def test_tools_are_declared_on_request_or_with_the_next_prompt() -> None:
     async def scene(agent: RpcClient) -> None:
         with_tools(agent)
-        names = ["plain", "asyncly", "slow", "typed", "broken", "odd"]
+        names = ["plain", "asyncly", "slow", "typed", "broken", "cancels", "odd"]
         assert await agent.publish_tools() == names
         await agent.prompt_and_wait("hi")
 

@@ -111,10 +111,11 @@ class HostTools:
         try:
             result = await tool.run(arguments, update)
             self._post({"type": "host_tool_result", "id": id, "result": result})
-        except asyncio.CancelledError:
-            update.cancelled = True
-            raise
-        except Exception as error:  # whatever a tool raises is for the model to read
+        except (Exception, asyncio.CancelledError) as error:  # whatever a tool raises is for the model to read
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the agent does not wait for an answer any more
+                update.cancelled = True
+                raise
             log.debug("host tool %s failed", tool.name, exc_info=True)
             failure = _result(str(error) or type(error).__name__)
             self._post({"type": "host_tool_result", "id": id, "result": failure, "isError": True})
