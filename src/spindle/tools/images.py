@@ -20,6 +20,7 @@ MAX_SOURCE_BYTES = 64 * 1024 * 1024
 """A bigger file is not worth reading."""
 TOO_BIG = "[Image omitted: could not be resized below the inline image size limit.]"
 _UNSUPPORTED = "[Image omitted: could not be converted to a supported inline image format.]"
+_NO_PILLOW = "[Resizing and converting images takes Pillow, which is not installed: pip install 'spindle[images]']"
 _FALLBACK_QUALITIES = (85, 70, 55, 40)
 _LANCZOS = 1
 """`PIL.Image.Resampling.LANCZOS`."""
@@ -64,7 +65,7 @@ def prepare_image(
     if mime_type == "image/bmp":
         picture = _open(data)
         if picture is None:
-            return None, [_UNSUPPORTED]
+            return None, _cannot(_UNSUPPORTED)
         notes.append("[Image converted from image/bmp to image/png.]")
         data, mime_type = _encode(picture, "PNG"), "image/png"
     if not auto_resize:
@@ -77,13 +78,20 @@ def prepare_image(
     picture = _open(data)
     smaller = picture and _shrink(picture, limits, cancel)
     if not picture or not smaller:
-        return None, [TOO_BIG]
+        return None, _cannot(TOO_BIG)
     data, mime_type, (width, height) = smaller
     notes.append(
         f"[Image: original {picture.width}x{picture.height}, displayed at {width}x{height}. "
         f"Multiply coordinates by {picture.width / width:.2f} to map to original image.]"
     )
     return _block(data, mime_type), notes
+
+
+def _cannot(note: str) -> list[str]:
+    """Say what could not be done, and what would help."""
+    from importlib.util import find_spec
+
+    return [note] if find_spec("PIL") else [note, _NO_PILLOW]
 
 
 def _block(data: bytes, mime_type: str) -> Image:
