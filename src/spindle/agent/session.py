@@ -1,19 +1,17 @@
 """The agent as every wire drives it: one object, one method per thing a client can ask for.
 
-The work itself is done by the engine (runs), the conversation (messages and session file), the model choice and the
-bash runner; this class holds them together and keeps the rules that span them.
+The work itself is done by its parts: the engine (runs), the conversation (messages and session file), the way of a
+prompt, the change of sessions, the model choice, the bash runner. This class holds them together.
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from spindle.extensions.hooks import Hooks
-from spindle.resources.auth import MissingCredentials
 from spindle.resources.loader import Resources
 from spindle.resources.settings import Todo
 from spindle.sessions.index import SessionInfo
@@ -28,7 +26,7 @@ from spindle.types.events import (
     StateChanged,
     ThinkingLevelChanged,
 )
-from spindle.types.messages import CustomMessage, UserMessage
+from spindle.types.messages import CustomMessage
 from spindle.types.models import Model, ThinkingLevel
 
 from .answers import Answers
@@ -40,9 +38,9 @@ from .extension_host import ExtensionHost
 from .extension_loading import ExtensionOptions
 from .host_tools import HostTools
 from .hub import Listener
-from .images import read_images
 from .lifecycle import Phase
 from .model_state import CycledModel, ModelState
+from .prompting import Disposition, Prompting
 from .session_changes import SessionChanges, Setup
 from .stats import ContextUsage, SessionStats
 from .stream_rules import StreamRules
@@ -54,9 +52,7 @@ if TYPE_CHECKING:
 
     from .approval import Approval
 
-__all__ = ["AgentSession", "Disposition"]
-
-Disposition = Literal["started", "queued", "handled"]
+__all__ = ["AgentSession"]
 
 
 class AgentSession:
@@ -95,6 +91,7 @@ class AgentSession:
         self.approval: Approval | None = None
         """What the user is asked about; None: nothing."""
         self._changes = SessionChanges(self)
+        self._prompting = Prompting(self, self._changes)
         store.on_write_error(self.tell_write_error)
         self.record_choice()
         self.todos.rebuild()
@@ -157,126 +154,35 @@ class AgentSession:
         order of their own, which holds unless something is changed in them.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        pictures = read_images(images)
-        if source != "extension":  # those may be what the beginning, or the change of the session, waits for
-            await self._changes.wait()
-            await self.extensions.begin()
-        if expand and text.startswith("/") and await self.hooks.run_command(text):
-            return "handled"
-        if behavior and self.engine.lifecycle.running:
-            ready = await self._ready_input(text, pictures, source, behavior, expand)
-            if ready is None:
-                return "handled"
-            if self.engine.lifecycle.running:
-                self._queue_for(behavior)(_user_message(*ready))
-                return "queued"
-            with self.engine.claimed():  # the run has ended while hooks looked at the message
-                await self._launch(*ready)
-            return "started"
-        if source != "extension":  # the end may wait for those, too
-            await self.engine.wait_ended()
-        with self.engine.claimed():
-            ready = await self._ready_input(text, pictures, source, None, expand)
-            if ready is None:
-                return "handled"
-            await self._launch(*ready, ordered=ordered if ready == (text, pictures) else None)
-        return "started"
-
-    async def _launch(self, text: str, images: list[Image], ordered: Sequence[Text | Image] | None = None) -> None:
-        """Start the run of a claimed agent. Raises `AgentError`, `Aborted`."""
-        self.conversation.release_held()
-        self._require_model()
-        await self.engine.make_room()
-        prompt: list[Any] = [_user_message(text, images, ordered), *self.engine.next_turn]
-        system_prompt = None
-        if "before_agent_start" in self.hooks.listening:
-            extra, system_prompt = await self.hooks.before_agent_start(
-                text, images, self.engine.system_prompt, self._prompt_options()
-            )
-            prompt += extra
-        self.engine.signal.check()
-        self.engine.next_turn.clear()
-        # Nobody awaits anything from here on: the caller's answer must go out before the run's first event.
-        self.engine.start(prompt, system_prompt)
+        return await self._prompting.submit(text, images, behavior, source, expand, ordered)
 
     async def submit_message(self, message: CustomMessage) -> None:
         """Let the model answer a message of an extension. Raises `AgentError` like `submit`."""
-        with self.engine.claimed():
-            self._require_model()
-            await self.engine.make_room()
-            self.engine.signal.check()
-            self.engine.start([message])
-
-    def _queue_for(self, behavior: str) -> Callable[[UserMessage], None]:
-        queues = self.engine.queues
-        return queues.follow if behavior == "followUp" else queues.steer
+        await self._prompting.submit_message(message)
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        return await self._queue(text, images, source, "steer")
+        return await self._prompting.queue(text, images, source, "steer")
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        return await self._queue(text, images, source, "followUp")
+        return await self._prompting.queue(text, images, source, "followUp")
 
-    async def _queue(self, text: str, images: Sequence[Any], source: str, behavior: str) -> Disposition:
-        pictures = read_images(images)
-        if source != "extension":
-            await self._changes.wait()
-        name = text[1:].split(" ", 1)[0] if text.startswith("/") else ""
-        if name and self.hooks.has_command(name):
-            raise AgentError(
-                f'Extension command "/{name}" cannot be queued. Use prompt() or execute the command when not streaming.'
-            )
-        ready = await self._ready_input(text, pictures, source, behavior)
-        if ready is None:
-            return "handled"
-        self._queue_for(behavior)(_user_message(*ready))
-        return "queued"
+    async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
+        """Stop what runs, then take a prompt."""
+        while self.busy:  # again if somebody else was quicker
+            await self.abort()
+        return await self.submit(text, images)
 
-    async def _ready_input(
-        self, text: str, images: list[Image], source: str, behavior: str | None, expand: bool = True
-    ) -> tuple[str, list[Image]] | None:
-        """Let hooks look at the input, then expand skills and templates. None: somebody dealt with it."""
-        if "input" in self.hooks.listening:
-            changed = await self.hooks.input(text, images, source, behavior)
-            if changed is None:
-                return None
-            text, images = changed
-        return self.resources.expand(text, self._tell_bad_skill) if expand else text, images
-
-    def _tell_bad_skill(self, error: str) -> None:
-        self.publish(ExtensionError("", "skill_expansion", error))
-
-    def _prompt_options(self) -> dict[str, Any]:
-        """Return what the system prompt was made of, for extensions that make their own."""
-        return {"cwd": self.cwd, "selectedTools": list(self.toolbox.active)}
-
-    def _require_model(self) -> None:
-        if self.choice.model is None:
-            raise AgentError(self.resources.registry.no_model_text())
-        try:
-            self.choice.registry.require_credentials(self.choice.model)
-        except MissingCredentials as error:
-            raise AgentError(str(error)) from None
+    async def regenerate(self) -> None:
+        """Drop everything after the last user message and answer it again. Raises `AgentError`."""
+        await self._prompting.regenerate()
 
     # -- stopping --------------------------------------------------------------------------------
 
     async def abort(self) -> None:
         """Stop the run, a wait for a retry, or a compaction; return when the agent is idle."""
         await self.engine.abort()
-
-    async def regenerate(self) -> None:
-        """Drop everything after the last user message and answer it again. Raises `AgentError`."""
-        with self.engine.claimed():
-            entry = next((e for e in reversed(self.store.get_branch()) if self.conversation.user_entry(e.id)), None)
-            if entry is None:
-                raise AgentError("Nothing to regenerate")
-            self._require_model()
-            self.store.branch(entry.id)
-            self.rebuild()
-            self.tell_change("regenerate")
-            self.engine.start([])
 
     def clear_context(self) -> None:
         """Begin anew within the session: what came before stays in the file, on a branch of its own."""
@@ -300,11 +206,6 @@ class AgentSession:
 
     async def abort_retry(self) -> None:
         await self.engine.abort_retry()
-
-    async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
-        while self.busy:  # again if somebody else was quicker
-            await self.abort()
-        return await self.submit(text, images)
 
     async def close(self) -> None:
         """End all work at once and leave the session file whole."""
@@ -490,7 +391,3 @@ class AgentSession:
     @property
     def busy(self) -> bool:
         return self.engine.lifecycle.phase is not Phase.IDLE
-
-
-def _user_message(text: str, images: list[Image], ordered: Sequence[Text | Image] | None = None) -> UserMessage:
-    return UserMessage(content=list(ordered or (Text(text), *images)), timestamp=int(time.time() * 1000))

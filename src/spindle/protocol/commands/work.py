@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from spindle.agent.session import Disposition
+from spindle.agent.prompting import Disposition
 from spindle.tools.user_bash import BashResult
 from spindle.types.content import Wire
 from spindle.types.events import CompactionResult
