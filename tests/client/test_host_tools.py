@@ -183,6 +183,18 @@ def test_tools_are_declared_on_request_or_with_the_next_prompt() -> None:
     drive(scene)
 
 
+def test_a_client_that_is_started_again_declares_its_tools_again() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with_tools(agent)
+        for _ in range(2):
+            assert (await agent.prompt_and_wait('tool plain {"a": 1}')).text == "2"
+            assert "set_host_tools" in [frame["type"] for frame in await sent(agent)]
+            await agent.close()
+            await agent.start()
+
+    drive(scene)
+
+
 def test_a_plain_function_can_see_that_its_call_was_cancelled() -> None:
     seen = threading.Event()
 

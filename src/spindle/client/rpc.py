@@ -91,6 +91,7 @@ class RpcClient(Commands):
             return
         self._process = await AgentProcess.start(self.command, self._receive, self.cwd, self.env)
         self._watching = asyncio.create_task(self._watch(self._process))
+        self._declared_tools = []
         try:
             if self._updates is not None:
                 with contextlib.suppress(CommandFailed):
