@@ -40,8 +40,14 @@ def test_dialogs_that_nobody_can_answer_are_closed(tmp_path):
                 await rpc.socket.send(f'{{"type":"extension_ui_response","id":"{dialog["id"]}","confirmed":true}}')
                 assert (await chat.read())["response"] == {"Text": "done"}
             assert answers == [False, True] and len(done) == 1
+            # Somebody who could answer goes away without having done so.
+            async with world.rpc(f"?session={await chat.session_id()}") as rpc:
+                await chat.send("c", {"Text": "go"})
+                await rpc.wait(lambda frame: frame.get("method") == "confirm")
+            assert (await chat.read())["response"] == {"Text": "done"}
+            assert answers == [False, True, False] and len(done) == 1
 
-    run(story, [CALL, "done", CALL, "done"], tmp_path, tools=[noting(done)], extension=extension)
+    run(story, [CALL, "done", CALL, "done", CALL, "done"], tmp_path, tools=[noting(done)], extension=extension)
 
 
 def test_an_interrupt_while_an_extension_still_looks_at_the_request(tmp_path):

@@ -50,7 +50,6 @@ class ChatConnection:
     def __init__(self, line: Line, live: LiveSession, options: RemoteOptions) -> None:
         self.state = ChatState()
         self._line = line
-        self._live = live
         self._agent = live.agent
         self._options = options
         self._frames = FrameQueue()
@@ -129,14 +128,7 @@ class ChatConnection:
 
     def _start_next(self) -> None:
         if self._queue and self._run is None:
-            self._run = ChatRun(
-                self._queue.popleft(),
-                self._agent,
-                self.state,
-                self._frames,
-                self._options,
-                is_alone=lambda: len(self._live.clients) == 1,
-            )
+            self._run = ChatRun(self._queue.popleft(), self._agent, self.state, self._frames, self._options)
             self._spawn(self._serve(self._run))
 
     async def _serve(self, run: ChatRun) -> None:

@@ -6,7 +6,7 @@ asks the client. What the client gets to see of it is the business of its `ChatR
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,6 @@ from spindle.tools.base import Tool
 from spindle.types.events import (
     AgentSettled,
     Event,
-    ExtensionUIRequest,
     MessageEnd,
     MessageUpdate,
     ToolExecutionEnd,
@@ -38,7 +37,6 @@ __all__ = ["Answer", "ChatRun", "ChatState", "Question"]
 DEFAULT_TURNS = 30
 TURNS_REFUSED = "对话已结束，未重置轮次。"
 NOTHING_TO_REGENERATE = "Nothing to regenerate"
-DIALOGS = frozenset(("select", "confirm", "input", "editor"))
 
 log = logging.getLogger("spindle.remote")
 
@@ -91,9 +89,7 @@ class ChatRun:
         state: ChatState,
         frames: FrameQueue,
         options: RemoteOptions,
-        is_alone: Callable[[], bool],
     ) -> None:
-        """`is_alone` says whether no other client is there to answer dialogs of extensions."""
         self.request = request
         self.question: Question | None = None
         """What the client was asked and has not answered."""
@@ -104,7 +100,6 @@ class ChatRun:
         self._frames = frames
         completion = "StreamComplete" if options.stream_complete else "Complete"
         self._reply = ChatReply(request, frames, completion=completion, reasoning=options.reasoning)
-        self._is_alone = is_alone
         self._confirm_timeout = options.confirm_timeout or None
         self._request_time = Countdown(options.request_timeout, self._time_out, "The request took too long")
         self._tool_time = Countdown(options.tool_timeout, self._time_out, "The tools took too long")
@@ -224,11 +219,9 @@ class ChatRun:
 
     def put(self, event: Event) -> None:
         reply = self._reply
-        if isinstance(event, ExtensionUIRequest):
-            self._decline(event)
-        elif not self._is_at_work:
+        if not self._is_at_work:
             return
-        elif type(event) is MessageUpdate:
+        if type(event) is MessageUpdate:
             reply.update(event)
         elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
             reply.answered(event.message)
@@ -242,12 +235,6 @@ class ChatRun:
             # Somebody else may have stopped it: a client of the RPC protocol, or a change of the session.
             reply.interrupted = reply.interrupted or (event.aborted and reply.error is None)
             self._settled.set()
-
-    def _decline(self, dialog: ExtensionUIRequest) -> None:
-        """Close a dialog that nobody can answer: this protocol has no words for it."""
-        if dialog.method in DIALOGS and self._is_alone():
-            answer = {"type": "extension_ui_response", "id": dialog.id, "cancelled": True}
-            self._agent.answers.receive(answer)
 
     # -- the guard's side ------------------------------------------------------------------------
 

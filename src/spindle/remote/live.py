@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from spindle.agent.session import AgentSession
 from spindle.protocol.render import Renderer
-from spindle.types.events import Event
+from spindle.types.events import Event, ExtensionUIRequest
 
 from .line import BYE, REPLACED, Line
 from .options import RemoteOptions
@@ -67,6 +67,8 @@ class EventLog:
 
 
 class LiveSession:
+    full = False
+
     def __init__(self, agent: AgentSession, first_event: int = 0) -> None:
         self.agent = agent
         self.log = EventLog(first_event)
@@ -75,6 +77,24 @@ class LiveSession:
         """The newest client of the remote protocol."""
         self._chatting = asyncio.Lock()
         agent.subscribe(self.log)
+        agent.subscribe(self)
+
+    def put(self, event: Event) -> None:
+        """Hear of a dialog."""
+        if isinstance(event, ExtensionUIRequest):
+            self._withdraw_unanswerable()
+
+    async def room(self) -> None:
+        """Dialogs need none."""
+
+    def leave(self, client: Line) -> None:
+        self.clients.discard(client)
+        self._withdraw_unanswerable()
+
+    def _withdraw_unanswerable(self) -> None:
+        """Close dialogs if only a client of the remote protocol is left, which has no words for them."""
+        if self.clients == {self._chat}:
+            self.agent.extensions.front.withdraw()
 
     @property
     def id(self) -> str:
@@ -133,7 +153,7 @@ class SessionPool:
 
     def leave(self, client: Line, live: LiveSession) -> None:
         """Take a client out; a session without clients is kept for a while, then closed."""
-        live.clients.discard(client)
+        live.leave(client)
         if live.clients or live not in self._live:
             return
         self._kept[live] = asyncio.get_running_loop().call_later(self._keep_seconds, self._expire, live)
