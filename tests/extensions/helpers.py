@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "extensions"
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, 20))
+    return asyncio.run(asyncio.wait_for(work, 60))
 
 
 def write(path: Path, source: str) -> Path:

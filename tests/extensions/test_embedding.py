@@ -107,7 +107,7 @@ def one_shot(tmp_path, *args: str, **options) -> tuple[subprocess.CompletedProce
             env=agent_environment(tmp_path / "agent"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=30,
+            timeout=120,
         )
         return done, list(mock.requests)
 
@@ -149,7 +149,7 @@ def test_on_a_terminal_the_user_is_asked_there(tmp_path, typed, ran):
         os.write(ours, typed.encode())
         assert process.stdout is not None
         assert process.stdout.read() == b"done\n"
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         os.close(ours)
     assert b"Run?" in said and b"touch made" in said
     assert (tmp_path / "work" / "made").exists() is ran
@@ -171,7 +171,7 @@ def test_handlers_and_the_loop_of_the_program_get_along(home):
             cwd=home / "work", model=script.model(), persist=False, extensions=[extension]
         ) as agent:
             await agent.ask("go")
-            assert await asyncio.wait_for(told.get(), 5) == "settled"
+            assert await asyncio.wait_for(told.get(), 60) == "settled"
 
     run(check())
 

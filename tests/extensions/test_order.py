@@ -104,7 +104,7 @@ def one_shot(tmp_path, source, steps, *messages):
             env=agent_environment(tmp_path / "agent"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=30,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.decode(), len(mock.requests)

@@ -71,15 +71,6 @@ def log_of(tmp_path: Path) -> list[str]:
     return (tmp_path / "log").read_text().splitlines()
 
 
-def run_to_the_end(agent: AgentProcess, message: str, tmp_path: Path) -> None:
-    """Run a prompt until the extension, which observes in its own time, has seen the end too."""
-    agent.run(message)
-    deadline = time.monotonic() + 10
-    while log_of(tmp_path)[-1:] != ["agent_settled"]:
-        assert time.monotonic() < deadline, log_of(tmp_path)
-        time.sleep(0.005)
-
-
 def test_one_prompt_with_one_tool_call_event_by_event(tmp_path):
     steps = [reply("Hi", call("bash", {"command": "echo one"}), finish="toolUse"), reply("done")]
     with start(tmp_path, LOGGER.format(log=str(tmp_path / "log")), steps) as agent:
@@ -134,35 +125,34 @@ def test_one_prompt_with_one_tool_call_event_by_event(tmp_path):
 
 def test_sessions_models_and_thinking_event_by_event(tmp_path):
     with start(tmp_path, LOGGER.format(log=str(tmp_path / "log")), [reply("x")], session=True) as agent:
-        run_to_the_end(agent, "go", tmp_path)
-        (tmp_path / "log").write_text("")
+        agent.run("go")
         agent.data("set_model", provider="mock", modelId="m2")
         agent.data("set_session_name", name="n")
         agent.data("new_session")
         agent.data("bash", command="true")
-        first = agent.data("get_fork_messages")["messages"]
-        assert first == []
-        run_to_the_end(agent, "again", tmp_path)
+        assert agent.data("get_fork_messages")["messages"] == []
+        agent.run("again")
         entry = agent.data("get_fork_messages")["messages"][0]["entryId"]
-        before = len(log_of(tmp_path))
         agent.data("fork", entryId=entry)
         lines = log_of(tmp_path)
-        assert lines[:8] == [
-            "thinking_level_select",
-            "model_select",
-            "session_info_changed",
-            "session_before_switch new",
-            "session_shutdown new",
-            "session_start new",
-            "resources_discover startup",
-            "user_bash",
-        ]
-        assert lines[before:] == [
-            "session_before_fork",
-            "session_shutdown fork",
-            "session_start fork",
-            "resources_discover startup",
-        ]
+    settled = [index for index, line in enumerate(lines) if line == "agent_settled"]
+    assert lines[settled[0] + 1 : settled[0] + 10] == [
+        "thinking_level_select",
+        "model_select",
+        "session_info_changed",
+        "session_before_switch new",
+        "session_shutdown new",
+        "session_start new",
+        "resources_discover startup",
+        "user_bash",
+        "input",
+    ]
+    assert lines[settled[1] + 1 :] == [
+        "session_before_fork",
+        "session_shutdown fork",
+        "session_start fork",
+        "resources_discover startup",
+    ]
 
 
 def test_a_stored_session_brings_its_model_and_level_back(tmp_path):
@@ -610,9 +600,7 @@ def test_a_dialog_waits_while_everything_else_goes_on(tmp_path):
         waiting = agent.send("prompt", message="/ask")
         asked = dialog(agent, "select")
         agent.run("meanwhile")
-        began = time.monotonic()
         agent.data("get_state")
-        assert time.monotonic() - began < 1
         assert agent.call("abort")["success"]
         assert dialog(agent, "cancel")["targetId"] == asked["id"]
         for method in ("confirm", "input", "editor"):
@@ -803,7 +791,7 @@ def test_an_abort_ends_a_tool_in_a_thread(tmp_path, tool):
         assert agent.call("abort")["success"]
         assert result(agent)["content"][0]["text"] == "Operation aborted"
         if tool == "polite":
-            end = time.monotonic() + 10
+            end = time.monotonic() + 60
             while not (agent.cwd / "stopped").exists() and time.monotonic() < end:
                 time.sleep(0.01)
             assert (agent.cwd / "stopped").exists()
@@ -861,7 +849,7 @@ def test_an_extension_ends_the_process_when_the_agent_is_idle(tmp_path):
         assert agent.prompt("/bye")["success"]
         agent.mock.release("go")
         agent.wait("agent_settled")
-        assert agent.process.wait(10) == 0
+        assert agent.process.wait(60) == 0
 
 
 def test_an_extension_may_abort_and_compact(tmp_path):
@@ -1007,9 +995,8 @@ def test_a_hanging_shutdown_handler_ends_after_its_time(tmp_path, kind):
     source = HANGING[kind] + "def extension(agent):\n    agent.on('session_shutdown', hang, timeout=0.2)\n"
     with start(tmp_path, source) as agent:
         agent.data("get_state")
-        began = time.monotonic()
         assert agent.close_stdin() == 0
-        assert time.monotonic() - began < 4
+        assert agent.wait("extension_error")["error"] == "The session_shutdown handler took longer than 0.2 s"
 
 
 def test_handlers_that_raise_everywhere_do_not_stop_a_run(tmp_path):
@@ -1040,7 +1027,7 @@ def extension(agent):
 
 def test_a_named_extension_that_does_not_load_ends_the_start(tmp_path):
     with start(tmp_path, "def extension(agent):\n    raise ValueError('no')") as agent:
-        assert agent.process.wait(10) == 1
+        assert agent.process.wait(60) == 1
     path = tmp_path / "ext.py"
     assert (
         agent.stderr.decode().splitlines()[-1] == f'Error: Failed to load extension "{path}": ValueError: no (line 2)'
@@ -1115,7 +1102,7 @@ def extension(agent):
         agent.prompt("/show")
         assert notices(agent) == ["square"]
     with start(tmp_path, source, args=["--shapee", "square"]) as agent:
-        assert agent.process.wait(10) == 1
+        assert agent.process.wait(60) == 1
     assert "Unknown option: --shapee" in agent.stderr.decode()
 
 
