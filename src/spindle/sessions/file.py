@@ -34,11 +34,11 @@ class AppendFile:
         """Bytes that must follow the end of the file."""
         self._unread: list[tuple[int, int]] = []
         """Where others wrote just before we did, after we had looked."""
-        self._synced = self.size
-        """How far it is known to be on the disk itself; what was there before us is not our care."""
         self._identity = status.st_dev, status.st_ino
         self._descriptor: int | None = None
         self._close: Callable[[], object] | None = None
+        self._unsynced = False
+        """We wrote something that nobody has begun to bring to the disk itself."""
 
     @classmethod
     def create(cls, path: Path) -> "AppendFile":
@@ -92,6 +92,7 @@ class AppendFile:
         descriptor = self._descriptor if self._descriptor is not None else self._own(os.open(self.path, _APPEND))
         while self.queue:
             written = os.write(descriptor, self.queue)
+            self._unsynced = True
             del self.queue[:written]
             start = os.lseek(descriptor, 0, os.SEEK_CUR) - written
             if start > self.size:  # somebody was quicker, so ours stands behind theirs
@@ -105,21 +106,24 @@ class AppendFile:
             wait()
 
     def begin_sync(self) -> Callable[[], None] | None:
-        """Return what waits for the disk; None if all that we wrote is there.
+        """Return what waits for the disk; None if nothing was written since the last time.
 
-        It may be called in any thread, whatever becomes of the file meanwhile. If it fails or is never called, the
-        next one waits for the same again. Both raise `OSError`.
+        It may be called in any thread, whatever becomes of the file meanwhile; if it fails, the next one waits for
+        the same again. Both raise `OSError`.
         """
-        if self._synced >= self.size or self._descriptor is None:
+        if not self._unsynced or self._descriptor is None:
             return None
-        size, descriptor = self.size, os.dup(self._descriptor)
+        descriptor = os.dup(self._descriptor)
+        self._unsynced = False
 
         def wait() -> None:
             try:
                 os.fsync(descriptor)
+            except OSError:
+                self._unsynced = True
+                raise
             finally:
                 os.close(descriptor)
-            self._synced = max(self._synced, size)
 
         return wait
 

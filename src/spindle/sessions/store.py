@@ -121,10 +121,15 @@ class Store:
             return None
         if wait is None or not self._is_new_name:
             return wait
+        self._is_new_name = False
 
         def wait_for_both() -> None:
-            wait()
-            self._sync_name()
+            try:
+                wait()
+            except OSError:
+                self._is_new_name = True
+                raise
+            sync_directory(self.path.parent)
 
         return wait_for_both
 
@@ -169,11 +174,8 @@ class Store:
         if self._file is not None:
             self._file.sync()
         if self._is_new_name:
-            self._sync_name()
-
-    def _sync_name(self) -> None:
-        sync_directory(self.path.parent)
-        self._is_new_name = False
+            sync_directory(self.path.parent)
+            self._is_new_name = False
 
     def _begin(self) -> None:
         """Make the file with everything in it, or find out what an existing one lacks."""
