@@ -440,3 +440,25 @@ def test_what_is_asked_of_a_session_that_is_being_left_is_not_done_in_it(tmp_pat
             assert old.read_text() == before
 
     run(main())
+
+
+def test_the_settings_of_another_directory_hold_there(tmp_path):
+    """They are read anew with the directory; whoever works by the old ones would not notice."""
+
+    async def main():
+        other = tmp_path / "elsewhere"
+        other.mkdir()
+        file = tmp_path / "other.jsonl"
+        header = {"type": "session", "version": 3, "id": "a", "timestamp": "", "cwd": str(other)}
+        file.write_text(json.dumps(header) + "\n")
+        async with Rig(tmp_path, ["one"], session=True) as rig:
+            await rig.run("here")
+            changed = {"shellCommandPrefix": "echo prefix", "retry": {"maxRetries": 9}}
+            (rig.home / "settings.json").write_text(json.dumps(changed))
+            assert (await rig.data("bash", command="pwd"))["output"] == f"{rig.cwd}\n"
+            await rig.data("switch_session", sessionPath=str(file))
+            assert (await rig.data("bash", command="pwd"))["output"] == f"prefix\n{other}\n"
+            assert rig.agent.engine.retry.max_retries == 9
+            assert str(other) in (await state(rig))["systemPrompt"]
+
+    run(main())

@@ -60,9 +60,11 @@ class CompactionPort(Protocol):
     hooks: Hooks
     conversation: Conversation
     retry: Retry
-    settings: Settings
     on_compaction: list[Callable[[], None]]
     max_tokens: int | None
+
+    @property
+    def settings(self) -> Settings: ...
 
     @property
     def model(self) -> Model | None: ...

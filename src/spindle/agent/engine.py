@@ -17,6 +17,7 @@ from spindle.llm.convert import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
 from spindle.llm.registry import get_stream
 from spindle.llm.stream import Chunk, Request, StreamOptions
+from spindle.resources.loader import Resources
 from spindle.resources.settings import Settings
 from spindle.tools.base import Tool, ToolContext, ToolSettings
 from spindle.types.events import (
@@ -61,24 +62,18 @@ KILL_S = 2.0
 
 
 class Engine:
-    def __init__(
-        self,
-        conversation: Conversation,
-        choice: ModelState,
-        toolbox: Toolbox,
-        settings: Settings,
-        system_prompt: Callable[[list[Tool]], str],
-    ) -> None:
+    def __init__(self, conversation: Conversation, choice: ModelState, toolbox: Toolbox, resources: Resources) -> None:
         self.hub = Hub()
         self.hooks = Hooks()
         self.conversation = conversation
         self.choice = choice
         self.toolbox = toolbox
-        self.settings = settings
+        self.resources = resources
         self.lifecycle = Lifecycle()
+        settings = resources.settings
         self.queues = Queues(self._tell_queues, settings.steering_mode, settings.follow_up_mode)
         self.interrupt_mode: str = settings.interrupt_mode
-        self.retry = Retry(settings.retry, self.emit)
+        self.retry = Retry(lambda: self.settings.retry, self.emit)
         self.compactor = Compactor(self, automatic=settings.compaction.enabled)
         self.guards: list[Guard] = []
         """All of them must agree; they are asked in this order."""
@@ -96,7 +91,6 @@ class Engine:
         """Told when a summary has taken the place of older messages."""
         self.continuations: list[Callable[[AssistantMessage], Awaitable[bool]]] = []
         """Asked after a run that would be the last one: true means that another run should follow."""
-        self._build_prompt = system_prompt
         self._base_prompt: str | None = None
         self._run_prompt: str | None = None
         """A system prompt that holds for the current chain only."""
@@ -115,10 +109,16 @@ class Engine:
         return self.choice.model
 
     @property
+    def settings(self) -> Settings:
+        """Those of the working directory; they change with it."""
+        return self.resources.settings
+
+    @property
     def system_prompt(self) -> str:
         """The prompt of the session; it changes only when the active tools do."""
         if self._base_prompt is None:
-            self._base_prompt = self._build_prompt(self.toolbox.active_tools())
+            cwd = self.conversation.store.get_cwd()
+            self._base_prompt = self.resources.system_prompt(self.toolbox.active_tools(), cwd)
         return self._base_prompt
 
     def tools_changed(self) -> None:

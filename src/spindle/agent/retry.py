@@ -17,8 +17,9 @@ _CANCELLED = "Retry cancelled"
 
 
 class Retry:
-    def __init__(self, settings: RetrySettings, emit: Callable[[Event], Awaitable[None]]) -> None:
-        self.enabled = settings.enabled
+    def __init__(self, settings: Callable[[], RetrySettings], emit: Callable[[Event], Awaitable[None]]) -> None:
+        """Begin as `settings` say; they are asked each time, because they change with the working directory."""
+        self.enabled = settings().enabled
         self._settings = settings
         self._emit = emit
         self.attempt = 0
@@ -27,21 +28,22 @@ class Retry:
         """Set to end the wait in hand."""
 
     def delay_ms(self, attempt: int) -> int:
-        return min(self._settings.base_delay_ms << (attempt - 1), self._settings.max_agent_delay_ms)
+        settings = self._settings()
+        return min(settings.base_delay_ms << (attempt - 1), settings.max_agent_delay_ms)
 
     def worthwhile(self, answer: AssistantMessage, model: Model | None, attempt: int) -> bool:
         """Say whether a failed answer may be tried again, `attempt` retries having been made."""
         return (
             self.enabled
             and answer.stop_reason == "error"
-            and attempt < self._settings.max_retries
+            and attempt < self.max_retries
             and not is_overflow(answer, model.context_window if model else 0)
             and is_retryable(answer.error_message or "")
         )
 
     @property
     def max_retries(self) -> int:
-        return self._settings.max_retries
+        return self._settings().max_retries
 
     async def wait(self, answer: AssistantMessage, signal: AbortSignal) -> bool:
         """Announce the next attempt and wait. Returns whether to make it."""

@@ -70,13 +70,7 @@ class AgentSession:
         self.mode = mode
         """Which kind of wire drives it: `rpc`, `json`, `print`, `remote`, or `sdk` for a Python program."""
         self.conversation = Conversation(store)
-        self.engine = Engine(
-            self.conversation,
-            choice,
-            toolbox,
-            resources.settings,
-            lambda tools: self.resources.system_prompt(tools, self.cwd),
-        )
+        self.engine = Engine(self.conversation, choice, toolbox, resources)
         self.bash = BashRunner(self.engine)
         self.answers = Answers()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
