@@ -39,6 +39,7 @@ _PLURALS = {
     "branch summary": "branch summaries",
 }
 _NOTES_SHOWN = 20
+_PROMPT_LINES, _PROMPT_PREVIEW = 10, 1_000  # of the system prompt: lines and characters shown at once
 _TITLE_SEARCHED = 100  # entries that are looked at for a first prompt
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
@@ -188,11 +189,19 @@ def _card(
     if notes:
         parts.append(_damage(notes))
     if system_prompt:
-        parts.append(f"<details><summary>System prompt</summary><pre>{escape(system_prompt)}</pre></details>")
+        parts.append(_prompt(system_prompt))
     if tools:
         parts.append(_tool_list(tools))
     parts.append("</section>")
     return "\n".join(parts)
+
+
+def _prompt(text: str) -> str:
+    """Return the system prompt behind its first lines."""
+    preview = "\n".join(text.split("\n", _PROMPT_LINES)[:_PROMPT_LINES])[:_PROMPT_PREVIEW].rstrip()
+    more = "" if preview == text.rstrip() else " …"
+    summary = f"<summary>System prompt<span>{escape(preview)}{more}</span></summary>"
+    return f'<details id="prompt">{summary}<pre tabindex="0">{escape(text)}</pre></details>'
 
 
 def _damage(notes: Sequence[str]) -> str:
@@ -209,7 +218,7 @@ def _tool_list(tools: Sequence[Mapping[str, Any]]) -> str:
         schema = escape(_pretty(tool.get("parameters")))
         items.append(
             f"<div><b>{escape(as_text(tool.get('name')))}</b><p>{escape(as_text(tool.get('description')))}</p>"
-            f"<details><summary>Parameters</summary><pre>{schema}</pre></details></div>"
+            f'<details><summary>Parameters</summary><pre tabindex="0">{schema}</pre></details></div>'
         )
     return f'<details><summary>Tools ({len(tools)})</summary><div class="tool-list">{"".join(items)}</div></details>'
 

@@ -92,8 +92,11 @@ const app = {
   },
 
   linkTo(i) {
-    const base = document.head.querySelector('meta[name="pi-share-base-url"]');
-    return (base ? base.content : location.href.split('#')[0]) + this.address(i);
+    const base = document.head.querySelector('meta[name="pi-share-base-url"]')?.content;
+    if (!base) return location.href.split('#')[0] + this.address(i);
+    // Whoever shows this page in a frame passes on the query only.
+    const { ids } = this.store;
+    return `${base}${base.includes('?') ? '&' : '?'}${new URLSearchParams({ leafId: ids[this.leaf], targetId: ids[i] })}`;
   },
 
   /** The list was drawn: mark what is searched for in it. */

@@ -55,12 +55,16 @@ const CONTROL = /\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@
 const plainOutput = text => (text.includes('\x1b') ? text.replace(CONTROL, '') : text);
 
 const dateFormat = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const dayFormat = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const timeFormat = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 
-function timeElement(stamp) {
+/** A time of the day; on another day than the session began, the date too. */
+function timeElement(stamp, began) {
   const when = new Date(str(stamp));
   if (Number.isNaN(when.getTime())) return null;
-  return el('time', { datetime: when.toISOString(), title: dateFormat.format(when) }, timeFormat.format(when));
+  const sameDay = when.toDateString() === new Date(str(began)).toDateString();
+  const text = (sameDay ? '' : dayFormat.format(when) + ', ') + timeFormat.format(when);
+  return el('time', { datetime: when.toISOString(), title: dateFormat.format(when) }, text);
 }
 
 const IMAGE_TYPE = /^image\/(?:png|jpeg|gif|webp)$/;

@@ -9,6 +9,9 @@ const CLASSES = {
   [KIND.COMPACTION]: 'summary', [KIND.SUMMARY]: 'summary', [KIND.MODEL]: 'model',
 };
 
+const PROSE_LIMIT = 200_000; // characters of a message that are shown at once
+const PROSE_PREVIEW = 20_000;
+
 /** Make the article of entry `i`. `results` are the tool results (entries) that belong to its calls. */
 function renderEntry(store, i, results, continued) {
   const entry = store.entry(i);
@@ -22,7 +25,7 @@ function renderEntry(store, i, results, continued) {
   const head = el('header', { class: 'head' },
     el('h2', { class: 'who' }, title.slice(0, 80)),
     label === undefined ? null : el('span', { class: 'label' }, label),
-    timeElement(entry.timestamp),
+    timeElement(entry.timestamp, store.header.timestamp),
     el('span', { class: 'actions' },
       copyButton('Copy text', () => sourceText(entry)),
       copyButton('Copy link', () => app.linkTo(i), 'link')));
@@ -37,7 +40,7 @@ function renderBody(store, i, entry, message, results) {
     case KIND.ASSISTANT: appendAnswer(body, store, message, i, results); break;
     case KIND.TOOL: body.append(toolBox({ name: message.toolName }, message, `${i}:0`, i)); break;
     case KIND.BASH: appendCommand(body, message, i); break;
-    case KIND.CUSTOM: appendContent(body, entry.content ?? message.content); break;
+    case KIND.CUSTOM: appendContent(body, entry.content ?? message.content, i); break;
     case KIND.COMPACTION:
       body.append(folded(`${i}:s`, false, `Compacted from ${count(Number(entry.tokensBefore) || 0, 'token')}`, str(entry.summary)));
       break;
@@ -55,8 +58,8 @@ function appendUser(body, message, i) {
   const skill = readSkill(text);
   if (skill) {
     body.append(folded(`${i}:k`, false, `Skill: ${skill.name}`, skill.text));
-    body.append(markdown(skill.rest));
-  } else body.append(markdown(text));
+    body.append(prose(skill.rest, `${i}:t`));
+  } else body.append(prose(text, `${i}:t`));
   appendImages(body, message.content);
 }
 
@@ -67,8 +70,8 @@ function readSkill(text) {
   return close < 0 ? null : { name: open[1], text: text.slice(open[0].length, close), rest: text.slice(close + 9).trim() };
 }
 
-function appendContent(body, content) {
-  body.append(markdown(contentText(content)));
+function appendContent(body, content, i) {
+  body.append(prose(contentText(content), `${i}:t`));
   appendImages(body, content);
 }
 
@@ -81,7 +84,7 @@ function appendAnswer(body, store, message, i, results) {
   for (const r of results) byCall.set(obj(store.entry(r).message).toolCallId, r);
   list(message.content).map(obj).forEach((block, index) => {
     const key = `${i}:${index}`;
-    if (block.type === 'text' && str(block.text).trim()) body.append(el('div', { class: 'text' }, markdown(block.text)));
+    if (block.type === 'text' && str(block.text).trim()) body.append(el('div', { class: 'text' }, prose(block.text, key)));
     else if (block.type === 'thinking') body.append(thinkingBlock(block, key));
     else if (block.type === 'toolCall') {
       const r = byCall.get(block.id);
@@ -101,10 +104,42 @@ function thinkingBlock(block, key) {
   return folded(`${key}:thinking`, view.thinking, 'Thinking', text, 'thinking');
 }
 
+/** A text as Markdown; of one without end only the beginning, until the reader wants all of it. */
+function prose(text, key) {
+  if (text.length <= PROSE_LIMIT) return inItsDirection(markdown(text), text);
+  const open = view.isOpen(key + ':all', false, text);
+  const fragment = document.createDocumentFragment();
+  if (open) for (const piece of inPieces(text)) fragment.append(el('div', { class: 'plain piece' }, piece));
+  else fragment.append(markdown(text.slice(0, PROSE_PREVIEW)), el('p', { class: 'muted' }, '…'));
+  const label = open ? 'Show less' : `Show all ${count(text.length, 'character')}`;
+  const button = el('button', { class: 'more', type: 'button', 'aria-expanded': String(open) }, label);
+  button.addEventListener('click', () => view.toggle(key + ':all', !open));
+  fragment.append(button);
+  return fragment;
+}
+
+/** Where there is text that runs from right to left, let lists and quotes begin on the side their text begins. */
+function inItsDirection(fragment, text) {
+  if (/[\u0590-\u08ff]/.test(text)) for (const block of fragment.querySelectorAll('ul, ol, blockquote, table')) block.dir = 'auto';
+  return fragment;
+}
+
+/** Cut a text into pieces that a browser can lay out one by one, at the ends of lines where there are any. */
+function inPieces(text) {
+  const pieces = [];
+  for (let at = 0; at < text.length;) {
+    const line = text.indexOf('\n', at + PROSE_PREVIEW);
+    const to = line < 0 || line > at + 2 * PROSE_PREVIEW ? at + PROSE_PREVIEW : line + 1;
+    pieces.push(text.slice(at, to));
+    at = to;
+  }
+  return pieces;
+}
+
 /** A text behind a line that opens it. */
 function folded(key, standard, title, text, style = 'folded') {
   const summary = el('summary', null, title);
-  const content = el('div', { class: 'text' }, markdown(text));
+  const content = el('div', { class: 'text' }, prose(text, key + ':t'));
   const details = el('details', { class: style, open: view.isOpen(key, standard, text) }, summary, content);
   summary.addEventListener('click', () => view.remember(key, !details.open));
   return details;
@@ -113,9 +148,10 @@ function folded(key, standard, title, text, style = 'folded') {
 function appendCommand(body, message, i) {
   const code = message.exitCode;
   const failed = message.cancelled === true || (Number.isFinite(code) && code !== 0);
+  const state = failed ? (message.cancelled === true ? 'cancelled' : `exit code ${code}`) : '';
+  const command = str(message.command);
   const box = el('div', { class: `tool ${failed ? 'failed' : 'done'}`, role: 'group', 'aria-label': 'Command' },
-    el('div', { class: 'tool-head' }, el('span', { class: 'tool-name' }, '$'), el('span', { class: 'tool-title' }, str(message.command)),
-      failed ? el('span', { class: 'tool-state' }, message.cancelled === true ? 'cancelled' : `exit code ${code}`) : null));
+    toolHead('bash', command, state), longCommand(command, `${i}:in`));
   const output = plainOutput(str(message.output)).trimEnd();
   if (output) box.append(clipped(output, PREVIEW.bash, `${i}:out`, { tail: true }));
   const notes = [];
@@ -129,7 +165,7 @@ function appendCommand(body, message, i) {
 /** What this page has no shape for: its text if it has any, and the entry as it is. */
 function appendOther(body, entry, message, i) {
   const text = contentText(message.content ?? entry.content) || str(entry.summary) || str(message.summary);
-  if (text) body.append(markdown(text));
+  if (text) body.append(prose(text, `${i}:t`));
   else body.append(clipped(pretty(entry), 8, `${i}:out`, { language: 'json' }));
 }
 

@@ -3,6 +3,7 @@
 
 const PREVIEW = { bash: 6, read: 10, write: 10, edit: 40, ls: 20, grep: 20, find: 20 };
 const PREVIEW_WIDTH = 5000;
+const TITLE_LINES = 6;
 
 /** A block of lines cut to `limit`. `tail` keeps the end, where a command says how it went. */
 function clipped(text, limit, key, { language = '', tail = false, paint = null } = {}) {
@@ -58,6 +59,7 @@ function callBody(name, args, result, key) {
     const diff = str(obj(obj(result).details).diff) || diffOf(args);
     return diff ? clipped(diff, PREVIEW.edit, key + ':in', { paint: paintDiffLines }) : null;
   }
+  if (name === 'bash') return longCommand(str(args.command), key + ':in');
   if (Object.hasOwn(PREVIEW, name)) return null;
   if (typeof args === 'object' && Object.keys(args).length === 0) return null;
   return clipped(pretty(args), 12, key + ':in', { language: 'json' });
@@ -76,17 +78,26 @@ function diffOf(args) {
   return lines.join('\n');
 }
 
+function toolHead(name, title, state) {
+  const long = isLong(title);
+  return el('div', { class: 'tool-head' },
+    el('span', { class: 'tool-name' }, name === 'bash' && !long ? '$' : name),
+    el('span', { class: 'tool-title' }, long ? '' : title),
+    state ? el('span', { class: 'tool-state' }, state) : null);
+}
+
+/** Whether a title is a text of its own: a script given to the shell. */
+const isLong = title => title.length > 600 || title.split('\n', TITLE_LINES + 1).length > TITLE_LINES;
+
+const longCommand = (command, key) => (isLong(command) ? clipped(command, PREVIEW.write, key, { language: 'shell' }) : null);
+
 /** The box of a call and, inside it, of its result (undefined while none is known). */
 function toolBox(call, result, key, resultEntry) {
   const name = str(call.name) || str(obj(result).toolName) || 'tool';
   const args = obj(call.arguments);
   const failed = obj(result).isError === true;
   const state = result === undefined ? 'pending' : failed ? 'failed' : 'done';
-  const title = callTitle(name, args);
-  const head = el('div', { class: 'tool-head' },
-    el('span', { class: 'tool-name' }, name === 'bash' ? '$' : name),
-    el('span', { class: 'tool-title' }, title),
-    state === 'done' ? null : el('span', { class: 'tool-state' }, failed ? 'failed' : 'no result'));
+  const head = toolHead(name, callTitle(name, args), state === 'done' ? '' : failed ? 'failed' : 'no result');
   const box = el('div', { class: `tool ${state}`, role: 'group', 'aria-label': `Tool ${name}` }, head, callBody(name, args, result, key));
   if (result !== undefined) appendResult(box, name, args, result, key, failed);
   if (resultEntry >= 0) box.dataset.entry = resultEntry;
