@@ -1,12 +1,15 @@
 """The examples run as they stand."""
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from spindle.client import RpcClient
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
 
@@ -50,17 +53,50 @@ def test_the_editor_example_on_the_real_agent(tmp_path: Path) -> None:
     assert "[replace_in_buffer]" in done.stdout and 'print("Hello, " + name)' in done.stdout, done.stderr
 
 
-def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
-    (code,) = [text for text in (ROOT / "README.md").read_text().split("```python\n") if "RpcClient(" in text]
-    (tmp_path / "readme.py").write_text(code.partition("```")[0])
-    command = tmp_path / "spindle"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m spindle "$@" --model mock/m1\n')
+def python_of(page: str, word: str) -> str:
+    """Return the Python code on a page that uses this word."""
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S) if word in code]
+    return str(code)
+
+
+def run_page(code: str, base: Path, mock: MockModel) -> str:
+    """Run code from a page as a program, with `spindle` on the path and a scripted model; return what it printed."""
+    write_models(base / "agent", mock.openai_url)
+    (base / "agent" / "settings.json").write_text('{"defaultProvider": "mock", "defaultModel": "m1"}')
+    (base / "page.py").write_text(code)
+    command = base / "spindle"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m spindle "$@"\n')
     command.chmod(0o755)
+    env = agent_environment(base / "agent")
+    env["PATH"] = f"{base}{os.pathsep}{env['PATH']}"
+    program = [sys.executable, str(base / "page.py")]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=50, env=env, cwd=base)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
     with MockModel([reply(call("open_files", {})), reply("Two ", "files.")]) as mock:
-        write_models(tmp_path / "agent", mock.openai_url)
-        env = agent_environment(tmp_path / "agent")
-        env["PATH"] = f"{tmp_path}{os.pathsep}{env['PATH']}"
-        program = [sys.executable, str(tmp_path / "readme.py")]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=50, env=env, cwd=tmp_path)
-        assert (done.stdout, done.returncode) == ("Two files.", 0), done.stderr
+        assert run_page(python_of("README.md", "RpcClient("), tmp_path, mock) == "Two files."
         assert mock.requests[1].body["messages"][-1]["content"] == "main.py (modified)\nREADME.md"
+
+
+@pytest.mark.parametrize(
+    ("page", "word", "shown"),
+    [
+        ("README.md", "async with await Agent.create()", "AgentSettled(aborted=False)\nok\n"),
+        ("docs/python.md", "Agent.create(", "AgentSettled\nok\n"),
+        ("docs/python.md", " RpcClient(", "okok\n"),
+        ("docs/python.md", "SyncRpcClient(", "'total': 15}\n"),
+    ],
+)
+def test_the_code_of_the_pages_runs(page: str, word: str, shown: str, tmp_path: Path) -> None:
+    with MockModel([reply("o", "k")]) as mock:
+        assert run_page(python_of(page, word), tmp_path, mock).endswith(shown)
+
+
+def test_the_page_names_every_exception_and_option_of_the_client() -> None:
+    words = set(re.findall(r"\w+", (ROOT / "docs" / "python.md").read_text()))
+    failures = {"CommandFailed", "RequestTimeout", "AgentCrashed", "ClientClosed", "RpcError"}
+    options = set(inspect.signature(RpcClient).parameters) - {"command", "cwd", "env"}
+    assert failures | options <= words
