@@ -1,7 +1,10 @@
 """`spindle sessions`, as a person sees it."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +78,13 @@ def test_text_cannot_command_the_terminal(tmp_path: Path, capsys: pytest.Capture
         assert f"{what} \ufffd[31m \ufffd \ufffd2J row" in out
     assert not {"\x1b", "\x9b"} & {*out, *error}
     assert not [line for line in out.splitlines() if line == "row"]
+
+
+def test_a_terminal_without_unicode_gets_what_it_can_show(here: Path) -> None:
+    command = [sys.executable, "-m", "spindle", "sessions", "tree", str(here / "real-everything.jsonl")]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
+    assert done.stdout.startswith(b"? ")
+    assert done.stderr == b""
 
 
 def test_export_writes_the_current_path(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """`spindle sessions`: what sessions there are, what is in them, what is wrong with one, and a sound copy of it."""
 
 import argparse
+import io
 import os
 import re
 import sys
@@ -34,6 +35,8 @@ _HARMLESS = ("newer version",)
 def run(argv: list[str]) -> int:
     """Carry out `spindle sessions <argv>`. Returns the exit code."""
     options = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
         return int(options.action(options))
     except SessionError as error:
