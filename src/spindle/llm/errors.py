@@ -93,7 +93,7 @@ _TRANSIENT = (
     "try your request again",
     "please retry your request",
     # the server
-    r"(?<!\d)(?:429|500|502|503|504|520|524)(?!\d)",  # but not "must be at most 15000"
+    "429|500|502|503|504|520|524",
     "service.?unavailable",
     "server.?error",
     "internal.?error",
