@@ -139,6 +139,17 @@ def test_a_server_that_drops_the_connection():
         assert len(mock.requests) == 1
 
 
+def test_a_body_packed_in_a_broken_way():
+    step = raw(b"no gzip")
+    step.headers["content-encoding"] = "gzip"
+    with MockModel([step]) as mock, pytest.raises(http.UnreadableError, match=r"cannot be read: .*gzip"):
+        read_all(mock.openai_url)
+    refused = failure(500, b"no gzip", {"content-encoding": "gzip"})
+    with MockModel([refused]) as mock, pytest.raises(http.StatusError) as caught:
+        read_all(mock.openai_url)
+    assert caught.value.status == 500
+
+
 def test_a_server_that_accepts_and_says_nothing():
     with MockModel([silent()]) as mock:
         with pytest.raises(http.IdleTimeoutError, match=r"no data for 0\.05 s"):

@@ -147,6 +147,6 @@ def _describe(error: Exception, error_text: Callable[[int, str], str]) -> str:
         return error_text(error.status, error.body)
     if isinstance(error, http.ConnectError):
         return f"Connection error. {error}"
-    if isinstance(error, ModelError | http.IdleTimeoutError):
+    if isinstance(error, ModelError | http.IdleTimeoutError | http.UnreadableError):
         return str(error)
     return f"{type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ from spindle import __version__
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "warm_up"]
+__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "UnreadableError", "warm_up"]
 
 CONNECT_TIMEOUT_S = 30.0
 KEEP_ALIVE_S = 60.0
@@ -31,6 +31,10 @@ class ConnectError(Exception):
 
 class IdleTimeoutError(Exception):
     """The server was silent for too long."""
+
+
+class UnreadableError(Exception):
+    """The server's answer is not what its headers say."""
 
 
 class StatusError(Exception):
@@ -56,7 +60,7 @@ class Response:
         """Return the next bytes of the body, none at its end. A broken connection ends it like a finished one: only
         the reader of the content can tell whether anything is missing.
 
-        Raises `IdleTimeoutError`.
+        Raises `IdleTimeoutError`, and `UnreadableError` for a body that was packed in a broken way.
         """
         import aiohttp
 
@@ -64,7 +68,11 @@ class Response:
             return await self._raw.content.readany()
         except aiohttp.SocketTimeoutError:
             raise _idle(self._idle_timeout) from None
-        except (aiohttp.ClientError, OSError):
+        except (aiohttp.ClientError, OSError) as error:
+            from aiohttp.http_exceptions import ContentEncodingError
+
+            if isinstance(error.__cause__, ContentEncodingError):
+                raise UnreadableError(f"The server's answer cannot be read: {error.__cause__.message}") from None
             return b""
 
     async def drain(self) -> None:
@@ -74,7 +82,7 @@ class Response:
                 async with asyncio.timeout(DRAIN_S):
                     while await self.read():
                         pass
-            except (TimeoutError, IdleTimeoutError):
+            except (TimeoutError, IdleTimeoutError, UnreadableError):
                 pass
 
 
@@ -188,7 +196,7 @@ async def _error_body(response: Response) -> str:
     try:
         while len(body) < MAX_ERROR_BODY_BYTES and (data := await response.read()):
             body += data
-    except IdleTimeoutError:
+    except (IdleTimeoutError, UnreadableError):
         pass  # the status is known; what came of the body must do
     if not body and (target := response.headers.get("location")):
         return f"The server redirects to {target}: use that address instead"
