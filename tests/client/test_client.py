@@ -20,8 +20,8 @@ def drive(scene: Callable[[RpcClient], Awaitable[None]], command: list[str] = FA
     """Play `scene` with a running client."""
 
     async def play() -> None:
-        async with asyncio.timeout(30):
-            async with RpcClient(command, **{"request_timeout": 20.0, **options}) as agent:
+        async with asyncio.timeout(50):
+            async with RpcClient(command, **{"request_timeout": 40.0, **options}) as agent:
                 await scene(agent)
 
     asyncio.run(play())
@@ -410,7 +410,7 @@ def test_an_agent_that_does_not_end_is_made_to() -> None:
         agent = RpcClient(FAKE, exit_grace=0.1)
         await agent.start()
         await agent.request("linger")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             await agent.close()
 
     asyncio.run(play())
@@ -425,7 +425,7 @@ def test_a_close_that_is_cancelled_leaves_no_agent_behind() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await agent.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             assert [event.type async for event in stream] == ["ready"]
 
     asyncio.run(play())

@@ -40,7 +40,7 @@ def with_client(server: ServerProcess, story: Any, **options: Any) -> None:
     """Run a story with a connected client."""
 
     async def told() -> None:
-        async with asyncio.timeout(30), RemoteClient(f"ws://{server.address}", proxy=None, **options) as agent:
+        async with asyncio.timeout(50), RemoteClient(f"ws://{server.address}", proxy=None, **options) as agent:
             await story(agent)
 
     asyncio.run(told())
@@ -241,7 +241,7 @@ def test_a_lost_connection_is_made_again_with_the_same_session() -> None:
 def test_a_server_that_restarts_is_waited_for(tmp_path: Path, spoken: bool) -> None:
     async def story() -> None:
         with ServerProcess([reply("ok")], base=tmp_path) as server:
-            agent = RemoteClient(f"ws://{server.address}", proxy=None)
+            agent = RemoteClient(f"ws://{server.address}", proxy=None, reconnect=50)
             await agent.connect()
             if spoken:
                 await agent.ask("remember me")
@@ -257,7 +257,7 @@ def test_a_server_that_restarts_is_waited_for(tmp_path: Path, spoken: bool) -> N
             assert ("remember me" in json.dumps(again.mock.requests[0].body)) is spoken
             await agent.close()
 
-    asyncio.run(asyncio.wait_for(story(), 40))
+    asyncio.run(asyncio.wait_for(story(), 55))
 
 
 def test_a_session_is_named() -> None:
@@ -334,7 +334,7 @@ def test_a_closed_client() -> None:
 def test_importing_the_clients_does_not_load_websockets() -> None:
     code = "import sys, spindle.client as c; assert 'websockets' not in sys.modules; c.RemoteClient; c.TextPiece; "
     code += "assert 'websockets' not in sys.modules"
-    assert subprocess.run([sys.executable, "-c", code], timeout=20).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=50).returncode == 0
 
 
 # -- other servers --------------------------------------------------------------------------------------

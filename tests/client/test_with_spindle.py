@@ -19,14 +19,14 @@ SPINDLE = [sys.executable, "-m", "spindle", "--mode", "rpc", "--model", "mock/m1
 def options(base: Path, mock: MockModel) -> dict[str, Any]:
     write_models(base / "agent", mock.openai_url)
     (base / "work").mkdir()
-    return {"cwd": base / "work", "env": agent_environment(base / "agent"), "request_timeout": 20.0}
+    return {"cwd": base / "work", "env": agent_environment(base / "agent"), "request_timeout": 40.0}
 
 
 @contextlib.asynccontextmanager
 async def agents(base: Path, *steps: Step, args: tuple[str, ...] = ("--no-session",)) -> AsyncIterator[Any]:
     """Give a client that is not started yet, and its model."""
     with MockModel(list(steps)) as mock:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(55):
             agent = RpcClient([*SPINDLE, *args], **options(base, mock))
             try:
                 yield agent, mock
