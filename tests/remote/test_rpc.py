@@ -136,6 +136,10 @@ def test_the_page_and_its_headers():
             "default-src 'none'" in headers["Content-Security-Policy"]
             and headers["X-Content-Type-Options"] == "nosniff"
         )
+        # What it needs is named at once, and all of it is there.
+        needed = [link[1 : link.index(">")] for link in headers["Link"].split(", ")]
+        assert {"page/style.css", "page/main.js", "page/markdown.js"} <= set(needed)
+        assert all(get(server, f"/{name}")[0] == 200 for name in needed)
         assert json.loads(get(server, "/healthz")[2]) == {"status": "ok", "auth": False}
 
 

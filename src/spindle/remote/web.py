@@ -36,7 +36,18 @@ def page_file(path: str) -> Response | None:
     # Only files that lie directly in the page's directory; nothing else is looked up outside of it.
     if "/" in name or name.startswith(".") or file.suffix not in TYPES or not file.is_file():
         return None
-    return _answer(HTTPStatus.OK, file.read_bytes(), TYPES[file.suffix])
+    answer = _answer(HTTPStatus.OK, file.read_bytes(), TYPES[file.suffix])
+    if path == "/":
+        answer.headers["Link"] = _needed()
+    return answer
+
+
+def _needed() -> str:
+    """Name what the page is made of; the browser would find it import by import, one journey after the other."""
+    styles = sorted(file.name for file in PAGE.glob("*.css"))
+    modules = sorted({*SHARED_FILES, *(file.name for file in PAGE.glob("*.js"))} - {"theme.js"})
+    links = [f"<page/{name}>; rel=preload; as=style" for name in styles]
+    return ", ".join([*links, *(f"<page/{name}>; rel=modulepreload" for name in modules)])
 
 
 def healthy(*, auth: bool) -> Response:
