@@ -42,7 +42,7 @@ def test_nested_defaults() -> None:
     )
     assert (settings.retry.provider.max_retries, settings.retry.provider.max_retry_delay_ms) == (0, 60000)
     assert settings.thinking_budgets == {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
-    assert (settings.todo.reminders_max, settings.todo.eager, settings.tasks.todo_clear_delay) == (3, False, 60)
+    assert (settings.todo.reminders_max, settings.tasks.todo_clear_delay) == (3, 60)
     assert (settings.ttsr.context_mode, settings.ttsr.repeat_gap) == ("discard", 10)
 
 

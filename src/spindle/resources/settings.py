@@ -64,7 +64,6 @@ class Todo(_Group, frozen=True):
     reminders: bool = True
     reminders_max: Count = 3
     """Written as `todo.reminders.max`."""
-    eager: bool = False
 
 
 class Tasks(_Group, frozen=True):
