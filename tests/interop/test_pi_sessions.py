@@ -6,7 +6,9 @@ newer), and `SPINDLE_TEST_NODE` if the `node` on the path is too old for it.
 
 import json
 import os
+import random
 import subprocess
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -63,29 +65,79 @@ def everything(directory: Path) -> str:
         return manager.get_session_file() or ""
 
 
-def agree(path: str) -> None:
-    """Check that pi and we read the same from a file, and that neither changes it."""
-    before = Path(path).read_bytes()
-    _, header, entries, leaf, name, branch, tree, context = pi(
-        ["open", path], ["getHeader"], ["getEntries"], ["getLeafId"], ["getSessionName"], ["getBranch"], ["getTree"],
-        ["buildSessionContext"],
-    )  # fmt: skip
-    with SessionManager.open(path) as manager:
-        assert decode(manager.get_header().raw) == header
-        assert decode(manager.entries_json()) == entries
-        assert (manager.get_leaf_id(), manager.get_session_name()) == (leaf, name)
-        assert [e.id for e in manager.get_branch()] == [e["id"] for e in branch]
-        assert decode(manager.tree_json()) == tree
-        ours = manager.build_session_context()
-        assert [decode(encode(message)) for message in ours.messages] == context["messages"]
-        assert ours.thinking_level == context["thinkingLevel"]
-        model = context["model"]
-        assert ours.model == (model and (model["provider"], model["modelId"]))
-    assert Path(path).read_bytes() == before
+def grown_at_random(directory: Path, chance: random.Random) -> str:
+    """Write a session as no user would: any operation anywhere. Returns its path."""
+    texts = ["a", "", " x ", "two\nlines", "日本 \u2028", "\ud83d", "\x00\x7f", '"q\\']
+    with SessionManager.create("/srv/demo", directory, fsync="never") as manager:
+        manager.append_message(user("start"))
+        manager.append_message(assistant())
+        for _ in range(30):
+            some, text = chance.choice(manager.get_entries()).id, chance.choice(texts)
+            match chance.randrange(12):
+                case 0 | 1:
+                    manager.append_message({"role": "user", "content": text, "timestamp": 3})
+                case 2 | 3:
+                    manager.append_message(assistant(text, model=chance.choice("mn")))
+                case 4:
+                    manager.append_thinking_level_change(chance.choice(["off", "high"]))
+                case 5:
+                    manager.append_custom_entry("k", chance.choice([None, {"a": text}, [1, 2.5, 1e-7, None]]))
+                case 6:
+                    manager.append_custom_message_entry("k", text, chance.random() < 0.5)
+                case 7:
+                    manager.append_session_info(text)
+                case 8:
+                    manager.append_label_change(some, chance.choice([None, text]))
+                case 9:
+                    manager.append_compaction(text, chance.choice([some, "nowhere"]), 5, from_hook=False)
+                case 10:
+                    manager.branch(some)
+                case _:
+                    manager.branch_with_summary(chance.choice([some, None]), text)
+        return manager.get_session_file() or ""
+
+
+def agree(*paths: str) -> None:
+    """Check that pi and we read the same from files, and that neither changes them."""
+    before = [Path(path).read_bytes() for path in paths]
+    questions = [
+        "getHeader",
+        "getEntries",
+        "getLeafId",
+        "getSessionName",
+        "getBranch",
+        "getTree",
+        "buildSessionContext",
+    ]
+    answers = iter(pi(*(step for path in paths for step in (["open", path], *([question] for question in questions)))))
+    for path in paths:
+        _, header, entries, leaf, name, branch, tree, context = islice(answers, len(questions) + 1)
+        with SessionManager.open(path) as manager:
+            assert decode(manager.get_header().raw) == header
+            assert decode(manager.entries_json()) == entries
+            assert (manager.get_leaf_id(), manager.get_session_name()) == (leaf, name)
+            assert [e.id for e in manager.get_branch()] == [e["id"] for e in branch]
+            assert decode(manager.tree_json()) == tree
+            ours = manager.build_session_context()
+            assert [decode(encode(message)) for message in ours.messages] == context["messages"]
+            assert ours.thinking_level == context["thinkingLevel"]
+            model = context["model"]
+            assert ours.model == (model and (model["provider"], model["modelId"]))
+    assert [Path(path).read_bytes() for path in paths] == before
 
 
 def test_pi_reads_all_that_we_write(tmp_path: Path) -> None:
     agree(everything(tmp_path))
+
+
+def test_pi_reads_whatever_we_may_have_written(tmp_path: Path) -> None:
+    chance = random.Random(6)
+    paths = [grown_at_random(tmp_path / str(number), chance) for number in range(20)]
+    for path in paths[:]:
+        with SessionManager.open(path, fsync="never") as manager:
+            last_answer = next(e for e in reversed(manager.get_entries()) if '"assistant"' in e.raw.decode())
+            paths.append(manager.create_branched_session(last_answer.id) or "")
+    agree(*paths)
 
 
 def test_pi_continues_and_branches_our_session(tmp_path: Path) -> None:
@@ -106,8 +158,7 @@ def test_pi_continues_and_branches_our_session(tmp_path: Path) -> None:
         assert manager.damage == []
         ours = manager.append_message(user("ours again"))
         assert manager.get_entry(ours).parent_id == label
-    agree(path)
-    agree(branched)
+    agree(path, branched)
     assert lines_of(branched)[0]["parentSession"] == path
 
 
