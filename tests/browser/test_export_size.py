@@ -67,6 +67,15 @@ def test_a_wide_tree_and_a_deep_one(visit: Open) -> None:
     assert page.text("#status") == "6,001 / 6,001 entries"
 
 
+def test_what_a_browser_cannot_hold_is_told(visit: Open) -> None:
+    """A browser gives an empty text for an element of more than half a gigabyte."""
+    page = page_of([user("a", None, "still to be read")])
+    before, _, rest = page.partition(b'id="data">')
+    visited = visit(before + b'id="data"></script>' + rest.partition(b"</script>")[2], ready=False)
+    visited.expect("document.querySelector('#status').textContent.startsWith('Too large for this browser')")
+    assert "still to be read" in visited.text()
+
+
 SLOW = [
     "*a **b _c ~~d ",
     "[[](",

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,30 @@ def test_an_ordinary_file_is_replaced(tmp_path: Path) -> None:
     write_page(target, [b"new"])
     assert target.read_bytes() == b"new"
     assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
+
+
+def test_exports_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
+    target = tmp_path / "p.html"
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first "
+        write_page(target, [b"second"])
+        assert target.read_bytes() == b"second"
+        yield b"whole"
+
+    write_page(target, pieces())
+    assert target.read_bytes() == b"first whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
+
+
+def test_a_session_that_breaks_on_the_way_leaves_nothing(tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"begun"
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        write_page(tmp_path / "p.html", pieces())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:

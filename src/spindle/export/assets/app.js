@@ -276,4 +276,8 @@ function wireGrip() {
   });
 }
 
-app.start();
+app.start().catch(error => {
+  // Browsers hold no text of more than half a gigabyte.
+  $('status').textContent = 'Too large for this browser: only the plain transcript is shown';
+  throw error;
+});
