@@ -308,3 +308,29 @@ def test_a_run_ends_when_nobody_reads_its_events(place: Place) -> None:
     assert process.stderr.read() == b"Error: Cannot write to stdout any more\n"
     process.stderr.close()
     assert process.wait(20) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_question_waits(place: Place, number: signal.Signals) -> None:
+    model = place.script("ok")
+    place.run("--model", model, "-p", "x")
+    keyboard, terminal = os.openpty()
+    process = subprocess.Popen(
+        place.command("--resume", "--model", model, "-p", "y"),
+        cwd=place.project,
+        env=place.environment(),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    shown = b""
+    while b"Session number: " not in shown:
+        shown += os.read(process.stderr.fileno(), 4096)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == -number
+    assert errors == b""
+    os.close(keyboard)
+    os.close(terminal)

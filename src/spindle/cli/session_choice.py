@@ -1,6 +1,7 @@
 """Which session a command line means: a new one, the last one, a named one, a copy."""
 
 import os
+import signal
 import sys
 
 from spindle.resources.settings import Settings
@@ -132,5 +133,11 @@ def _when(milliseconds: int) -> str:
 
 def _ask(question: str) -> str:
     """Ask on stderr, because stdout may belong to a program; the end of input is an empty answer."""
-    print(question, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip()
+    # The event loop hears of no signal while this waits, and nothing is open yet that would need it.
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        print(question, end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
