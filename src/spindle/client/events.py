@@ -38,7 +38,7 @@ class Event(dict[str, Any]):
     def text_delta(self) -> str:
         """The new piece of the answer's text; empty for every other event."""
         piece = self.get("assistantMessageEvent") if self.type == "message_update" else None
-        return str(piece["delta"]) if isinstance(piece, dict) and piece.get("type") == "text_delta" else ""
+        return str(piece.get("delta", "")) if isinstance(piece, dict) and piece.get("type") == "text_delta" else ""
 
 
 class EventStream:
