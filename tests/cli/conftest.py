@@ -53,7 +53,7 @@ class Place:
             input=stdin or "",
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
         )
 
     def script(self, *steps: Any) -> str:
