@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.tools import grep as grep_module
+from spindle.tools import program
 from spindle.tools.process import _live
 from spindle.tools.rust_regex import compile_pattern, required_text
 
@@ -222,6 +223,16 @@ def test_a_line_of_any_length_takes_little_memory(tmp_path: Path) -> None:
         *("f-1- one", "f:2: needle  ", "f-3- last"),
         *("f-2- needle  ", "f:3: last", "f-4- "),
     ], done.stderr
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_matching_line_may_be_longer_than_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_MAX_LINE_BYTES", 1 << 20)
+    make_tree(tmp_path, {"a": "x\n", "b": "needle" + " y" * (1 << 20) + "\nx\n", "c": "needle"})
+    result = call("grep", tmp_path, pattern="needle")
+    head, tail, *_ = text_of(result).split("\n")
+    assert head.startswith("b:1: needle y y") and head.endswith("... [truncated]") and tail == "c:1: needle"
+    assert details_of(result) == {"linesTruncated": True}
 
 
 # -- patterns ------------------------------------------------------------------------------------

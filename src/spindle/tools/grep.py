@@ -15,7 +15,7 @@ from .binaries import find_program
 from .files import require_regular
 from .listing import listing_result
 from .paths import resolve_path
-from .program import argument, run_program
+from .program import LineTooLongError, argument, run_program
 from .threads import Cancel, run_abandonable
 from .truncate import MAX_BYTES, MAX_LINE_LENGTH, truncate_line
 
@@ -37,7 +37,11 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     context = max(0, int(args.get("context") or 0))
     await run_abandonable(lambda _: _check_path(path))
-    matches = await _search(_command(args, path, ctx), ctx.cwd, limit)
+    rg = find_program(("rg",), ctx.settings)
+    try:
+        matches = await _search(_command(args, path, ctx.cwd, rg), ctx.cwd, limit)
+    except LineTooLongError:  # ripgrep prints lines whole, whatever their length; our stand-in does not
+        matches = await _search(_command(args, path, ctx.cwd, None), ctx.cwd, limit)
     if not matches:
         return text_result("No matches found")
     return await run_abandonable(lambda cancel: _format(matches, path, limit, context, cancel))
@@ -52,10 +56,9 @@ def _check_path(path: str) -> None:
         raise ToolError(f"Path not found: {path}") from None
 
 
-def _command(args: dict[str, Any], path: str, ctx: ToolContext) -> list[str]:
+def _command(args: dict[str, Any], path: str, cwd: str, rg: str | None) -> list[str]:
     pattern, glob = argument(args["pattern"]), argument(args.get("glob") or "")
     ignore_case, literal = bool(args.get("ignoreCase")), bool(args.get("literal"))
-    rg = find_program(("rg",), ctx.settings)
     if rg is None:
         request = {
             "pattern": pattern,
@@ -63,7 +66,7 @@ def _command(args: dict[str, Any], path: str, ctx: ToolContext) -> list[str]:
             "glob": glob,
             "ignoreCase": ignore_case,
             "literal": literal,
-            "cwd": ctx.cwd,
+            "cwd": cwd,
         }
         # -P: a module of the project at hand must not be taken for one of ours.
         return [sys.executable, "-P", "-m", "spindle.tools.search", encode(request).decode()]
