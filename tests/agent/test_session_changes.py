@@ -462,3 +462,18 @@ def test_the_settings_of_another_directory_hold_there(tmp_path):
             assert str(other) in (await state(rig))["systemPrompt"]
 
     run(main())
+
+
+def test_what_an_extension_puts_away_is_told(tmp_path):
+    async def main():
+        def extension(agent):
+            agent.command("keep")(lambda args, ctx: agent.append_entry("note", {"text": args}))
+
+        async with Rig(tmp_path, extensions=[extension]) as rig:
+            await rig.data("prompt", message="/keep this")
+            (told,) = rig.of("entry_appended")
+            entries = (await rig.data("get_entries"))["entries"]
+            assert told["entry"] == entries[-1]
+            assert told["entry"]["customType"] == "note" and told["entry"]["data"] == {"text": "this"}
+
+    run(main())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spindle.types.codec import DecodeError, decode, encode
 from spindle.types.content import Text
-from spindle.types.messages import AssistantMessage, OpaqueMessage, UserMessage, decode_message, message_from_value
+from spindle.types.messages import AssistantMessage, OpaqueMessage, UserMessage, message_from_value
 
 json_values = st.recursive(
     st.none()
@@ -22,14 +22,13 @@ json_values = st.recursive(
 
 
 def test_keys_that_are_missing_are_filled_in():
-    message = decode_message(b'{"role":"assistant","content":null}')
+    message = message_from_value({"role": "assistant", "content": None})
     assert isinstance(message, AssistantMessage) and message.content == [] and message.stop_reason == "stop"
 
 
 def test_an_unknown_block_does_not_cost_the_rest():
-    message = decode_message(
-        b'{"role":"user","content":[{"type":"hologram"},{"type":"text","text":"x"}],"timestamp":1}'
-    )
+    blocks = [{"type": "hologram"}, {"type": "text", "text": "x"}]
+    message = message_from_value({"role": "user", "content": blocks, "timestamp": 1})
     assert message == UserMessage(content=[Text("x")], timestamp=1)
 
 

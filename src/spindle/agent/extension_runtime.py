@@ -13,7 +13,7 @@ from spindle.sessions.manager import SessionManager
 from spindle.tools.base import Tool, ToolContext
 from spindle.types.codec import decode, to_builtins
 from spindle.types.content import Image, text_of
-from spindle.types.events import ExtensionError, MessageStart, ToolResult
+from spindle.types.events import EntryAppended, ExtensionError, MessageStart, ToolResult
 from spindle.types.messages import CustomMessage
 from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
 
@@ -105,7 +105,11 @@ class ExtensionRuntime:
         await self._session.submit(text, images, deliver_as, source="extension", expand=expand)
 
     def append_entry(self, custom_type: str, data: Any) -> str:
-        return self._session.store.append_custom_entry(custom_type, data)
+        store = self._session.store
+        entry_id = store.append_custom_entry(custom_type, data)
+        if entry := store.get_entry(entry_id):
+            self._session.publish(EntryAppended(entry.value))
+        return entry_id
 
     def set_label(self, entry_id: str, label: str | None) -> None:
         self._session.set_label(entry_id, label)

@@ -4,7 +4,7 @@ The store keeps the bytes of every line it read; these shapes are for writing li
 the types we know.
 """
 
-from typing import Any, TypeAlias
+from typing import Any
 
 from .content import Image, Text, Wire
 from .messages import KnownMessage, Usage
@@ -15,7 +15,6 @@ __all__ = [
     "CompactionEntry",
     "CustomEntry",
     "CustomMessageEntry",
-    "KnownEntry",
     "LabelEntry",
     "MessageEntry",
     "ModelChangeEntry",
@@ -101,16 +100,3 @@ class LabelEntry(_Entry, tag_field="type", tag="label"):
 
 class SessionInfoEntry(_Entry, tag_field="type", tag="session_info"):
     name: str
-
-
-KnownEntry: TypeAlias = (
-    MessageEntry
-    | ModelChangeEntry
-    | ThinkingLevelChangeEntry
-    | CompactionEntry
-    | BranchSummaryEntry
-    | CustomEntry
-    | CustomMessageEntry
-    | LabelEntry
-    | SessionInfoEntry
-)

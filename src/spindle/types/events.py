@@ -13,7 +13,6 @@ from .messages import AssistantMessage, ToolResultMessage, Usage
 
 __all__ = [
     "AgentEnd",
-    "AgentEvent",
     "AgentSettled",
     "AgentStart",
     "AutoCompactionEnd",
@@ -316,6 +315,8 @@ class StateChanged(Event, tag="state_changed"):
 
 
 class EntryAppended(Event, tag="entry_appended"):
+    """An extension has put something away in the session."""
+
     entry: Any
 
 
@@ -391,7 +392,3 @@ class RuleTriggered(Event, tag="ttsr_triggered"):
     """The answer broke a stream rule and was stopped."""
 
     rules: list[Any]
-
-
-AgentEvent: TypeAlias = Event
-"""Any event above; extensions of the protocol derive from the same base."""

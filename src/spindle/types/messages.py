@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .codec import WireValue, decode
+from .codec import WireValue
 from .content import Image, Text, Thinking, ToolCall, Wire
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "ToolResultMessage",
     "Usage",
     "UserMessage",
-    "decode_message",
     "message_from_value",
 ]
 
@@ -153,7 +152,6 @@ KnownMessage: TypeAlias = (
 AgentMessage: TypeAlias = KnownMessage | OpaqueMessage
 
 _BLOCKS: dict[str | None, tuple[str, ...]] = {"assistant": ("text", "thinking", "toolCall")}
-_known: msgspec.json.Decoder[KnownMessage] = msgspec.json.Decoder(KnownMessage)
 # What to assume for keys that hand-made and very old files leave out.
 _MISSING: dict[str, dict[str, Any]] = {
     "user": {"content": [], "timestamp": 0},
@@ -172,14 +170,6 @@ _MISSING: dict[str, dict[str, Any]] = {
     "branchSummary": {"summary": "", "fromId": "root", "timestamp": None},
     "compactionSummary": {"summary": "", "tokensBefore": 0, "timestamp": None},
 }
-
-
-def decode_message(data: bytes) -> AgentMessage:
-    """Read one message. Raises `DecodeError` only if `data` is not JSON."""
-    try:
-        return _known.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return message_from_value(decode(data))
 
 
 def message_from_value(value: Any) -> AgentMessage:
