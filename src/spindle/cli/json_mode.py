@@ -1,7 +1,6 @@
 """`spindle --mode json`: the session's header, then every event, one JSON object a line."""
 
 import asyncio
-import sys
 from typing import NoReturn
 
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from .finish import run_and_exit
 from .inputs import Inputs
 from .one_shot import ErrorTeller, play, read_inputs, until_signal
 from .rpc_mode import chosen_dialect
+from .tell import tell
 
 __all__ = ["run_json"]
 
@@ -50,7 +50,7 @@ async def _stream(options: Options, inputs: Inputs, dialect: Dialect) -> int:
     assert work is not None
 
     def give_up() -> None:
-        print("Error: Cannot write to stdout any more", file=sys.stderr)
+        tell("Error", "Cannot write to stdout any more")
         work.cancel()
 
     wire.attach(outbox, on_broken=give_up)

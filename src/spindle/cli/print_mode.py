@@ -10,6 +10,7 @@ from .args import Options
 from .finish import run_and_exit
 from .inputs import Inputs
 from .one_shot import ErrorTeller, play, read_inputs, until_signal
+from .tell import tell
 
 __all__ = ["run_print"]
 
@@ -33,7 +34,7 @@ async def _print(options: Options, inputs: Inputs) -> int:
         with os.fdopen(stdout, "w", encoding="utf-8", errors="replace", newline="") as out:
             out.writelines(block.text + "\n" for block in answer.content if isinstance(block, Text))
     except OSError as error:
-        print(f"Error: Cannot write the answer: {error.strerror}", file=sys.stderr)
+        tell("Error", f"Cannot write the answer: {error.strerror}")
         return 1
     return 0
 
