@@ -95,6 +95,26 @@ def test_several_threads_may_share_it() -> None:
         assert [answer["echo"] for answer in pool.map(agent.request, names)] == names
 
 
+def test_nobody_is_left_waiting_when_it_is_closed() -> None:
+    agent = SyncRpcClient(FAKE)
+    agent.start()
+
+    def ask() -> str:
+        try:
+            while True:
+                agent.get_state()
+        except ClientClosed:
+            return "closed"
+
+    with ThreadPoolExecutor(9) as pool:
+        asking = [pool.submit(ask) for _ in range(8)]
+        listening = pool.submit(list, agent.events())
+        agent.get_state()
+        agent.close()
+        assert {call.result(50) for call in asking} == {"closed"}
+        assert [event.type for event in listening.result(50)] in (["ready"], [])
+
+
 def test_completion_and_help_know_every_command() -> None:
     agent = SyncRpcClient(FAKE)
     assert {"get_state", "prompt_and_wait", "tool", "run"} <= set(dir(agent))

@@ -52,13 +52,15 @@ class SyncRpcClient:
 
     def close(self) -> None:
         """Close the agent and end the thread."""
-        if self._loop is None or self._thread is None:
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
             return
         self._wait(self._client.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
         self._loop = self._thread = None
+        asyncio.run_coroutine_threadsafe(_others_ended(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
     def __enter__(self) -> "SyncRpcClient":
         self.start()
@@ -118,6 +120,12 @@ class SyncRpcClient:
         except BaseException:
             future.cancel()
             raise
+
+
+async def _others_ended() -> None:
+    """Wait for the calls of other threads: the client is closed, so all of them end."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _next(events: Any) -> Event | None:
