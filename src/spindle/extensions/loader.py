@@ -10,6 +10,7 @@ import inspect
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -67,11 +68,9 @@ async def load_extensions(
         except Exception as error:
             why = _explain(error, path)
             if path in known:
-                try:
+                with suppress(Exception):  # it may depend on what has changed; the first error tells more
                     registry.add(await _load(candidate, path, known[path], registry, make_context))
                     why += ". What was loaded before stays in force"
-                except Exception:  # it depends on something that has changed; the first error tells more
-                    pass
             failures.append(LoadFailure(path, why, candidate.place.strict))
     return failures
 

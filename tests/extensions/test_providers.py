@@ -1,0 +1,58 @@
+"""Stream functions of extensions: easy to write, and unable to hurt more than their own answer."""
+
+import asyncio
+
+import pytest
+
+from spindle.extensions.providers import adapt_stream
+from spindle.llm.stream import Finished, Request, StreamOptions
+from spindle.testing import Script
+from spindle.types.content import Text, Thinking, ToolCall
+from spindle.types.messages import Usage
+
+from .helpers import run
+
+
+def answer_of(function):
+    """Return the answer of a model with this stream function."""
+
+    async def ask():
+        chunks = adapt_stream(function)(Script([{"text": ""}]).model(), Request("", [], []), StreamOptions())
+        return [chunk async for chunk in chunks]
+
+    last = run(ask())[-1]
+    assert isinstance(last, Finished)
+    return last.message
+
+
+def test_values_become_blocks_in_their_order():
+    async def stream(model, request, options):
+        yield Thinking("hm")
+        yield "Hello "
+        yield Text("there.")
+        yield ToolCall("1", "bash", {"command": "ls"})
+        yield Usage(input=10, output=3, total_tokens=13)
+
+    answer = answer_of(stream)
+    assert [type(block) for block in answer.content] == [Thinking, Text, ToolCall]
+    assert answer.content[1].text == "Hello there." and answer.content[2].arguments == {"command": "ls"}
+    assert answer.stop_reason == "toolUse" and answer.usage.input == 10
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no server"), "no server"),
+        (SystemExit(2), "sys.exit(2) was called"),
+        (asyncio.CancelledError(), "Something it waited for was cancelled"),
+        (KeyboardInterrupt(), "KeyboardInterrupt was raised"),
+    ],
+)
+def test_whatever_it_raises_is_an_answer_that_failed(error, text):
+    async def stream(model, request, options):
+        yield "Well"
+        raise error
+
+    answer = answer_of(stream)
+    assert answer.stop_reason == "error" and answer.error_message == text
+    assert answer.content == [Text("Well")]
