@@ -477,3 +477,19 @@ def test_what_an_extension_puts_away_is_told(tmp_path):
             assert told["entry"]["customType"] == "note" and told["entry"]["data"] == {"text": "this"}
 
     run(main())
+
+
+def test_a_long_session_is_counted_once_whoever_asks(tmp_path):
+    async def main():
+        file = tmp_path / "long.jsonl"
+        with SessionManager.open(file, cwd=tmp_path) as store:
+            for number in range(3000):
+                store.append_message({"role": "user", "content": f"{number}", "timestamp": 1})
+        async with Rig(tmp_path, session=True) as rig:
+            await rig.data("switch_session", sessionPath=str(file))
+            asked = [rig.send("get_session_stats") for _ in range(3)]
+            assert [(await rig.response(id))["data"]["userMessages"] for id in asked] == [3000] * 3
+            await rig.run("one more")
+            assert (await rig.data("get_session_stats"))["userMessages"] == 3001
+
+    run(main())

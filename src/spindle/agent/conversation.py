@@ -21,6 +21,8 @@ from .stats import StatsCounter
 __all__ = ["Conversation"]
 
 SYNC_S = 5.0
+COUNT_AT_ONCE = 1000
+"""Entries that are counted in a few milliseconds."""
 
 
 class Conversation:
@@ -36,6 +38,7 @@ class Conversation:
         """Where in `messages` those begin that came after the last compaction; 0 if there was none."""
         self._compacted = False
         self._stats = StatsCounter()
+        self._counting = asyncio.Lock()
         self._syncing: set[asyncio.Task[None]] = set()
         """Waits for the disk."""
         self._last_id: str | None = None
@@ -162,9 +165,15 @@ class Conversation:
             return entry, entry.message
         return None
 
-    def stats(self) -> StatsCounter:
-        self._stats.catch_up(self.store.get_entries())
-        return self._stats
+    async def stats(self) -> StatsCounter:
+        """Count the session up to now. What a long file holds is counted in a thread."""
+        async with self._counting:
+            counter, entries = self._stats, self.store.get_entries()
+            if len(entries) - counter.seen < COUNT_AT_ONCE:
+                counter.catch_up(entries)
+            else:
+                await asyncio.to_thread(counter.catch_up, entries)
+        return counter
 
 
 async def _sync(store: SessionManager, wait: Callable[[], None]) -> None:

@@ -349,8 +349,8 @@ class AgentSession:
 
     # -- questions -------------------------------------------------------------------------------
 
-    def stats(self) -> SessionStats:
-        counted = self.conversation.stats()
+    async def stats(self) -> SessionStats:
+        counted = await self.conversation.stats()
         file = self.store.get_session_file()
         return SessionStats(
             session_file=str(file) if file else None,

@@ -45,15 +45,16 @@ class StatsCounter:
     """Counts entries once; asking again costs only what is new."""
 
     def __init__(self) -> None:
-        self._seen = 0
+        self.seen = 0
+        """Entries that are counted."""
         self.user = self.assistant = self.calls = self.results = self.messages = 0
         self.tokens = TokenTotals()
         self.cost: int | float = 0
 
     def catch_up(self, entries: Sequence[Entry]) -> None:
-        for index in range(self._seen, len(entries)):
+        for index in range(self.seen, len(entries)):
             self._count(entries[index])
-        self._seen = len(entries)
+        self.seen = len(entries)
 
     def _count(self, entry: Entry) -> None:
         if entry.type in ("compaction", "branch_summary"):

@@ -37,7 +37,7 @@ async def get_last_assistant_text(call: Call, f: NoFields) -> LastText:
 @command("get_session_stats", data=SessionStats)
 async def get_session_stats(call: Call, f: NoFields) -> SessionStats:
     """Return counts, tokens and cost of the whole session, and how full the context is."""
-    return call.agent.stats()
+    return await call.agent.stats()
 
 
 class EntriesFields(Fields):
