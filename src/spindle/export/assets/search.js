@@ -8,12 +8,12 @@ class Search {
     this.run = 0;
   }
 
-  /** Look for entries that hold all words of `query`; `report(matches, done)` comes at least once. */
+  /** Look for entries that hold all words of `query` and report a flag per entry, or null if there are no words. */
   async start(query, report) {
     const run = ++this.run;
     this.words = query.toLowerCase().split(/\s+/).filter(Boolean);
     if (!this.words.length) {
-      report(null, true);
+      report(null);
       return;
     }
     const { store } = this;
@@ -29,7 +29,7 @@ class Search {
         pause = performance.now() + 40;
       }
     }
-    report(matches, true);
+    report(matches);
   }
 
   mayHold(i, written) {

@@ -200,7 +200,7 @@ class Store {
     return this.labels.get(this.ids[i]);
   }
 
-  /** The entry before which one chose between branches, those that lead to something readable. */
+  /** The branches that begin beside `i`, itself included, of those with something to read; none if there is no choice. */
   siblings(i) {
     const all = this.children(this.parent[i] < 0 ? this.count : this.parent[i]);
     return all.length < 2 ? [] : Array.from(all).filter(child => this.readable[child]);

@@ -36,9 +36,11 @@ function paintDiffLines(text) {
   return fragment;
 }
 
+const pathOf = args => str(args.path) || str(args.file_path) || str(args.filePath);
+
 /** Name what a call does in one line, for its box and for the tree. */
 function callTitle(name, args) {
-  const path = str(args.path) || str(args.file_path) || str(args.filePath);
+  const path = pathOf(args);
   if (name === 'bash') return str(args.command);
   if (name === 'read') {
     const from = Number.isFinite(args.offset) ? args.offset : 1;
@@ -51,9 +53,8 @@ function callTitle(name, args) {
 
 /** What a call shows besides its title: file contents, the change, or the arguments as they are. */
 function callBody(name, args, result, key) {
-  const path = str(args.path) || str(args.file_path) || str(args.filePath);
   if (name === 'write' && typeof args.content === 'string') {
-    return clipped(args.content, PREVIEW.write, key + ':in', { language: languageOfPath(path) });
+    return clipped(args.content, PREVIEW.write, key + ':in', { language: languageOfPath(pathOf(args)) });
   }
   if (name === 'edit') {
     const diff = str(obj(obj(result).details).diff) || diffOf(args);
@@ -61,7 +62,7 @@ function callBody(name, args, result, key) {
   }
   if (name === 'bash') return longCommand(str(args.command), key + ':in');
   if (Object.hasOwn(PREVIEW, name)) return null;
-  if (typeof args === 'object' && Object.keys(args).length === 0) return null;
+  if (Object.keys(args).length === 0) return null;
   return clipped(pretty(args), 12, key + ':in', { language: 'json' });
 }
 
@@ -108,7 +109,7 @@ function appendResult(box, name, args, result, key, failed) {
   const text = plainOutput(contentText(result.content)).trimEnd();
   // A change that worked is told by its diff; the sentence about it would only repeat that.
   if (text && !(name === 'edit' && !failed && box.childNodes.length > 1)) {
-    const language = name === 'read' && !failed ? languageOfPath(str(args.path)) : '';
+    const language = name === 'read' && !failed ? languageOfPath(pathOf(args)) : '';
     const limit = Object.hasOwn(PREVIEW, name) ? PREVIEW[name] : 10;
     const output = clipped(text, limit, key + ':out', { language, tail: name === 'bash' });
     if (failed) output.classList.add('fault');

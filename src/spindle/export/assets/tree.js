@@ -3,12 +3,11 @@
 
 const ROW = 26; // pixels; the style sheet agrees
 const MAX_INDENT = 9; // deeper branches do not move further to the right
+// Which kinds are listed; "labeled" and "all" do not go by kind.
 const FILTERS = {
   default: kind => ![KIND.LABEL, KIND.STATE, KIND.MODEL, KIND.LEVEL, KIND.INFO, KIND.HIDDEN].includes(kind),
   'no-tools': kind => FILTERS.default(kind) && kind !== KIND.TOOL,
   user: kind => kind === KIND.USER,
-  labeled: () => true,
-  all: () => true,
 };
 
 class TreeView {
