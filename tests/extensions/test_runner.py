@@ -15,7 +15,7 @@ from spindle.extensions.registry import Registry
 from spindle.extensions.runner import ExtensionHooks
 from spindle.extensions.testing import FakeAgent, _FakeRuntime, load
 from spindle.types.content import Image, Text
-from spindle.types.events import AgentStart, ToolResult, TurnEnd, TurnStart
+from spindle.types.events import AgentStart, MessageUpdate, TextDelta, ToolResult, TurnEnd, TurnStart
 from spindle.types.messages import AssistantMessage, CustomMessage, Usage, UserMessage
 
 from .helpers import inline, run
@@ -308,6 +308,22 @@ def test_events_speak_python_and_wire():
         "toolCallId": "call_1",
         "input": {"command": "ls"},
     }
+
+
+def test_messages_blocks_and_pieces_say_what_they_are():
+    seen = []
+
+    def extension(agent):
+        agent.on("message_end", lambda e, ctx: seen.extend([e.message.role, e.message.content[0].type]))
+        agent.on("message_update", lambda e, ctx: seen.append(e.assistant_message_event.type))
+
+    async def check():
+        agent = await load(extension)
+        await agent.hooks.observe(MessageUpdate(TextDelta(0, "hi"), assistant("hi")))
+        await agent.hooks.message_end(assistant("hi"))
+
+    run(check())
+    assert seen == ["text_delta", "assistant", "text"]
 
 
 # -- gates --------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ class ExtensionHooks(Hooks):
         await self.registry.retire()
 
     def _seen(self, event: Event) -> Event:
-        """Return the event as handlers get it: theirs to change, without anybody else seeing it."""
+        """Return the event as handlers get it: a copy, so that fields they assign to are theirs alone."""
         match event:
             case TurnStart():
                 return events.TurnStartEvent(self.turn, int(time.time() * 1000))

@@ -15,26 +15,34 @@ class Wire(msgspec.Struct, rename="camel", omit_defaults=True):
     """
 
 
-class Text(Wire, gc=False, tag_field="type", tag="text"):
+class Block(Wire, gc=False, tag_field="type"):
+    """Base of what messages are made of."""
+
+    @property
+    def type(self) -> str:
+        return str(type(self).__struct_config__.tag)
+
+
+class Text(Block, tag="text"):
     text: str
     text_signature: str | None = None
     """Opaque provider data that must come back with the block."""
 
 
-class Image(Wire, gc=False, tag_field="type", tag="image"):
+class Image(Block, tag="image"):
     data: str
     """Base64."""
     mime_type: str
 
 
-class Thinking(Wire, gc=False, tag_field="type", tag="thinking"):
+class Thinking(Block, tag="thinking"):
     thinking: str
     thinking_signature: str | None = None
     """Anthropic: the signature. OpenAI-style servers: the name of the field it came in."""
     redacted: bool = False
 
 
-class ToolCall(Wire, tag_field="type", tag="toolCall"):
+class ToolCall(Block, gc=True, tag="toolCall"):
     id: str
     name: str
     arguments: Any

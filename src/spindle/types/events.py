@@ -83,6 +83,10 @@ class _Piece(Wire, tag_field="type"):
     content_index: int
     """Position of the block in the message's content."""
 
+    @property
+    def type(self) -> str:
+        return str(type(self).__struct_config__.tag)
+
 
 class TextStart(_Piece, tag="text_start"):
     pass

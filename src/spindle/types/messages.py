@@ -55,13 +55,21 @@ class Usage(Wire, gc=False, omit_defaults=False):
     cache_write_1h: int | UnsetType = msgspec.field(default=UNSET, name="cacheWrite1h")
 
 
-class UserMessage(Wire, gc=False, tag_field="role", tag="user"):
+class Message(Wire, gc=False, tag_field="role"):
+    """Base of all messages we can read."""
+
+    @property
+    def role(self) -> str:
+        return str(type(self).__struct_config__.tag)
+
+
+class UserMessage(Message, tag="user"):
     content: str | list[Text | Image]
     timestamp: int | float
     """Unix milliseconds, here and in every message."""
 
 
-class AssistantMessage(Wire, gc=False, tag_field="role", tag="assistant"):
+class AssistantMessage(Message, tag="assistant"):
     content: list[Text | Thinking | ToolCall]
     api: str
     provider: str
@@ -77,7 +85,7 @@ class AssistantMessage(Wire, gc=False, tag_field="role", tag="assistant"):
     raw_stop_reason: str | None = None
 
 
-class ToolResultMessage(Wire, gc=False, kw_only=True, tag_field="role", tag="toolResult"):
+class ToolResultMessage(Message, kw_only=True, tag="toolResult"):
     tool_call_id: str
     tool_name: str
     content: list[Text | Image]
@@ -86,7 +94,7 @@ class ToolResultMessage(Wire, gc=False, kw_only=True, tag_field="role", tag="too
     timestamp: int | float
 
 
-class BashExecutionMessage(Wire, kw_only=True, tag_field="role", tag="bashExecution"):
+class BashExecutionMessage(Message, gc=True, kw_only=True, tag="bashExecution"):
     """A shell command that the user ran, not the model."""
 
     command: str
@@ -99,7 +107,7 @@ class BashExecutionMessage(Wire, kw_only=True, tag_field="role", tag="bashExecut
     exclude_from_context: bool = False
 
 
-class CustomMessage(Wire, kw_only=True, tag_field="role", tag="custom"):
+class CustomMessage(Message, gc=True, kw_only=True, tag="custom"):
     """A message of an extension; the model sees its content as a user message."""
 
     custom_type: str
@@ -109,13 +117,13 @@ class CustomMessage(Wire, kw_only=True, tag_field="role", tag="custom"):
     timestamp: int | float
 
 
-class BranchSummaryMessage(Wire, tag_field="role", tag="branchSummary"):
+class BranchSummaryMessage(Message, gc=True, tag="branchSummary"):
     summary: str
     from_id: str
     timestamp: int | float | None
 
 
-class CompactionSummaryMessage(Wire, tag_field="role", tag="compactionSummary"):
+class CompactionSummaryMessage(Message, gc=True, tag="compactionSummary"):
     summary: str
     tokens_before: int | float
     timestamp: int | float | None
