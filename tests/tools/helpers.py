@@ -99,7 +99,7 @@ def details_of(result: ToolResult) -> Any:
     return wire(result).get("details")
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 40.0) -> None:
     """Wait for something that happens outside of the event loop."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 -- nothing out there sets an event of ours
