@@ -135,6 +135,39 @@ def test_rubbish_is_refused_before_it_reaches_the_wire():
     run(check())
 
 
+def test_a_gate_that_forgets_to_await_stays_closed():
+    def asks(event, ctx):
+        return None if ctx.ui.confirm("Sure?") else {"block": True}
+
+    async def compares(event, ctx):
+        return {"block": True} if ctx.ui.select("Sure?", ["yes", "no"]) == "no" else None
+
+    async def check():
+        for handler in (asks, compares):
+            agent = await load(lambda a, handler=handler: a.on("tool_call", handler))
+            agent.answer(confirm=True, select="yes")
+            assert "must be awaited" in (await agent.tool_call("bash")).blocked
+
+    run(check())
+
+
+def test_dialogs_are_coroutines_like_others():
+    async def check():
+        kept = {}
+        agent = await load(lambda a: a.on("session_start", lambda e, ctx: kept.update(ui=ctx.ui)))
+        await agent.fire("session_start", reason="startup")
+        agent.answer(confirm=True, input="text")
+        ui = kept["ui"]
+        asked = asyncio.create_task(ui.confirm("A?"))
+        assert await asyncio.gather(asked, ui.input("B"), asyncio.wait_for(ui.confirm("C?"), 60)) == [
+            True,
+            "text",
+            True,
+        ]
+
+    run(check())
+
+
 def test_extensions_hear_of_dialogs():
     async def check():
         seen = []

@@ -5,9 +5,10 @@ there) a dialog gives None, and `confirm` gives False.
 """
 
 import asyncio
+import functools
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from spindle.types.events import Event, ExtensionUIRequest
 
@@ -16,6 +17,44 @@ from .binding import Binding
 __all__ = ["UI", "NoFront", "WireFront"]
 
 PromptHook = Callable[[str, str, str | None], Awaitable[None]]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Asking(Coroutine[Any, Any, T]):
+    """A dialog to be awaited, and nothing else: a gate that forgets to must not take the coroutine for a yes."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Coroutine[Any, Any, T]) -> None:
+        self._inner = inner
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._inner.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._inner.throw(*error)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        self.close()
+        raise TypeError("A dialog must be awaited, in an `async def`: await ctx.ui.confirm(…)")
+
+    __bool__ = __eq__ = _refuse
+    __hash__ = object.__hash__
+
+
+def _dialog(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Asking[T]]:
+    @functools.wraps(function)
+    def ask(*args: P.args, **kwargs: P.kwargs) -> Asking[T]:
+        return Asking(function(*args, **kwargs))
+
+    return ask
 
 
 class UI:
@@ -30,19 +69,23 @@ class UI:
 
     # -- dialogs ---------------------------------------------------------------------------------
 
+    @_dialog
     async def select(self, title: str, options: Sequence[str], *, timeout: float | None = None) -> str | None:
         """Let the user choose one of `options`."""
         return _text(await self._ask("select", timeout, title=title, options=options))
 
+    @_dialog
     async def confirm(self, title: str, message: str = "", *, timeout: float | None = None) -> bool:
         """Ask a yes-or-no question. Anything but a clear yes is False."""
         answer = await self._ask("confirm", timeout, title=title, message=message)
         return answer is not None and answer.get("confirmed") is True
 
+    @_dialog
     async def input(self, title: str, placeholder: str | None = None, *, timeout: float | None = None) -> str | None:
         """Ask for a line of text."""
         return _text(await self._ask("input", timeout, title=title, placeholder=placeholder))
 
+    @_dialog
     async def editor(self, title: str, prefill: str | None = None) -> str | None:
         """Let the user edit a longer text."""
         return _text(await self._ask("editor", None, title=title, prefill=prefill))
