@@ -13,7 +13,10 @@ from spindle.export.redact import REDACTED, redact_entry, redact_text, redact_va
 from .helpers import PNG, answer, call, page_of, result, user
 
 R = REDACTED
-PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabc+/=\n-----END RSA PRIVATE KEY-----"
+PEM = (
+    "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF\n\n"
+    "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn\nabc+/=\n-----END RSA PRIVATE KEY-----"
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,10 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabc+/=\n-----END RSA P
         ("curl -H 'X: Bearer abc123def456ghi7'", f"curl -H 'X: Bearer {R}'"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N", R),
         (f"before\n{PEM}\nafter", f"before\n{R}\nafter"),
-        ("-----BEGIN OPENSSH PRIVATE KEY-----\ncut off", R),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5v\n", R),
+        (json.dumps(PEM)[1:-1], R),
+        ("1: " + PEM.replace("\n", "\n2: "), f"1: {R}"),
+        ("look for -----BEGIN RSA PRIVATE KEY----- in files", f"look for {R}in files"),
         ("API_KEY=0123456789abcdef0123456789abcdef", f"API_KEY={R}"),
         ('export SECRET_KEY="hunter2hunter2"', f'export SECRET_KEY="{R}"'),
         ("DB_PASSWORD=hunter2!", f"DB_PASSWORD={R}"),
@@ -88,6 +94,7 @@ def test_secrets(text: str, expected: str) -> None:
         "tokensBefore: 45678",
         "MONKEY=1",
         "HOTKEY=ctrl-shift-p",
+        "PWD=/home/me/project2",
         "sk-learn-is-a-good-library",
         "hf_hub_download_model_v2",
         "TOKEN_LIMIT=100000",
@@ -178,6 +185,7 @@ def test_redacting_twice_is_redacting_once(text: str) -> None:
         "eyJ-",
         "sk-",
         "-----BEGIN A-----",
+        "-----BEGIN A----- -----END A-----",
         "bearer ",
         "://a:",
         "KEY=",

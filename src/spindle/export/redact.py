@@ -25,6 +25,13 @@ _WORDLIKE = ("hf_", "npm_", "r8_", "fw_", "ntn_", "sbp_", "secret_", "key-")
 
 # Every pattern starts at a fixed text or class and has no nested repeats, so hostile text cannot make it slow.
 _START = r"(?<![A-Za-z0-9_-])"
+# Of a key that was cut off: its first line, and the lines after it as far as they look like one.
+_KEY_BEGIN = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{1,60}-----"
+    r"(?:\s|\\[nr]|(?:Proc-Type|DEK-Info|Version|Comment): [^\n]{0,200}|[A-Za-z0-9+/=]{20,})*"
+)
+_KEY_END = re.compile(r"-----END [A-Z0-9 ]{1,60}-----")
+_KEY_LENGTH = 20_000
 _VENDOR = re.compile(
     _START + f"(?:{'|'.join(map(re.escape, _PREFIXES))})" + r"(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}"
 )
@@ -34,7 +41,6 @@ _VENDOR_WORDLIKE = re.compile(
 _SHAPES = tuple(
     (hint, re.compile(pattern))
     for hint, pattern in (
-        ("-----BEGIN ", r"-----BEGIN [A-Z0-9 ]{1,60}-----[\s\S]*?(?:-----END [A-Z0-9 ]{1,60}-----|\Z)"),
         ("eyJ", _START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
         ("AKIA", _START + r"AKIA[0-9A-Z]{16}(?![A-Za-z0-9])"),
         ("ASIA", _START + r"ASIA[0-9A-Z]{16}(?![A-Za-z0-9])"),
@@ -73,7 +79,7 @@ _SHOUTED = re.compile(
 )
 _PASSWORD = re.compile(
     rf"(?i)((?:password|passwd|passphrase|pwd|secret)(?:[_-]?(?:key|value))?{_ASSIGN})({_QUOTE})"
-    r"([^\s\"'`,;&|(){}\[\]<>‹$*%\\][^\s\"'`,;&|(){}\[\]<>‹\\]{3,})(?=[\s\"'`,;&|)}\]<\\]|$)"
+    r"([^\s\"'`,;&|(){}\[\]<>‹$*%\\/~][^\s\"'`,;&|(){}\[\]<>‹\\]{3,})(?=[\s\"'`,;&|)}\]<\\]|$)"
 )
 _ASSIGNED = re.compile(
     rf"(?i)((?:key|token|secret|password|credential|auth)[a-z0-9_-]{{0,20}}{_ASSIGN}{_QUOTE})([A-Za-z0-9+/_=.~-]{{16,}})"
@@ -97,6 +103,8 @@ def redact_text(text: str) -> str:
         text = _VENDOR.sub(REDACTED, text)
     if any(prefix in text for prefix in _WORDLIKE):
         text = _VENDOR_WORDLIKE.sub(REDACTED, text)
+    if "-----BEGIN " in text:
+        text = _redact_key_files(text)
     for hint, pattern in _SHAPES:
         if hint in text:
             text = pattern.sub(REDACTED, text)
@@ -106,6 +114,21 @@ def redact_text(text: str) -> str:
     if ":" in text or "=" in text:
         text = _redact_named(text)
     return _BEARER.sub(_keep_name, text) if "earer" in text else text
+
+
+def _redact_key_files(text: str) -> str:
+    """Take out what stands between the first and the last line of a key, whatever a tool put before its lines."""
+    parts: list[str] = []
+    at = 0
+    end = _KEY_END.search(text)
+    while (begin := _KEY_BEGIN.search(text, at)) is not None:
+        while end is not None and end.start() < begin.start():
+            end = _KEY_END.search(text, end.end())
+        parts += [text[at : begin.start()], REDACTED]
+        at = begin.end()
+        if end is not None and end.end() - begin.start() <= _KEY_LENGTH:
+            at = end.end()
+    return "".join([*parts, text[at:]])
 
 
 def _redact_named(text: str) -> str:
