@@ -68,7 +68,7 @@ def test_what_it_becomes(tab: Tab, text: str, expected: str) -> None:
 
 PIECES = ["word ", "**", "*", "`", "```", "```py\n", "\n", "\n\n", "- ", "  - ", "1. ", "> ", "# ", "|", "|-|-|\n", "["]
 PIECES += ["](https://x.y)", "---", "===", "\t", "    ", "_", "~~", "\\", "<b>", "https://a.b ", "x = 1  # c\n"]
-PIECES += ["#", "-", "1", ".", ">", "a", " ", "\n- b\n", "\n[a]: https://c.d\n", "[a]"]
+PIECES += ["#", "-", "1", ".", ">", "a", " ", "\n- b\n", "\n[a]: https://c.d\n", "[a]", "\r\n", "\t```\n"]
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -77,6 +77,14 @@ def test_text_that_grows_ends_as_the_whole_does(tab: Tab, pieces: list[str], cut
     text = "".join(pieces)
     grown, whole = tab.js(GROW, [text, sorted(cut for cut in cuts if cut < len(text))])
     assert grown == whole
+
+
+def test_long_code_is_coloured_when_it_is_complete(tab: Tab) -> None:
+    code = "```py\n" + "return 1\n" * 1000 + "```\n"
+    text = code + "\nand\n\nso on\n\n"
+    grown, whole = tab.js(GROW, [text, list(range(len(code) - 200, len(text)))])
+    assert grown == whole
+    assert whole.count("t-word") == 1000
 
 
 TIRING = ["*a " * 20_000, "[" * 50_000, "[a](" * 12_000, "`" * 40_000, "` `` " * 10_000, "> " * 20_000, "- " * 20_000]

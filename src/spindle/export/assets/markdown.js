@@ -25,27 +25,21 @@ export function markdown(text) {
     fragment.append(el('div', { class: 'plain' }, text));
     return fragment;
   }
-  const lines = linesOf(text.replace(/\r\n?/g, '\n').split('\n'));
-  renderBlocks(lines, fragment, 0, findDefinitions(lines));
+  const raw = text.replace(/\r\n?/g, '\n').split('\n');
+  const lines = raw.map(expandTabs);
+  const links = findDefinitions(lines);
+  for (let i = 0; i < lines.length;) i = renderTop(raw, lines, i, fragment, links);
   return fragment;
 }
 
-/** Make lines fit to be read: tabs that indent text become columns, those in code are the code's own. */
-export function linesOf(lines) {
-  let fence = '';
-  return lines.map(line => {
-    const mark = /^\s*(`{3,}|~{3,})/.exec(line)?.[1] ?? '';
-    if (fence) {
-      if (mark.startsWith(fence)) fence = '';
-      return line;
-    }
-    fence = mark;
-    return expandTabs(line);
-  });
+/** Add the block that begins at line `i` of a whole text: tabs are columns, but those in code are the code's own. */
+export function renderTop(raw, lines, i, parent, links, plain = false) {
+  if (isBlank(lines[i])) return i + 1;
+  return isFence(lines[i]) ? renderFence(raw, i, parent, plain) : renderBlock(lines, i, parent, 0, links);
 }
 
 /** Tabs at the beginning of a line count as columns. */
-function expandTabs(line) {
+export function expandTabs(line) {
   const indent = /^[ \t]*/.exec(line)[0];
   if (!indent.includes('\t')) return line;
   let width = 0;
@@ -91,7 +85,7 @@ function renderBlocks(lines, parent, depth, links) {
 }
 
 /** Add the block that begins at line `i` to `parent`. Returns where the next one may begin. */
-export function renderBlock(lines, i, parent, depth, links) {
+function renderBlock(lines, i, parent, depth, links) {
   const line = lines[i];
   if (indentOf(line) >= 4) return renderIndented(lines, i, parent);
   if (isFence(line)) return renderFence(lines, i, parent);
@@ -106,19 +100,20 @@ export function renderBlock(lines, i, parent, depth, links) {
   return DEFINITION.test(line) ? i + 1 : renderParagraph(lines, i, parent, depth, links);
 }
 
-export function isFence(line) {
+function isFence(line) {
   const mark = FENCE.exec(line);
   return mark !== null && !(mark[2][0] === '`' && mark[3].includes('`'));
 }
 
-/** Add a block of code; `plain`: without colours. Returns where the next block may begin. */
-export function renderFence(lines, i, parent, plain = false) {
+/** Add a block of code; `plain`: without colours while it has no end. Returns where the next block may begin. */
+function renderFence(lines, i, parent, plain = false) {
   const [, indent, marks, info] = FENCE.exec(lines[i]);
   const body = [];
   for (i++; i < lines.length; i++) {
     const close = FENCE.exec(lines[i]);
     if (close && close[2].startsWith(marks) && !close[3].trim()) {
       i++;
+      plain = false;
       break;
     }
     body.push(lines[i].slice(Math.min(indent.length, indentOf(lines[i]))));

@@ -2,7 +2,7 @@
 // again, so a long answer costs as much per frame as a short one. What Markdown is, the export's module knows.
 
 import { el } from './dom.js';
-import { findDefinitions, isBlank, isFence, linesOf, markdown, renderBlock, renderFence } from './markdown.js';
+import { expandTabs, findDefinitions, isBlank, markdown, renderTop } from './markdown.js';
 
 const LIVE_HIGHLIGHT = 4000; // characters of code that may be coloured anew in every frame
 
@@ -20,12 +20,13 @@ export class GrowingMarkdown {
     this.node.replaceChildren();
   }
 
-  /** Show `text`. With `live` more may come: what was shown before is then expected to be its beginning. */
-  set(text, live = false) {
+  /** Show a text. With `live` more may come: what was shown before is then expected to be its beginning. */
+  set(source, live = false) {
+    const text = source.replace(/\r\n?/g, '\n');
     if (this.done > text.length || (!live && !text.startsWith(this.text))) this.clear();
     this.text = text;
     const raw = text.slice(this.done).split('\n');
-    const lines = linesOf(raw);
+    const lines = raw.map(expandTabs);
     for (const [key, target] of findDefinitions(lines)) if (!this.links.has(key)) this.links.set(key, target);
     // What stands before the definition of a link may refer to it.
     if (!live && this.links.size) this.node.replaceChildren(markdown(text));
@@ -37,14 +38,10 @@ export class GrowingMarkdown {
     const plain = live && this.text.length - this.done > LIVE_HIGHLIGHT;
     let [last, finished] = [0, 0]; // the line where the last block begins, the elements before it
     for (let i = 0; i < lines.length;) {
-      if (isBlank(lines[i])) {
-        i++;
-        continue;
-      }
-      // A line without an end may yet turn out to go on with the block before it.
-      if (i < lines.length - 1) [last, finished] = [i, rest.childNodes.length];
-      if (plain && isFence(lines[i])) i = renderFence(lines, i, rest, true);
-      else i = renderBlock(lines, i, rest, 0, this.links);
+      // The last line has no end yet: it may turn out to go on with the block before it, and the line above it not to
+      // be the head of a table.
+      if (i < lines.length - 2 && !isBlank(lines[i])) [last, finished] = [i, rest.childNodes.length];
+      i = renderTop(raw, lines, i, rest, this.links, plain);
     }
     for (const node of this.tail) node.remove();
     this.tail = [...rest.childNodes].slice(finished);
