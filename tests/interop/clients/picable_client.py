@@ -10,6 +10,7 @@ options = PiClientOptions(
     provider="mock",
     model="m1",
     cwd=os.environ["WORK"],
+    startup_timeout=60,
     extra_args=("--dialect", "pi-0.74"),
 )
 
