@@ -120,7 +120,7 @@ def test_model_and_level_are_found_before_a_compaction_too(tmp_path: Path) -> No
         context = manager.build_session_context()
         assert (context.model, context.thinking_level) == (("p", "m"), "high")
         assert context.entry_ids == ["e3", "e2"]
-        assert manager.has_thinking_level()
+        assert manager.get_thinking_level() == "high" and manager.get_model() == ("p", "m")
 
 
 def test_nothing_is_seen_before_the_first_entry(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_nothing_is_seen_before_the_first_entry(tmp_path: Path) -> None:
         manager.reset_leaf()
         context = manager.build_session_context()
         assert (context.messages, context.model, context.thinking_level) == ([], None, "off")
-        assert not manager.has_thinking_level()
+        assert manager.get_thinking_level() is None
 
 
 def _say(message: Any) -> str:

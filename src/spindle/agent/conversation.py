@@ -36,7 +36,8 @@ class Conversation:
         """Results of the user's commands that wait for the run to end."""
         self._fresh_from = 0
         """Where in `messages` those begin that came after the last compaction; 0 if there was none."""
-        self._compacted = False
+        self.compacted = False
+        """Whether a summary stands for the older part."""
         self._stats = StatsCounter()
         self._counting = asyncio.Lock()
         self._syncing: set[asyncio.Task[None]] = set()
@@ -67,7 +68,7 @@ class Conversation:
         self.messages = [message for _, message in kept]
         branch = self.store.get_branch()
         last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
-        self._compacted = last is not None
+        self.compacted = last is not None
         self._fresh_from = 0
         if last is not None:
             fresh = {entry.id for entry in branch[last + 1 :]}
@@ -122,11 +123,11 @@ class Conversation:
 
     def is_stale(self, answer: AssistantMessage) -> bool:
         """Say whether the context was compacted after this answer, so that its usage tells nothing."""
-        return self._compacted and not any(m is answer for m in self.messages[self._fresh_from :])
+        return self.compacted and not any(m is answer for m in self.messages[self._fresh_from :])
 
     def usage_known(self) -> bool:
         """Say whether the model has told, since the last compaction, how full its context is."""
-        return not self._compacted or any(
+        return not self.compacted or any(
             isinstance(m, AssistantMessage) and m.stop_reason not in ("error", "aborted")
             for m in self.messages[self._fresh_from :]
         )

@@ -103,9 +103,8 @@ def _choose_model(store: SessionManager, options: AgentOptions, resources: Resou
         raise AgentError(str(error)) from None
     patterns = options.models or settings.enabled_models or ()
     scope, warnings = resolve_scope(patterns, registry.available()) if patterns else ([], [])
-    context = store.build_session_context()
     start = initial_model(
-        registry, settings, chosen=chosen, scope=scope, session=context.model if context.messages else None
+        registry, settings, chosen=chosen, scope=scope, session=store.get_model() if store.has_messages() else None
     )
     for warning in [*warnings, chosen.warning if chosen else None, start.message]:
         if warning:
@@ -117,7 +116,7 @@ def _choose_model(store: SessionManager, options: AgentOptions, resources: Resou
         settings,
         asked=options.thinking,
         given=start.level,
-        session=context.thinking_level if store.has_thinking_level() else None,
+        session=store.get_thinking_level(),
     )
     return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
 

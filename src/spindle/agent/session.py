@@ -290,11 +290,11 @@ class AgentSession:
 
     def record_choice(self) -> None:
         """A new session begins with the model and level it starts with; an old one lacks at most the level."""
-        context = self.store.build_session_context()
-        if not context.messages and self.choice.model is not None and context.model is None:
-            self.store.append_model_change(self.choice.model.provider, self.choice.model.id)
-        if not self.store.has_thinking_level():
-            self.store.append_thinking_level_change(self.choice.level)
+        store, model = self.store, self.choice.model
+        if model is not None and store.get_model() is None and not store.has_messages():
+            store.append_model_change(model.provider, model.id)
+        if store.get_thinking_level() is None:
+            store.append_thinking_level_change(self.choice.level)
 
     def set_host_tools(self, tools: list[Any]) -> list[str]:
         names = self.host_tools.declare(tools)

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from spindle.sessions.context import SessionContext
 from spindle.sessions.manager import SessionManager
 from spindle.types.content import text_of
 
@@ -167,17 +166,13 @@ class SessionChanges:
         session = self._session
         context = session.conversation.arrive()
         if reason == "resume" and context.messages:
-            self._restore_choice(context)
+            # The session's own model and level, as far as they are still to be had.
+            session.choice.restore(context.model, session.store.get_thinking_level())
         session.record_choice()
         session.todos.rebuild()
         session.rules.rebuild()
         session.resources.move_to(session.cwd)
         session.engine.tools_changed()
-
-    def _restore_choice(self, context: SessionContext) -> None:
-        """Use the session's own model and level, as far as they are still to be had."""
-        level = context.thinking_level if self._session.store.has_thinking_level() else None
-        self._session.choice.restore(context.model, level)
 
 
 def _close_again(reading: asyncio.Future[SessionManager]) -> None:

@@ -78,12 +78,15 @@ class Todos:
         self._offer_tool()
 
     def _last_written(self) -> list[TodoPhase] | None:
-        for entry in reversed(self._engine.conversation.store.get_branch()):
+        conversation = self._engine.conversation
+        for message in reversed(conversation.messages):
+            if (phases := _phases_of(message)) is not None:
+                return phases
+        for entry in reversed(conversation.store.get_branch()) if conversation.compacted else ():
             # Most entries are seen to be something else without being decoded.
-            if entry.type == "message" and TODO_TOOL.encode() in entry.raw:
-                phases = _phases_of(entry.message)
-                if phases is not None:
-                    return phases
+            is_about_todos = entry.type == "message" and TODO_TOOL.encode() in entry.raw
+            if is_about_todos and (phases := _phases_of(entry.message)) is not None:
+                return phases
         return None
 
     def close(self) -> None:

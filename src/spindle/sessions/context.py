@@ -27,7 +27,7 @@ from .entries import Entry
 from .ids import parse_time
 from .memory import collector_paused
 
-__all__ = ["SessionContext", "build_context", "entry_message"]
+__all__ = ["SessionContext", "build_context", "entry_message", "model_in_force", "thinking_level_in_force"]
 
 
 class SessionContext(msgspec.Struct):
@@ -42,7 +42,7 @@ class SessionContext(msgspec.Struct):
 def build_context(path: Sequence[Entry]) -> SessionContext:
     """Return the messages of `path` (root first) and the model and thinking level in force at its end."""
     marks = [entry for entry in path if entry.type != "message"]  # few, in a long session
-    context = SessionContext(thinking_level=_thinking_level(marks), model=_model(path))
+    context = SessionContext(thinking_level=thinking_level_in_force(marks) or "off", model=model_in_force(path))
     with collector_paused():
         chosen = _choose(path, marks)
         edits = _edits(chosen) if any(entry.type == "context_edit" for entry in marks) else {}
@@ -129,15 +129,16 @@ def _edited(message: AgentMessage, replacement: Any) -> AgentMessage | None:
     return message_from_value({**msgspec.to_builtins(message), "content": msgspec.to_builtins(content)})
 
 
-def _thinking_level(marks: Sequence[Entry]) -> str:
-    for entry in reversed(marks):
+def thinking_level_in_force(path: Sequence[Entry]) -> str | None:
+    """Return the level that was set last, if any was."""
+    for entry in reversed(path):
         if entry.type == "thinking_level_change":
             level = entry.value.get("thinkingLevel")
             return level if isinstance(level, str) else "off"
-    return "off"
+    return None
 
 
-def _model(path: Sequence[Entry]) -> tuple[str, str] | None:
+def model_in_force(path: Sequence[Entry]) -> tuple[str, str] | None:
     """Return the last model that was chosen or that answered, also before a compaction."""
     for entry in reversed(path):
         provider = model = None

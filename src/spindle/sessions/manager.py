@@ -26,7 +26,13 @@ from spindle.types.messages import AgentMessage, Usage
 
 from . import index
 from .branch import branched_entries, chain
-from .context import SessionContext, build_context
+from .context import (
+    SessionContext,
+    build_context,
+    entry_message,
+    model_in_force,
+    thinking_level_in_force,
+)
 from .damage import Damage
 from .entries import Entry, Header, new_header
 from .errors import SessionError
@@ -393,9 +399,17 @@ class SessionManager:
     def uses_default_session_dir(self) -> bool:
         return self._session_dir == session_dir_for(self._cwd)
 
-    def has_thinking_level(self) -> bool:
-        """Say whether the current path has set one."""
-        return any(entry.type == "thinking_level_change" for entry in self.get_branch())
+    def get_thinking_level(self) -> str | None:
+        """Return the level that the current path has set last, if it has set any."""
+        return thinking_level_in_force(self.get_branch())
+
+    def get_model(self) -> tuple[str, str] | None:
+        """Return provider and id of the model that was last chosen, or answered, on the current path."""
+        return model_in_force(self.get_branch())
+
+    def has_messages(self) -> bool:
+        """Say whether anything was said on the current path."""
+        return any(entry_message(entry) is not None for entry in self.get_branch())
 
     def build_session_context(self) -> SessionContext:
         """Return what a model would see at the leaf."""

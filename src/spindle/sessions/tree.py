@@ -49,6 +49,8 @@ class Tree:
         """Target → the label entry in force, in the order in which the labels were first set."""
         self._cut: set[str] = set()
         """Entries whose parent link would close a circle; they count as roots."""
+        self._branch: list[Entry] = []
+        """The path to some entry, mostly the leaf; kept from one question to the next. Empty: nobody has asked."""
         self._children: dict[str | None, list[Entry]] | None = None
         """Built on the first question, then kept up to date."""
         self.adopt(entries)
@@ -63,6 +65,8 @@ class Tree:
         self._by_id[entry.id] = entry
         if self._children is not None:
             self._children.setdefault(entry.parent_id, []).append(entry)
+        if self._branch and self._branch[-1].id == entry.parent_id:
+            self._branch.append(entry)
         self._note(entry)
         self.leaf_id = entry.id
 
@@ -83,7 +87,7 @@ class Tree:
             self.entries.append(entry)
             if entry.type in ("label", "session_info"):
                 self._note(entry)
-        self._children = None
+        self._branch, self._children = [], None
         for entry in doubles:
             self.flaws.append(Flaw("duplicate id", entry, f"id {entry.id} was used before; the later entry counts"))
         for entry in strays:
@@ -144,14 +148,18 @@ class Tree:
 
     def path_to(self, entry_id: str | None) -> list[Entry]:
         """Return the entries from the root to `entry_id`; none if it is unknown."""
-        path = []
         by_id, cut = self._by_id, self._cut
         entry = by_id.get(entry_id)
-        while entry is not None:
-            path.append(entry)
-            entry = by_id.get(entry.parent_id) if entry.id not in cut else None
-        path.reverse()
-        return path
+        if entry is None:
+            return []
+        if not self._branch or self._branch[-1] is not entry:
+            path = []
+            while entry is not None:
+                path.append(entry)
+                entry = by_id.get(entry.parent_id) if entry.id not in cut else None
+            path.reverse()
+            self._branch = path
+        return self._branch[:]
 
     def children(self, entry_id: str | None) -> list[Entry]:
         """Return the children in file order; of None: the roots."""
