@@ -526,6 +526,7 @@ def bring(page: Visit, state: str) -> None:
     """Do what a reader does."""
     if state == "all open":
         page.js("document.querySelectorAll('main details').forEach(node => { node.open = true })")
+        page.js("document.querySelector('[data-filter=all]').click()")
         page.page.keyboard.press("o")
     elif state == "keys":
         page.page.keyboard.press("?")
@@ -536,16 +537,13 @@ def bring(page: Visit, state: str) -> None:
         page.page.fill("#search", "tools")
         page.expect("document.querySelector('#hits').textContent !== ''")
         page.page.keyboard.press("ArrowDown")
-    elif state == "every entry":
-        page.page.keyboard.press("/")
-        page.page.click("[data-filter=all]")
 
 
 @pytest.mark.skipif(
     not AXE.is_file(), reason="axe-core is not installed (npm install axe-core, its file in SPINDLE_AXE)"
 )
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("dark", 390)])
-@pytest.mark.parametrize("state", ["as it opens", "all open", "keys", "an image", "search", "every entry"])
+@pytest.mark.parametrize("state", ["as it opens", "all open", "keys", "an image", "search"])
 def test_accessibility_rules(visit: Open, state: str, scheme: str, width: int) -> None:
     viewport = {"width": width, "height": 900}
     page = visit(everything(), color_scheme=scheme, viewport=viewport, reduced_motion="reduce", bypass_csp=True)

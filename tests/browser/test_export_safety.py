@@ -51,6 +51,7 @@ def hostile_session() -> list[dict[str, Any]]:
         blocks = [{"type": "text", "text": p}, {"type": "image", "data": p, "mimeType": p}, {"type": p, "text": p}]
         image = {"type": "image", "data": f'{PNG}" onerror="{RUN}', "mimeType": "image/png"}
         vector = {"type": "image", "data": PNG, "mimeType": "image/svg+xml"}
+        older = {"type": "image", "source": {"type": "base64", "mediaType": f"image/png;{p}", "data": p}}
         args = {
             "path": p,
             "command": p,
@@ -60,7 +61,7 @@ def hostile_session() -> list[dict[str, Any]]:
             "edits": [{"oldText": p, "newText": p}],
             p: p,
         }
-        add("message", payload=p, time=p, message={"role": "user", "content": [*blocks, image, vector]})
+        add("message", payload=p, time=p, message={"role": "user", "content": [*blocks, image, vector, older]})
         for tool in ("bash", "read", "write", "edit", "ls", "grep", p):
             calls = [
                 {"type": "thinking", "thinking": p},
@@ -98,7 +99,7 @@ def hostile_session() -> list[dict[str, Any]]:
 def hostile_page() -> bytes:
     p = PAYLOADS[1]
     tools = [{"name": p, "description": p, "parameters": {p: p}}]
-    header = {**HEADER, "id": p, "cwd": p, "timestamp": p, "parentSession": p}
+    header = {**HEADER, p: p, "id": p, "cwd": p, "timestamp": p, "parentSession": p}
     return page_of(hostile_session(), header=header, name=p, system_prompt=p, tools=tools, damage_notes=PAYLOADS)
 
 

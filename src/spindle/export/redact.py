@@ -92,13 +92,24 @@ _RUN = re.compile(r"(?=[0-9]{0,200}[A-Za-z])(?=[A-Za-z]{0,200}[0-9])[A-Za-z0-9]{
 _TURN = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
 
 _STRUCTURE = ("type", "id", "parentId", "targetId", "fromId", "firstKeptEntryId", "timestamp")
-_SHORTEST = 8  # characters of the shortest text that can hold a secret and say so
+# Characters of the shortest text with a key in it, and of the shortest that names a secret.
+_SHORTEST_KEY, _SHORTEST = 19, 8
 
 
 def redact_text(text: str) -> str:
     """Return `text` without what looks like a secret."""
-    if len(text) < _SHORTEST:
-        return text
+    if len(text) >= _SHORTEST_KEY:
+        text = _redact_keys(text)
+    if " -u " in text or "--" in text or "login" in text:
+        text = _LOGIN.sub(_keep_user, text)
+        text = _FLAG.sub(_keep_flag, text)
+    if len(text) >= _SHORTEST and (":" in text or "=" in text):
+        text = _redact_named(text)
+    return _BEARER.sub(_keep_name, text) if "earer" in text else text
+
+
+def _redact_keys(text: str) -> str:
+    """Take out what looks like a key by itself."""
     if any(prefix in text for prefix in _PREFIXES):
         text = _VENDOR.sub(REDACTED, text)
     if any(prefix in text for prefix in _WORDLIKE):
@@ -108,12 +119,7 @@ def redact_text(text: str) -> str:
     for hint, pattern in _SHAPES:
         if hint in text:
             text = pattern.sub(REDACTED, text)
-    if " -u " in text or "--" in text or "login" in text:
-        text = _LOGIN.sub(_keep_user, text)
-        text = _FLAG.sub(_keep_flag, text)
-    if ":" in text or "=" in text:
-        text = _redact_named(text)
-    return _BEARER.sub(_keep_name, text) if "earer" in text else text
+    return text
 
 
 def _redact_key_files(text: str) -> str:
