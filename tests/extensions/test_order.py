@@ -182,7 +182,7 @@ def test_a_handler_may_wait_for_what_it_began(work, monkeypatch):
     run(check())
 
 
-def test_a_handler_that_hangs_holds_up_the_next_event_only_for_a_while(work, monkeypatch):
+def test_a_handler_that_hangs_holds_up_the_next_event_only_for_a_while(work, monkeypatch, capsys):
     monkeypatch.setattr(backlog, "PATIENCE_S", 0.05)
     log = []
 
@@ -200,6 +200,7 @@ def test_a_handler_that_hangs_holds_up_the_next_event_only_for_a_while(work, mon
         assert log == ["input", "agent_end"] * 2
 
     run(check())
+    assert "Handlers of agent_settled take longer than 0.05 s" in capsys.readouterr().err
 
 
 # -- the backlog itself -------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ Registrations (`on`, `tool`, `command`, `flag`, …) work at any time; everythin
 once all extensions are loaded, from events, tools and commands.
 """
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from spindle.tools.base import Tool, ToolError
 from spindle.types.content import Image, Text
@@ -49,6 +50,21 @@ class Agent:
         return self._extension.path
 
     # -- events ----------------------------------------------------------------------------------
+
+    @overload
+    def on(
+        self,
+        event: str,
+        handler: Callable[..., Any],
+        *,
+        tool: str | Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> Callable[[], None]: ...
+
+    @overload
+    def on(
+        self, event: str, *, tool: str | Sequence[str] | None = None, timeout: float | None = None
+    ) -> Callable[[F], F]: ...
 
     def on(
         self,
@@ -117,9 +133,12 @@ class Agent:
 
     # -- tools -----------------------------------------------------------------------------------
 
+    @overload
+    def tool(self, function: F, **options: Any) -> F: ...
+
+    @overload
     def tool(
         self,
-        function: Callable[..., Any] | None = None,
         *,
         name: str | None = None,
         label: str = "",
@@ -132,28 +151,27 @@ class Agent:
         prepare: Callable[[Any], Any] | None = None,
         render_call: Callable[..., list[str]] | None = None,
         render_result: Callable[..., list[str]] | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        function: Any = None,
+        *,
+        guidelines: Sequence[str] = (),
+        render_call: Callable[..., list[str]] | None = None,
+        render_result: Callable[..., list[str]] | None = None,
+        **options: Any,
     ) -> Any:
         """Let the model call a function: `@agent.tool`, or `@agent.tool(snippet=…)`.
 
         Name, description and parameters come from the function, its docstring and its signature unless given
         (`parameters` may be a JSON Schema or a pydantic model). Keyword-only `ctx`, `update` and `call_id` are
-        filled in. A tool named like a built-in one replaces it. Raises `TypeError`.
+        filled in. A tool named like a built-in one replaces it. Raises `TypeError`, and `ValueError` for its name.
         """
 
         def add(function: F) -> F:
-            tool = make_tool(
-                function,
-                lambda: self._make_context(self._extension),
-                name=name,
-                description=description,
-                parameters=parameters,
-                label=label,
-                snippet=snippet,
-                guidelines=tuple(guidelines),
-                prepare=prepare,
-                sequential=sequential,
-                interruptible=interruptible,
-            )
+            make_context = functools.partial(self._make_context, self._extension)
+            tool = make_tool(function, make_context, guidelines=tuple(guidelines), **options)
             renderers = {"call": render_call, "result": render_result}
             self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
             self._extension.tools[tool.name] = tool

@@ -5,6 +5,7 @@ before it hears that the run before it has settled.
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -67,7 +68,12 @@ class Backlog:
                 delivery = asyncio.create_task(self._deliver(self._waiting[0].event))
                 self._deliveries.add(delivery)
                 delivery.add_done_callback(self._deliveries.discard)
-                await asyncio.wait([delivery], timeout=PATIENCE_S)
+                _, late = await asyncio.wait([delivery], timeout=PATIENCE_S)
+                if late:
+                    name = self._waiting[0].event.type
+                    print(
+                        f"Handlers of {name} take longer than {PATIENCE_S:g} s; nobody waits for them", file=sys.stderr
+                    )
                 self._waiting.popleft().told.set_result(None)
         finally:
             self._worker = None
