@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from contextvars import ContextVar
 
 import pytest
 
@@ -172,6 +173,24 @@ def test_handlers_and_the_loop_of_the_program_get_along(home):
         ) as agent:
             await agent.ask("go")
             assert await asyncio.wait_for(told.get(), 60) == "settled"
+
+    run(check())
+
+
+def test_context_variables_of_the_program_reach_its_extensions(home):
+    request = ContextVar("request", default="none")
+    seen = []
+
+    def extension(agent):
+        agent.on("agent_start", lambda event, ctx: seen.append(request.get()))
+
+    async def check():
+        async with await Agent.create(
+            cwd=home / "work", model=Script([{"text": "hi"}]).model(), persist=False, extensions=[extension]
+        ) as agent:
+            request.set("r1")
+            await agent.ask("go")
+        assert seen == ["r1"]
 
     run(check())
 

@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import Context
 
 from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
 from spindle.llm.convert import to_model_messages, without_images
@@ -238,10 +237,10 @@ class Engine:
         self._recovered = False
         self._run_prompt = system_prompt
         self.lifecycle.move(Phase.STREAMING)
-        # In a context of its own: it is not a part of the handler that may have begun it.
-        self._chain = asyncio.create_task(self._work(list(prompt)), name="spindle-run", context=Context())
+        self._chain = asyncio.create_task(self._work(list(prompt)), name="spindle-run")
 
     async def _work(self, prompt: list[AgentMessage]) -> None:
+        self.hooks.begin_run()
         try:
             following: list[AgentMessage] | None = prompt
             while following is not None:

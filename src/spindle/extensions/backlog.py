@@ -54,6 +54,11 @@ class Backlog:
         if self._last is not None and not self._last.done() and (inside is None or inside.done()):
             await asyncio.wait([self._last], timeout=limit)
 
+    @staticmethod
+    def detach() -> None:
+        """Let the current task wait like any other, whoever created it."""
+        _part_of.set(None)
+
     async def close(self) -> None:
         """Drop what was not told and stop the handlers at work."""
         own = (asyncio.current_task(), _part_of.get())

@@ -60,6 +60,9 @@ class Hooks:
 
     # -- a run -----------------------------------------------------------------------------------
 
+    def begin_run(self) -> None:
+        """The task that calls this runs for itself, even if it was a handler that began it."""
+
     async def observe(self, event: Event) -> None:
         """See an event before it goes out."""
 

@@ -155,6 +155,9 @@ class ExtensionHooks(Hooks):
 
     # -- a run -----------------------------------------------------------------------------------
 
+    def begin_run(self) -> None:
+        self._backlog.detach()
+
     async def observe(self, event: Event) -> None:
         if isinstance(event, AgentStart):
             self.turn = -1
