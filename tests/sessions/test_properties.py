@@ -1,18 +1,21 @@
 """Whatever is done to a session, its tree stays a tree and the file tells the same story after reopening."""
 
+import json
 import re
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spindle.sessions import SessionError, SessionManager
 from spindle.types.codec import decode, encode
 
-from .helpers import assistant, user
+from .helpers import assistant, entry, user, write_session
 
 texts = st.text(st.characters(), max_size=20)
 picks = st.integers(0, 1_000_000)
@@ -115,8 +118,8 @@ class Session(RuleBasedStateMachine):
         names = [e.value["name"].strip() or None for e in path if e.type == "session_info"]
         self.name = names[-1] if names else None
         self.parents, self.leaf = {}, None
-        for entry in self.manager.get_entries():
-            self.grew(entry.id)
+        for grown in self.manager.get_entries():
+            self.grew(grown.id)
         assert [e.id for e in self.manager.get_entries()][: len(ids)] == ids
         assert len(self.parents) == len(ids) + len(self.labels)
         if seen is not None:
@@ -236,3 +239,70 @@ def test_no_file_makes_us_fail_hang_or_write(tmp_path: Path, values: list[object
     assert path.read_bytes().startswith(before)
     with SessionManager.open(path, fsync="never") as again:
         assert again.get_leaf_id() == mine
+
+
+# -- what another program adds while we are at it ------------------------------------------------
+
+links = st.tuples(ids, st.none() | ids | st.just("gone"))
+deeds = st.one_of(
+    st.tuples(st.just("they write"), st.lists(links, min_size=1, max_size=3)),
+    st.tuples(st.sampled_from(["ask", "reset", "reopen"]), st.none()),
+    st.tuples(st.sampled_from(["move", "look", "fork"]), picks),
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=st.lists(links, max_size=4), todo=st.lists(deeds, max_size=12))
+@example(first=[("a", "b")], todo=[("they write", [("b", "a")])])  # the circle is closed by a later look at the file
+@example(first=[("a", "b"), ("b", "a")], todo=[("they write", [("a", None)])])  # and this one is opened
+def test_paths_and_children_follow_the_links_whatever_others_write(
+    tmp_path: Path, first: list[tuple[str, str | None]], todo: list[tuple[str, Any]]
+) -> None:
+    path = write_session(tmp_path / "shared.jsonl", [entry(*link) for link in first])
+    manager = SessionManager.open(path, fsync="never")
+    for deed, what in [*todo, ("ask", None)]:
+        known = [e.id for e in manager.get_entries()]
+        some = known[what % len(known)] if isinstance(what, int) and known else None
+        if deed == "they write":
+            with path.open("a") as file:
+                file.writelines(json.dumps(entry(*link)) + "\n" for link in what)
+        elif deed == "ask":
+            manager.append_message(user())
+        elif deed == "reset":
+            manager.reset_leaf()
+        elif deed == "reopen":
+            manager.close()
+            manager = SessionManager.open(path, fsync="never")
+        elif deed == "move" and some:
+            manager.branch(some)
+        elif deed == "look":
+            manager.get_branch(some)
+            manager.get_children(some)
+        elif deed == "fork" and some:
+            manager.create_branched_session(some)
+            path = Path(manager.get_session_file() or "")
+        _links_are_followed(manager)
+    manager.close()
+
+
+def _links_are_followed(manager: SessionManager) -> None:
+    holders = {e.id: e for e in manager.get_entries()}  # the last one counts
+
+    def ancestors(entry_id: str) -> list[str]:
+        found: list[str] = []
+        step = holders[entry_id].parent_id
+        while step in holders and step not in found:
+            found.append(step)
+            step = holders[step].parent_id
+        return found
+
+    for entry_id in holders:
+        path = manager.get_branch(entry_id)
+        assert path[-1] is holders[entry_id]
+        assert len({e.id for e in path}) == len(path)
+        for parent, child in pairwise(path):
+            assert parent is holders[child.parent_id or ""]
+            assert child in manager.get_children(parent.id)
+        root = path[0]
+        assert root.parent_id not in holders or root.id in ancestors(root.id), "only a circle may be cut"
+        assert root in manager.get_children(None)

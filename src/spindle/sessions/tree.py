@@ -73,7 +73,9 @@ class Tree:
     def adopt(self, entries: Iterable[Entry]) -> None:
         """Take in entries as they come from a file, in its order, without moving."""
         by_id = self._by_id
-        strays, doubles = [], []
+        doubles = []
+        strays = [flaw.entry for flaw in self.flaws if flaw.kind == "orphan"]  # the parent of one may come now
+        self.flaws = [flaw for flaw in self.flaws if flaw.kind != "orphan"]
         for entry in entries:
             if entry.parent_id is not None:
                 parent = by_id.get(entry.parent_id)
@@ -113,6 +115,8 @@ class Tree:
 
     def _cut_circles(self) -> None:
         """Find every circle of parents and cut it where a walk up from its latest entry would close it."""
+        self._cut.clear()  # a later holder of an id may have opened a circle
+        self.flaws = [flaw for flaw in self.flaws if flaw.kind != "cycle"]
         settled: set[str] = set()
         for entry in reversed(self.entries):
             trail: dict[str, None] = {}
@@ -120,9 +124,8 @@ class Tree:
             while node is not None and node.id not in settled:
                 if node.id in trail:
                     last = next(reversed(trail))
-                    if last not in self._cut:
-                        self._cut.add(last)
-                        self.flaws.append(Flaw("cycle", self._by_id[last], f"{last} is among its own ancestors"))
+                    self._cut.add(last)
+                    self.flaws.append(Flaw("cycle", self._by_id[last], f"{last} is among its own ancestors"))
                     break
                 trail[node.id] = None
                 node = self.parent(node)
