@@ -203,6 +203,18 @@ def test_a_pipe_or_a_device_is_refused(tmp_path: Path) -> None:
     assert refusal("grep", tmp_path, pattern="x", path="/dev/zero") == "Not a regular file: /dev/zero"
 
 
+def test_any_number_of_lines_around_a_match_takes_little_memory(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"f": "one\nneedle\nlast\n"})
+    source = f"""
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+        from tests.tools.helpers import call, text_of
+        print(text_of(call("grep", {str(tmp_path)!r}, pattern="needle", context=10**10)))
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(source)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "f-1- one\nf:2: needle\nf-3- last\nf-4- \n", done.stderr
+
+
 def test_a_line_of_any_length_takes_little_memory(tmp_path: Path) -> None:
     with open(tmp_path / "f", "wb") as file:
         file.write(b"one\nneedle" + b" " * 9000)

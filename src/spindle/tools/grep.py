@@ -22,6 +22,8 @@ from .truncate import MAX_BYTES, MAX_LINE_LENGTH, truncate_line
 __all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 100
+_MAX_CONTEXT = MAX_BYTES // 5
+"""A line of output takes more than five bytes, so no more lines than this could ever be shown."""
 _KEPT_BYTES = 16 * MAX_LINE_LENGTH
 _CHUNK = 1024 * 1024
 
@@ -35,7 +37,7 @@ class _Match(msgspec.Struct):
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     path = resolve_path(args.get("path") or ".", ctx.cwd)
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
-    context = max(0, int(args.get("context") or 0))
+    context = min(max(0, int(args.get("context") or 0)), _MAX_CONTEXT)
     await run_abandonable(lambda _: _check_path(path))
     rg = find_program(("rg",), ctx.settings)
     try:
