@@ -114,6 +114,31 @@ def test_work_goes_on_while_another_conversation_is_begun(browser: Any) -> None:
         assert server.mock.hangups == 0
 
 
+def test_a_command_of_the_user_stays_behind_in_its_conversation(browser: Any) -> None:
+    with ServerProcess([]) as server, Tab(browser, server) as tab:
+        tab.say("!echo begun; sleep 60")
+        tab.sees(".tool[data-state=running] .output", "begun")
+        first = tab.session
+        tab.click("#new")
+        tab.shows("#welcome")
+        tab.connected()
+        assert tab.session != first
+        tab.holds("#prompt", "")
+        # Here nothing runs, until something does.
+        tab.hides("#stop")
+        tab.say("!echo here; sleep 60")
+        tab.sees(".tool[data-state=running] .output", "here")
+        tab.shows("#stop")
+        tab.press("Escape")
+        tab.sees(".tool", "(interrupted)")
+        tab.hides("#stop")
+        tab.counts(".tool", 1)
+        # It has ended with the connection, and what it said is kept.
+        tab.click(f".session[href='#{first}']")
+        tab.sees(".tool .output", "begun\n(interrupted)")
+        assert tab.trouble == []
+
+
 # -- coming back ---------------------------------------------------------------------------------
 
 
@@ -227,6 +252,27 @@ def test_two_tabs_agree_on_everything(browser: Any) -> None:
         assert one.trouble == two.trouble == []
 
 
+def test_a_command_of_the_user_ends_after_another_tab_has_changed_the_page(browser: Any) -> None:
+    with (
+        ServerProcess([reply("an answer")]) as server,
+        Tab(browser, server) as one,
+        Tab(browser, server, session=one.session) as two,
+    ):
+        one.ask("first")
+        one.say("!echo begun; sleep 60")
+        one.sees(".tool[data-state=running] .output", "begun")
+        two.counts(".user", 1)
+        two.press("Alt+t")
+        two.click("#tree .line")
+        one.counts(".user", 0)
+        one.press("Escape")
+        for tab in (one, two):
+            tab.sees(".tool", "(interrupted)")
+            tab.counts(".tool", 1)
+        one.hides("#stop")
+        assert one.trouble == two.trouble == []
+
+
 def test_labels_in_the_tree(browser: Any) -> None:
     with ServerProcess([reply("an answer")]) as server, Tab(browser, server) as tab:
         tab.ask("first")
@@ -244,6 +290,40 @@ def test_labels_in_the_tree(browser: Any) -> None:
         tab.press("Enter")
         tab.counts("#tree .tag", 0)
         tab.counts("#tree .node", 2)
+        assert tab.trouble == []
+
+
+def test_names_and_labels_can_be_written_while_it_works(browser: Any) -> None:
+    with ServerProcess([reply("an ", gate("go"), "answer"), reply("more")]) as server, Tab(browser, server) as tab:
+        tab.press("Alt+t")
+        tab.say("first")
+        server.mock.wait_gate("go")
+        tab.click("#title")
+        tab.page.keyboard.type("half a na")
+        server.mock.release("go")
+        tab.sees(".answer", "an answer")
+        tab.settled()
+        tab.page.keyboard.type("me")
+        tab.press("Enter")
+        tab.sees("#title", "half a name")
+        tab.counts("#tree .node", 2)
+        tab.page.locator("#tree .node").first.hover()
+        tab.click("#tree [aria-label=Label]")
+        tab.page.keyboard.type("half a la")
+        with Tab(browser, server, session=tab.session) as other:
+            other.ask("second")
+        tab.sees(".answer >> nth=-1", "more")
+        tab.settled()
+        tab.page.keyboard.type("bel")
+        tab.press("Enter")
+        tab.sees("#tree .node:nth-child(1) .tag", "half a label")
+        tab.counts("#tree .node", 4)
+        # What is given up changes nothing, and what happened meanwhile is shown.
+        tab.page.locator("#tree .node").first.hover()
+        tab.click("#tree [aria-label=Label]")
+        tab.page.keyboard.type("no")
+        tab.press("Escape")
+        tab.sees("#tree .node:nth-child(1) .tag", "half a label")
         assert tab.trouble == []
 
 

@@ -259,6 +259,7 @@ export class Conversation {
     const card = this.cards.get(id);
     this.busyCards.delete(card);
     if (message && card) finishShell(card, message);
+    else if (message) this.session.attempt(() => this.session.load()); // another client has changed the page meanwhile
     else card?.abandon();
   }
 

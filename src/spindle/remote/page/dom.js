@@ -67,14 +67,14 @@ async function copy(text) {
   }
 }
 
-/** Put a text field in the place of a node. Enter and leaving it `save` the text, Escape does not. */
-export function editInPlace(node, field, save) {
+/** Put a text field in the place of a node. `end` gets the text after Enter or on leaving it, null after Escape. */
+export function editInPlace(node, field, end) {
   let done = false; // leaving the page is a blur too
   const finish = saves => {
     if (done) return;
     done = true;
     field.replaceWith(node);
-    if (saves) save(field.value.trim());
+    end(saves ? field.value.trim() : null);
   };
   field.addEventListener('keydown', event => {
     if (event.key !== 'Enter' && event.key !== 'Escape') return;

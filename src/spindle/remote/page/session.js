@@ -35,7 +35,7 @@ export class Session {
     this.title = null; // of the window, if an extension has set one
     this.messages = [];
     this.running = false;
-    this.shells = 0; // commands that the user runs
+    this.shells = new Set(); // ids of commands that the user runs
     this.asking = false; // the user is asked something
     this.loading = true; // events are part of what is being fetched
     this.loaded = null; // a promise of the end of that
@@ -118,7 +118,7 @@ export class Session {
   receive(event) {
     if (event.type === 'session_changed') {
       // A command that the user runs here is shown already.
-      if (event.reason !== 'bash' || !this.shells) this.load().catch(error => this.complain(error));
+      if (event.reason !== 'bash' || !this.shells.size) this.load().catch(error => this.complain(error));
       return;
     }
     if (this.loading) this.missed = true;
@@ -207,7 +207,7 @@ export class Session {
   /** Run a command of the user. The model gets to know of it with the next message, unless it is `hidden`. */
   async bash(command, hidden) {
     const id = this.wire.newId();
-    this.shells++;
+    this.shells.add(id);
     this.emit('shell_start', { id, command, hidden });
     this.emit('state');
     try {
@@ -216,16 +216,17 @@ export class Session {
       this.messages.push(message);
       this.emit('shell_end', { id, message });
     } catch (error) {
+      if (!this.shells.has(id)) return; // another conversation was opened; it ended with the connection
       this.emit('shell_end', { id });
       throw error;
     } finally {
-      this.shells--;
+      this.shells.delete(id);
       this.emit('state');
     }
   }
 
   get busy() {
-    return this.running || this.shells > 0;
+    return this.running || this.shells.size > 0;
   }
 
   abort() {
@@ -248,7 +249,7 @@ export class Session {
     return text ?? '';
   }
 
-  /** Begin anew. Work in progress is not lost: then the new session gets an agent of its own. */
+  /** Begin anew. A run in progress is not lost: then the new session gets an agent of its own. */
   async begin() {
     if (this.busy) return this.open(null);
     await this.call('new_session');

@@ -22,6 +22,7 @@ export function toast(text, kind = 'error') {
 export class StatusView {
   constructor(session) {
     this.session = session;
+    this.title = $('title'); // which is not on the page while its text is edited
     session.on('stats', stats => this.showStats(stats));
     session.on('todos', phases => this.showTodos(phases));
     session.on('connection', connection => this.showConnection(connection));
@@ -29,7 +30,7 @@ export class StatusView {
     session.on('state', () => this.showTitle());
     session.on('message_end', () => this.showTitle());
     session.on('reset', () => this.showTitle());
-    $('title').addEventListener('click', () => this.rename());
+    this.title.addEventListener('click', () => this.rename());
   }
 
   // -- the place and the name ---------------------------------------------------------------------
@@ -44,7 +45,7 @@ export class StatusView {
     const first = this.session.messages.find(({ role }) => role === 'user');
     const name =
       this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : '') || 'New conversation';
-    $('title').textContent = name;
+    this.title.textContent = name;
     const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : '';
     document.title = `${mark}${this.session.title ?? `${oneLine(name, 60)} – Spindle`}`;
     document.body.classList.toggle('blank', this.session.messages.length === 0 && !this.session.running);
@@ -54,8 +55,8 @@ export class StatusView {
   rename() {
     const label = 'Name of this conversation';
     const field = el('input', { type: 'text', class: 'rename', 'aria-label': label, maxlength: '200' });
-    field.value = this.session.state.sessionName ?? $('title').textContent;
-    editInPlace($('title'), field, name => {
+    field.value = this.session.state.sessionName ?? this.title.textContent;
+    editInPlace(this.title, field, name => {
       if (!name || name === this.session.state.sessionName) return null;
       return this.session.attempt(() => this.session.call('set_session_name', { name }));
     });

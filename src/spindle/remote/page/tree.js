@@ -20,6 +20,7 @@ export class TreePanel {
   async show() {
     await this.session.attempt(async () => {
       await this.entries.refresh();
+      if ($('tree').querySelector('.rename')) return; // a label is being written; after that
       this.onPath = new Set(this.entries.path().map(({ id }) => id));
       this.rows = [];
       this.walk();
@@ -95,7 +96,7 @@ export class TreePanel {
     const field = el('input', { type: 'text', class: 'rename', 'aria-label': 'Label', maxlength: '80' });
     field.value = this.entries.labels.get(id) ?? '';
     editInPlace(node.querySelector('.line'), field, text => {
-      if (text === (this.entries.labels.get(id) ?? '')) return null;
+      if (text === null || text === (this.entries.labels.get(id) ?? '')) return this.show();
       return this.session.attempt(() => this.session.call('set_label', { entryId: id, label: text || undefined }));
     });
   }
