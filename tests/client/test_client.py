@@ -11,9 +11,12 @@ import pytest
 
 from spindle.client import AgentCrashed, ClientClosed, CommandFailed, Event, RequestTimeout, RpcClient, image_file
 from spindle.client.commands import Commands
+from spindle.client.process import LAST_WORDS_S
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_agent.py"))]
 OLD_FAKE = [*FAKE, "old"]
+LATE_TO_LEAVE = ["sh", "-c", 'sleep 5 & exec "$@"', "sh", *FAKE]
+"""It has a child that holds its pipes a while longer."""
 
 
 def drive(scene: Callable[[RpcClient], Awaitable[None]], command: list[str] = FAKE, **options: Any) -> None:
@@ -427,6 +430,39 @@ def test_a_close_that_is_cancelled_leaves_no_agent_behind() -> None:
                 await agent.close()
         async with asyncio.timeout(50):
             assert [event.type async for event in stream] == ["ready"]
+
+    asyncio.run(play())
+
+
+def test_a_client_may_start_again_whatever_became_of_the_close() -> None:
+    async def play() -> None:
+        agent = RpcClient(LATE_TO_LEAVE, exit_grace=60)
+        await agent.start()
+        await agent.request("linger")
+        asking = asyncio.create_task(agent.request("silence", timeout=None))
+        closing = asyncio.create_task(agent.close())
+        await asyncio.wait([closing], timeout=0.05)
+        closing.cancel()
+        await agent.start()
+        with pytest.raises(ClientClosed):
+            await asyncio.wait_for(asking, 50)
+        assert (await agent.get_state())["sessionId"] == "s1"
+        await agent.close()
+
+    asyncio.run(play())
+
+
+def test_a_close_that_is_cancelled_late_leaves_nobody_waiting() -> None:
+    async def play() -> None:
+        agent = RpcClient(LATE_TO_LEAVE, exit_grace=60)
+        await agent.start()
+        await agent.get_state()
+        asking = asyncio.create_task(agent.request("silence", timeout=None))
+        closing = asyncio.create_task(agent.close())
+        await asyncio.wait([closing], timeout=LAST_WORDS_S / 2)  # it is gone, but its last words may still come
+        closing.cancel()
+        with pytest.raises(ClientClosed):
+            await asyncio.wait_for(asking, 50)
 
     asyncio.run(play())
 

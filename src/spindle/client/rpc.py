@@ -89,6 +89,8 @@ class RpcClient(Commands):
         """Start the agent. Raises `OSError` if the program cannot be started, `RpcError` if it refuses our tools."""
         if self._process is not None:
             return
+        if self._watching is not None and not self._watching.done():
+            await asyncio.wait([self._watching])  # of a close that was cancelled, or is not done yet
         self._process = await AgentProcess.start(self.command, self._receive, self.cwd, self.env)
         self._watching = asyncio.create_task(self._watch(self._process))
         self._declared_tools = []
@@ -111,7 +113,7 @@ class RpcClient(Commands):
             await self._dialogs.close()
         finally:
             await process.stop(self.exit_grace)
-        await self._watching
+        await asyncio.wait([self._watching])  # if we are cancelled, it still tells everybody
 
     async def __aenter__(self) -> "RpcClient":
         await self.start()
@@ -131,9 +133,9 @@ class RpcClient(Commands):
         return await self._request(self._new_id(), command, timeout, fields)
 
     async def _request(self, id: str, command: str, timeout: Timeout, fields: Json) -> Any:
-        process = self._running()
         if command in PROMPTS:
             await self._declare_tools()
+        process = self._running()
         seconds = self.request_timeout if timeout is UNSET else timeout
         present = {name: value for name, value in fields.items() if value is not None}
         process.write(codec.encode({"id": id, "type": command, **present}))

@@ -36,6 +36,8 @@ class SyncRpcClient:
         self._client = RpcClient(*args, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._door = threading.Lock()
+        """Held while work is handed to the loop: what gets in is waited for by `close`."""
 
     def start(self) -> None:
         """Start the agent. Raises `OSError` if the program cannot be started."""
@@ -56,7 +58,8 @@ class SyncRpcClient:
         if loop is None or thread is None:
             return
         self._wait(self._client.close())
-        self._loop = self._thread = None
+        with self._door:
+            self._loop = self._thread = None
         asyncio.run_coroutine_threadsafe(_others_ended(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -110,11 +113,12 @@ class SyncRpcClient:
             yield event
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        in_its_thread = threading.current_thread() is self._thread
-        if self._loop is None or in_its_thread:
-            work.close()
-            raise RuntimeError(IN_ITS_THREAD) if in_its_thread else ClientClosed
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._door:
+            in_its_thread = threading.current_thread() is self._thread
+            if self._loop is None or in_its_thread:
+                work.close()
+                raise RuntimeError(IN_ITS_THREAD) if in_its_thread else ClientClosed
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
