@@ -296,6 +296,21 @@ def test_redacted_thinking():
     assert (block.redacted, block.thinking, block.thinking_signature) == (True, "", "DATA")
 
 
+def test_arguments_that_come_whole_are_not_lost_with_the_end_of_their_block():
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": "ls", "input": {"path": f"{n}"}} for n in (1, 2)]
+    stream = [
+        *(event("content_block_start", index=0, content_block=call) for call in calls),
+        event("message_delta", delta={"stop_reason": "tool_use"}),
+        event("message_stop"),
+    ]
+    chunks = ask(raw(*stream))
+    assert shape(answer_of(chunks)) == [("call", "c1", "ls", {"path": "1"}), ("call", "c2", "ls", {"path": "2"})]
+    assert [event[:2] for event in events_of(chunks)] == [
+        *(("toolcall_start", 0), ("toolcall_delta", 0), ("toolcall_end", 0)),
+        *(("toolcall_start", 1), ("toolcall_delta", 1), ("toolcall_end", 1)),
+    ]
+
+
 def test_content_that_comes_with_the_start_of_a_block():
     blocks = [
         {"type": "text", "text": "a"},

@@ -271,6 +271,22 @@ def test_a_stream_of_everything():
     assert (usage.input, usage.output, usage.cache_read, usage.reasoning) == (70, 20, 30, 7)
 
 
+def test_items_may_take_turns():
+    chunks = ask(
+        added(0, type="reasoning", id="rs_1"),
+        added(1, type="message", id="msg_1"),
+        delta("reasoning_summary_text", 0, "one"),
+        event("response.reasoning_summary_part.done", output_index=0),
+        delta("output_text", 1, "Hel"),
+        delta("reasoning_summary_text", 0, "two"),
+        done(1, type="message", id="msg_1", content=[]),
+        delta("output_text", 1, "too late"),
+        done(0, type="reasoning", id="rs_1", summary=[{"text": None}]),
+        end(),
+    )
+    assert [block[:2] for block in shape(answer_of(chunks))] == [("thinking", "one\n\ntwo"), ("text", "Hel")]
+
+
 def test_the_final_item_has_the_last_word():
     final = {"id": "m", "content": [{"type": "refusal", "refusal": "No."}]}
     chunks = ask(added(0, type="message", id="m"), delta("refusal", 0, "N"), done(0, type="message", **final), end())

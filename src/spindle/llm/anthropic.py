@@ -149,6 +149,8 @@ class MessagesReader:
         if not self.done:
             raise ModelError("Stream ended before message_stop")
         live, reason = self._live, self._stop_reason
+        for number in list(self._inputs):
+            self._stop(number, out)
         out.extend(live.end_all())
         live.raw_stop_reason = reason
         if reason == "refusal":
@@ -159,6 +161,7 @@ class MessagesReader:
 
     def _start(self, number: int, block: _Block, out: list[StreamEvent]) -> None:
         live, blocks = self._live, self._blocks
+        self._stop(number, out)  # should the server have forgotten that
         match block.type:
             case "text":
                 blocks.start(number, live.start_text(), out)

@@ -118,8 +118,8 @@ class ResponsesReader:
         self._live = live
         self._model = model
         self._blocks = NumberedBlocks(live)
-        self._between_parts = False
-        """A part of a reasoning summary has ended; a blank line comes before the next."""
+        self._between_parts: int | None = None
+        """The item of which a part of the summary has ended; a blank line comes before the next."""
         self._response = _Response()
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
@@ -128,8 +128,8 @@ class ResponsesReader:
         event = _read_event(data)
         kind, number = event.type, event.output_index or 0
         if kind in _DELTAS:
-            if self._between_parts and event.delta:
-                self._between_parts = False
+            if self._between_parts == number and event.delta:
+                self._between_parts = None
                 self._blocks.append(number, "\n\n", out)
             self._blocks.append(number, event.delta, out)
         elif kind == "response.output_item.added":
@@ -137,7 +137,7 @@ class ResponsesReader:
         elif kind == "response.output_item.done":
             self._stop(number, event.item or {}, out)
         elif kind == "response.reasoning_summary_part.done":
-            self._between_parts = True
+            self._between_parts = number
         elif kind == "response.function_call_arguments.done":
             self._complete_arguments(number, event.arguments, out)
         elif kind == "error" or event.error is not None:
@@ -162,7 +162,7 @@ class ResponsesReader:
 
     def _start(self, number: int, item: dict[str, Any], out: list[StreamEvent]) -> None:
         live, blocks = self._live, self._blocks
-        self._between_parts = False
+        self._between_parts = None
         match item.get("type"):
             case "reasoning":
                 blocks.start(number, live.start_thinking(), out)
@@ -177,7 +177,7 @@ class ResponsesReader:
         if isinstance(block, LiveToolCall):
             self._complete_arguments(number, item.get("arguments"), out)
         elif isinstance(block, LiveThinking):
-            texts = [part.get("text", "") for part in item.get("summary") or item.get("content") or []]
+            texts = [part.get("text") or "" for part in item.get("summary") or item.get("content") or []]
             block.signature = encode(item).decode()
             _settle(block, "\n\n".join(texts))
         elif block is not None:
