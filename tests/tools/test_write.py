@@ -1,6 +1,7 @@
 """The write tool, and the queue in front of every file."""
 
 import asyncio
+import errno
 import os
 import resource
 import stat
@@ -83,6 +84,21 @@ def test_what_there_is_no_room_for_leaves_the_old_content(tmp_path: Path) -> Non
     changes = [{"oldText": "precious", "newText": new}]
     assert refusal("edit", tmp_path, path="f", edits=changes) == "EFBIG: file too large, write"
     assert (tmp_path / "f").read_text() == old
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot promise room")
+def test_there_may_be_no_room_inside_of_a_file_with_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_text("precious")
+    os.truncate(tmp_path / "f", 1 << 20)
+    if os.stat(tmp_path / "f").st_blocks * 512 >= 1 << 20:
+        pytest.skip("this file system makes no holes")
+
+    def refuse(file: int, begin: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    assert refusal("write", tmp_path, path="f", content="x" * 1000).startswith("ENOSPC")
+    assert (tmp_path / "f").read_bytes() == b"precious".ljust(1 << 20, b"\0")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -35,16 +35,21 @@ def require_folder(path: str) -> None:
 
 
 def overwrite(file: int, data: bytes) -> None:
-    """Replace all that an open file holds. Raises `OSError`; if that is for want of room, the old content stays."""
-    size = os.fstat(file).st_size
-    if len(data) > size and hasattr(os, "posix_fallocate"):
+    """Replace all that an open file holds.
+
+    Raises `OSError`. If that is for want of room the old content stays, on file systems that can promise room.
+    """
+    status = os.fstat(file)
+    size = status.st_size
+    room = size if status.st_blocks * 512 >= size else 0  # a file with holes has not even room for what it holds
+    if len(data) > room and hasattr(os, "posix_fallocate"):
         try:
-            os.posix_fallocate(file, size, len(data) - size)
+            os.posix_fallocate(file, room, len(data) - room)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 os.ftruncate(file, size)
                 raise
-            # Not every file system can promise room; then writing will tell.
+            # This one cannot; then writing will tell.
     os.lseek(file, 0, os.SEEK_SET)
     view = memoryview(data)
     while view:
