@@ -21,6 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project.mkdir()
     monkeypatch.chdir(project)
     monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "agent"))
+    monkeypatch.delenv("PI_CODING_AGENT_SESSION_DIR", raising=False)
     store = tmp_path / "agent" / "sessions" / ("-" + str(project).replace("/", "-") + "--")
     store.mkdir(parents=True)
     for name in ("real-everything", "damaged-torn-last-line"):
@@ -39,6 +40,23 @@ def test_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown[0]["path"] == str(here / "real-everything.jsonl")
     assert run(["list", "--session-dir", str(here / "none")]) == 0
     assert capsys.readouterr() == ("", "No sessions here.\n")
+
+
+def test_sessions_are_looked_for_where_a_run_puts_them(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere, project = tmp_path / "elsewhere", tmp_path / "project"
+    elsewhere.mkdir()
+    write_session(elsewhere / "s.jsonl", [entry("a", None)], HEADER | {"cwd": str(project)})
+    (project / ".pi").mkdir()
+    settings = project / ".pi" / "settings.json"
+    settings.write_text(json.dumps({"sessionDir": str(elsewhere)}))  # counts although nobody trusts the project
+    for _ in ("setting", "environment"):
+        assert run(["list"]) == run(["list", "--all"]) == run(["show", "11111111"]) == 0
+        out = capsys.readouterr().out
+        assert out.count(HEADER["id"]) == 3 and "text of a" in out
+        settings.unlink(missing_ok=True)
+        monkeypatch.setenv("PI_CODING_AGENT_SESSION_DIR", str(elsewhere))
 
 
 def test_show_by_the_beginning_of_an_id(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ def _check_session_options(options: Options) -> None:
 
 def _find(options: Options, session_id: str) -> str | None:
     settings = load_resources(os.getcwd(), resource_options(options)).settings
-    return SessionManager.find_by_id(os.getcwd(), session_id, session_directory(options, settings))
+    return SessionManager.find_by_id(os.getcwd(), session_id, session_directory(options.session_dir, settings))
 
 
 def _token(options: Options) -> str | None:

@@ -12,7 +12,7 @@ from spindle.sessions.manager import Saving, SessionManager
 from .args import Options, UsageError
 from .tell import warn
 
-__all__ = ["NothingChosen", "choose_session", "pick_session", "session_directory"]
+__all__ = ["NothingChosen", "choose_session", "locate", "pick_session", "session_directory"]
 
 _LISTED = 20
 
@@ -21,21 +21,21 @@ class NothingChosen(Exception):
     """The user was asked and chose not to go on; the text says so."""
 
 
-def session_directory(options: Options, settings: Settings) -> str | None:
+def session_directory(given: str | None, settings: Settings) -> str | None:
     """Return the directory the user wants sessions in; None: the project's own."""
-    return options.session_dir or os.environ.get("PI_CODING_AGENT_SESSION_DIR") or settings.session_dir or None
+    return given or os.environ.get("PI_CODING_AGENT_SESSION_DIR") or settings.session_dir or None
 
 
 def choose_session(options: Options, settings: Settings) -> SessionManager:
     """Open or begin the session. Raises `UsageError`, `SessionError`, `NothingChosen`."""
     _check(options)
     cwd = os.getcwd()
-    directory = session_directory(options, settings)
+    directory = session_directory(options.session_dir, settings)
     saving: Saving = {"fsync": settings.fsync, "on_write_error": warn}
     if options.no_session:
         return SessionManager.in_memory(cwd)
     if options.fork is not None:
-        return SessionManager.fork_from(_locate(options.fork, cwd, directory), cwd, directory, **saving)
+        return SessionManager.fork_from(locate(options.fork, cwd, directory), cwd, directory, **saving)
     if options.session is not None:
         return _open_named(options.session, cwd, directory, saving)
     if options.session_id is not None:
@@ -88,7 +88,8 @@ def _open(path: str, directory: str | None, saving: Saving) -> SessionManager:
     )
 
 
-def _locate(name: str, cwd: str, directory: str | None) -> str:
+def locate(name: str, cwd: str, directory: str | None) -> str:
+    """Return the file of the session that a path or the beginning of an id names. Raises `SessionError`."""
     return os.path.join(cwd, name) if _is_path(name) else _search(name, cwd, directory).path
 
 

@@ -7,11 +7,12 @@ import re
 import sys
 from pathlib import Path
 
+from spindle.resources.settings_store import SettingsStore
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
 from spindle.sessions.errors import InvalidSession, SessionError
 from spindle.sessions.ids import iso_time, now_ms
-from spindle.sessions.index import SessionInfo, find_sessions
+from spindle.sessions.index import SessionInfo
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.repair import examine, repair_copy
 from spindle.sessions.tree import TreeNode
@@ -26,6 +27,9 @@ from spindle.types.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from spindle.types.paths import agent_dir
+
+from .session_choice import locate, session_directory
 
 __all__ = ["run"]
 
@@ -53,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(name: str, action: object, text: str) -> argparse.ArgumentParser:
         one = actions.add_parser(name, help=text, description=text)
-        one.add_argument("--session-dir", metavar="DIR", help="where to look instead of the project's own directory")
+        one.add_argument("--session-dir", metavar="DIR", help="where to look instead of the usual directory")
         one.set_defaults(action=action)
         return one
 
@@ -80,9 +84,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(options: argparse.Namespace) -> int:
     if options.all:
-        infos = SessionManager.list_all(options.session_dir)
+        infos = SessionManager.list_all(_directory(options))
     else:
-        infos = SessionManager.list(Path.cwd(), options.session_dir)
+        infos = SessionManager.list(Path.cwd(), _directory(options))
     for info in infos:
         _say(encode(_plain(info)).decode() if options.json else _row(info, with_cwd=options.all))
     if not infos and not options.json:
@@ -136,7 +140,7 @@ def _check(options: argparse.Namespace) -> int:
     code = 0
     for name in options.sessions:
         try:
-            path = _find(name, options.session_dir)
+            path = _find(name, options)
             damage = examine(path)
         except FileNotFoundError:
             _say(f"File not found: {path}")
@@ -156,7 +160,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _repair(options: argparse.Namespace) -> int:
-    source = _find(options.session, options.session_dir)
+    source = _find(options.session, options)
     target = Path(options.output) if options.output else source.with_suffix(".repaired.jsonl")
     for what in repair_copy(source, target, str(Path.cwd())):
         _say(f"  {what}")
@@ -168,19 +172,17 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _open(options: argparse.Namespace) -> SessionManager:
-    return SessionManager.open(_find(options.session, options.session_dir), read_only=True)
+    return SessionManager.open(_find(options.session, options), read_only=True)
 
 
-def _find(name: str, session_dir: str | None) -> Path:
-    if "/" in name or "\\" in name or name.endswith(".jsonl"):
-        return Path(name).absolute()
-    matches = find_sessions(name, Path.cwd(), session_dir)
-    if not matches:
-        raise SessionError(f"No session found matching '{name}'")
-    if len(matches) > 1:
-        candidates = "".join(f"\n  {match.id}  {match.path}" for match in matches)
-        raise SessionError(f"Several sessions match '{name}':{candidates}")
-    return Path(matches[0].path)
+def _find(name: str, options: argparse.Namespace) -> Path:
+    return Path(locate(name, os.getcwd(), _directory(options)))
+
+
+def _directory(options: argparse.Namespace) -> str | None:
+    # Whether the project is trusted makes no difference to where its sessions are.
+    settings = SettingsStore(agent_dir(), Path.cwd()).load(project_trusted=False)
+    return session_directory(options.session_dir, settings)
 
 
 # -- words ---------------------------------------------------------------------------------------
