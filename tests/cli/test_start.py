@@ -90,6 +90,20 @@ def test_help_tells_the_options_of_extensions(place: Place) -> None:
     assert "--plan" not in place.run("--help", "-ne").stdout
 
 
+def test_help_is_not_disturbed_by_what_extensions_do_when_loaded(place: Place) -> None:
+    place.write(
+        "agent/extensions/busy.py",
+        "import threading\n"
+        "print('hello from busy')\n"
+        "def extension(agent):\n"
+        "    threading.Thread(target=threading.Event().wait).start()\n",
+    )
+    done = place.run("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: spindle")
+    assert done.stderr == "hello from busy\n"
+
+
 def test_reading_nothing_takes_few_milliseconds(place: Place) -> None:
     """CPU time of reading all resources, against that of importing the modules that read them."""
     program = (

@@ -49,10 +49,9 @@ def _run(options: Options) -> int:
     except FileNotFoundError:
         raise UsageError("The current directory does not exist any more") from None
     if options.help:
-        from .help import extension_flags, help_text
+        from .help import run_help
 
-        print(help_text(extension_flags(options)), end="")
-        return 0
+        return run_help(options)
     for note in options.notes:
         tell("Note", note)
     if options.offline:

@@ -1,7 +1,9 @@
 """The help text, made of the table of options and of what extensions add to it."""
 
 import os
+import sys
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from .args import OPTIONS, Options
@@ -9,9 +11,11 @@ from .assemble import resource_options
 from .tell import warn
 
 if TYPE_CHECKING:
+    from spindle.agent.extension_loading import ExtensionOptions
     from spindle.extensions.record import Flag
+    from spindle.resources.loader import Resources
 
-__all__ = ["extension_flags", "help_text"]
+__all__ = ["help_text", "run_help"]
 
 _HEAD = """\
 Usage: spindle [options] [--] [@files...] [messages...]
@@ -45,18 +49,27 @@ def _line(left: str, right: str) -> str:
     return f"  {left:<34} {right}".rstrip() + "\n"
 
 
-def extension_flags(options: Options) -> "list[Flag]":
-    """Load the extensions that a run with these options would load, and return the options they add."""
-    import asyncio
-
-    from spindle.agent.extension_loading import ExtensionOptions, has_extensions, load_generation
+def run_help(options: Options) -> int:
+    """Print the help, with the options of the extensions that a run with these options would load."""
+    from spindle.agent.extension_loading import ExtensionOptions, has_extensions
     from spindle.resources.loader import load_resources
-    from spindle.tools.builtin import builtin_tools
 
     resources, given = load_resources(os.getcwd(), resource_options(options)), ExtensionOptions(flags=options.unknown)
-    if not has_extensions(resources, given):
-        return []
-    generation = asyncio.run(load_generation(resources, given, builtin_tools().get, mode="print"))
+    if has_extensions(resources, given):
+        from .finish import run_and_exit
+
+        run_and_exit(_run_with_extensions(resources, given))  # they may have begun threads that nobody ends
+    print(help_text(), end="")
+    return 0
+
+
+async def _run_with_extensions(resources: "Resources", given: "ExtensionOptions") -> int:
+    from spindle.agent.extension_loading import load_generation
+    from spindle.tools.builtin import builtin_tools
+
+    with redirect_stdout(sys.stderr):
+        generation = await load_generation(resources, given, builtin_tools().get, mode="print")
     for failure in generation.failures:
         warn(str(failure))
-    return list(generation.hooks.registry.flags().values())
+    print(help_text(generation.hooks.registry.flags().values()), end="", flush=True)
+    return 0

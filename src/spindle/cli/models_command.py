@@ -12,9 +12,8 @@ from spindle.llm.local.machine import check_machine
 from spindle.llm.local.pull import PULLABLE, Pullable, pull
 from spindle.types.paths import agent_dir
 
-__all__ = ["ACTIONS", "run"]
+__all__ = ["run"]
 
-ACTIONS = ("list", "pull", "remove")
 _MB = 1_000_000
 _BAR = 30
 
