@@ -28,7 +28,7 @@ def request(input, **fields):
         ({"TurnConfirmationResponse": {"confirmed": True, "reason": "ok"}}, TurnAnswer(True, "ok")),
         (
             {"ToolConfirmationResponse": {"name": "bash", "arguments": {}, "approved": False}},
-            ToolAnswer("bash", False, None),
+            ToolAnswer("bash", {}, False, None),
         ),
     ],
 )

@@ -87,6 +87,26 @@ def test_two_answers_to_one_question(tmp_path):
     run(story, [CALL, "done"], tmp_path, tools=[noting([])])
 
 
+def test_a_yes_sent_twice_does_not_allow_the_next_call(tmp_path):
+    done = []
+    both = {"calls": [{"name": "note", "arguments": {"n": 1}}, {"name": "note", "arguments": {"n": 2}}]}
+
+    def approve(n):
+        return {"ToolConfirmationResponse": {"name": "note", "arguments": {"n": n}, "approved": True}}
+
+    async def story(world):
+        async with world.chat() as client:
+            await client.ask("a", {"Text": "go"}, config=ASK)
+            second = await client.ask("c1", approve(1))
+            assert second["response"]["ToolConfirmationRequest"]["arguments"] == {"n": 2}
+            again = await client.ask("c2", approve(1))
+            assert again["request_id"] == "c2" and "validation failed" in again["error"]
+            assert (await client.ask("c3", approve(2)))["response"] == {"Text": "done"}
+            assert done == [{"n": 1}, {"n": 2}]
+
+    run(story, [both, "done"], tmp_path, tools=[noting(done)])
+
+
 def test_one_call_approved_and_one_denied_ends_the_request(tmp_path):
     done = []
     both = {"calls": [{"name": "note", "arguments": {"n": 1}}, {"name": "note", "arguments": {"n": 2}}]}

@@ -147,6 +147,9 @@ class ChatConnection:
         elif answer.name != question.tool:
             expected = f"expected '{question.tool}', got '{answer.name}'"
             self._refuse(request.id, f"Tool confirmation validation failed: Tool name mismatch: {expected}")
+        elif answer.approved and answer.arguments and answer.arguments != question.arguments:
+            # A yes sent twice must not allow the next call of the same tool.
+            self._refuse(request.id, "Tool confirmation validation failed: these are not the arguments asked about")
         else:
             run.answer(Answer(answer.approved, answer.reason))
 

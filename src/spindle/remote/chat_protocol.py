@@ -90,6 +90,7 @@ class Command:
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
     name: str
+    arguments: Any
     approved: bool
     reason: str | None
 
@@ -287,7 +288,7 @@ def _tool_answer(payload: Any) -> Input:
     name = fields.get("name")
     if not isinstance(name, str) or not isinstance(fields.get("approved"), bool):
         raise ProtocolError("ToolConfirmationResponse needs name and approved")
-    return ToolAnswer(name, fields["approved"], _reason(fields))
+    return ToolAnswer(name, fields.get("arguments"), fields["approved"], _reason(fields))
 
 
 def _turn_answer(payload: Any) -> Input:

@@ -76,6 +76,7 @@ class Question:
 
     tool: str | None
     """None: it is about the turn limit."""
+    arguments: Any
     answered: asyncio.Future[Answer]
 
 
@@ -250,7 +251,7 @@ class ChatRun:
         if state.turns >= state.max_turns:
             reason = f"已达到最大对话轮次限制 ({state.max_turns} 轮)。是否重置对话轮次以继续对话？"
             asked = {"current_turns": state.turns, "max_turns": state.max_turns, "reason": reason}
-            answer = await self._ask({"TurnConfirmationRequest": asked}, None)
+            answer = await self._ask({"TurnConfirmationRequest": asked})
             if not answer.agreed:
                 self._reply.refusal = TURNS_REFUSED
                 raise Aborted
@@ -269,13 +270,13 @@ class ChatRun:
         answer = Answer(False)
         if self._reply.refusal is None:  # after one refusal nothing more is asked
             asked = {"name": tool.name, "arguments": arguments, "description": tool.description or None}
-            answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name)
+            answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name, arguments)
         if not answer.agreed:
             self._reply.refusal = self._reply.refusal or refusal
             raise Blocked(f"{refusal}: {answer.reason}" if answer.reason else refusal, terminate=True)
 
-    async def _ask(self, content: dict[str, Any], tool: str | None) -> Answer:
-        question = self.question = Question(tool, asyncio.get_running_loop().create_future())
+    async def _ask(self, content: dict[str, Any], tool: str | None = None, arguments: Any = None) -> Answer:
+        question = self.question = Question(tool, arguments, asyncio.get_running_loop().create_future())
         self._reply.ask(content)
         self._request_time.pause()
         self._tool_time.pause()
