@@ -562,7 +562,7 @@ def test_every_notice_on_the_wire_and_time_outs(tmp_path):
             {"method": "setTitle", "title": "ttl"},
             {"method": "set_editor_text", "text": "etxt"},
             {"method": "set_editor_text", "text": "paste"},
-            {"method": "notify", "message": "n"},
+            {"method": "notify", "message": "n", "notifyType": "info"},
             {"method": "notify", "message": "e", "notifyType": "error"},
         ]
         start_of = len(agent.frames)
@@ -571,7 +571,7 @@ def test_every_notice_on_the_wire_and_time_outs(tmp_path):
             {"method": "select", "title": "Pick", "options": ["A"], "timeout": 200},
             {"method": "confirm", "title": "Sure?", "message": "really", "timeout": 200},
             {"method": "input", "title": "Name", "timeout": 200},
-            {"method": "notify", "message": "done"},
+            {"method": "notify", "message": "done", "notifyType": "info"},
         ]
 
 

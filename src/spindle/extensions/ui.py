@@ -95,7 +95,7 @@ class UI:
     def notify(self, message: str, kind: Literal["info", "warning", "error"] = "info") -> None:
         if kind not in ("info", "warning", "error"):
             raise ValueError(f"ui.notify: kind must be info, warning or error, not {kind!r}")
-        self._tell("notify", message=message, notify_type=None if kind == "info" else kind)
+        self._tell("notify", message=message, notify_type=kind)
 
     def set_status(self, key: str, text: str | None = None) -> None:
         """Show a short text under `key`; None removes it."""
