@@ -434,6 +434,32 @@ def test_a_close_that_is_cancelled_leaves_no_agent_behind() -> None:
     asyncio.run(play())
 
 
+def test_a_close_that_is_cancelled_early_does_not_wait_for_the_agent() -> None:
+    question = '{"type": "extension_ui_request", "id": "1", "method": "confirm"}'
+    script = f"import time; print('{question}', flush=True); time.sleep(120)"
+
+    async def play() -> None:
+        asked = asyncio.Event()
+
+        async def slow_to_give_up(request: Event) -> None:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.Event().wait()
+
+        agent = RpcClient([sys.executable, "-c", script], on_ui_request=slow_to_give_up, exit_grace=120)
+        await agent.start()
+        await asked.wait()
+        closing = asyncio.create_task(agent.close())
+        await asyncio.wait([closing], timeout=0.05)
+        closing.cancel()
+        await asyncio.wait([closing], timeout=50)
+        assert closing.cancelled()
+
+    asyncio.run(play())
+
+
 def test_a_client_may_start_again_whatever_became_of_the_close() -> None:
     async def play() -> None:
         agent = RpcClient(LATE_TO_LEAVE, exit_grace=60)

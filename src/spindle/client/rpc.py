@@ -108,11 +108,13 @@ class RpcClient(Commands):
         process, self._process = self._process, None
         if process is None or self._watching is None:
             return
+        grace = 0.0  # if we are cancelled
         try:
             await self._host_tools.close()
             await self._dialogs.close()
+            grace = self.exit_grace
         finally:
-            await process.stop(self.exit_grace)
+            await process.stop(grace)
         await asyncio.wait([self._watching])  # if we are cancelled, it still tells everybody
 
     async def __aenter__(self) -> "RpcClient":
