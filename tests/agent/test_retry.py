@@ -1,8 +1,11 @@
 """Failed answers that are tried again: counters, promises, switches."""
 
+import asyncio
+
 import pytest
 
 from spindle.testing import Pause
+from spindle.types.events import AutoRetryStart, Event
 
 from .rig import Rig, run
 
@@ -42,6 +45,47 @@ def test_the_promise_at_the_end_of_a_run_is_kept(tmp_path):
             ends = [f["willRetry"] for f in frames if f["type"] == "agent_end"]
             assert ends == [True, False]
             assert retries(rig) == [(1,), (True, 1, None)]
+
+    run(main())
+
+
+class SlowReader:
+    """A client that falls behind when it hears of a retry."""
+
+    def __init__(self) -> None:
+        self._reading = asyncio.Event()
+        self._reading.set()
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, AutoRetryStart):
+            self._reading.clear()
+
+    @property
+    def full(self) -> bool:
+        return not self._reading.is_set()
+
+    async def room(self) -> None:
+        await self._reading.wait()
+
+    def read_on(self) -> None:
+        self._reading.set()
+
+
+def test_a_wait_can_be_ended_as_soon_as_it_was_told_of(tmp_path):
+    """Also if another client is behind, so that the wait has not even begun."""
+
+    async def main():
+        async with Rig(tmp_path, [DOWN, "done"], settings={"retry": {"baseDelayMs": 600_000}}) as rig:
+            slow = SlowReader()
+            rig.agent.subscribe(slow)
+            await rig.call("prompt", message="go")
+            await rig.until("auto_retry_start")
+            stop = rig.send("abort_retry")
+            await rig.data("get_state")  # commands begin in the order in which they come
+            slow.read_on()
+            assert (await rig.response(stop))["success"]
+            await rig.until("agent_settled")
+            assert retries(rig) == [(1,), (False, 1, "Retry cancelled")]
 
     run(main())
 

@@ -10,6 +10,7 @@ import pytest
 
 from spindle.sessions.manager import SessionManager
 from spindle.testing import Pause
+from spindle.types.content import text_of
 
 from .rig import Rig, kinds, run, until_true
 
@@ -378,16 +379,79 @@ def test_a_file_is_read_beside_the_loop_and_what_is_sent_meanwhile_waits(tmp_pat
             await rig.run("here")
             slow = SlowOpening(monkeypatch)
             change = rig.send("switch_session", sessionPath=target)
-            prompt, steering = rig.send("prompt", message="there"), rig.send("steer", message="also there")
             await until_true(slow.begun.is_set)
-            assert (await state(rig))["isStreaming"] is False
             assert (await rig.call("abort"))["success"]
+            prompt, steering = rig.send("prompt", message="there"), rig.send("steer", message="also there")
+            assert (await state(rig))["isStreaming"] is False
             slow.go.set()
             for sent in (change, prompt, steering):
                 assert (await rig.response(sent))["success"]
             await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
             assert rig.roles() == ["user", "user", "assistant(stop)"]
             assert '"also there"' in Path(target).read_text()
+
+    run(main())
+
+
+@pytest.mark.parametrize("command", ["abort", "abort_and_prompt"])
+def test_an_abort_sends_away_the_prompt_that_waits_for_a_change(tmp_path, monkeypatch, command):
+    async def main():
+        async with Rig(tmp_path, ["one"], session=True) as rig:
+            slow = SlowOpening(monkeypatch)
+            change = rig.send("switch_session", sessionPath=str(tmp_path / "other.jsonl"))
+            prompt = rig.send("prompt", message="not any more")
+            await until_true(slow.begun.is_set)
+            stop = rig.send(command, message="instead")
+            await state(rig)  # commands begin in the order in which they come
+            slow.go.set()
+            assert (await rig.response(change))["success"] and (await rig.response(stop))["success"]
+            assert (await rig.response(prompt))["error"] == "The prompt was aborted before the run began"
+            await rig.agent.engine.wait_idle()
+            said = [text_of(m.content) for m in rig.agent.conversation.messages]
+            assert said == ([] if command == "abort" else ["instead", "one"])
+
+    run(main())
+
+
+def test_a_prompt_waits_until_extensions_know_the_new_session(tmp_path):
+    log = []
+
+    def extension(agent):
+        @agent.on("session_start")
+        async def started(event, ctx):
+            await asyncio.sleep(0.02)
+            log.append(event.reason)
+
+        agent.on("input", lambda event, ctx: log.append("input"))
+
+    async def main():
+        async with Rig(tmp_path, ["one"], extensions=[extension]) as rig:
+            change, prompt = rig.send("new_session"), rig.send("prompt", message="hi")
+            assert (await rig.response(change))["success"] and (await rig.response(prompt))["success"]
+            assert log == ["startup", "new", "input"]
+
+    run(main())
+
+
+def test_a_session_that_extensions_never_finish_to_begin_can_be_left(tmp_path):
+    begun = []
+
+    def extension(agent):
+        @agent.on("session_start")
+        async def started(event, ctx):
+            begun.append(event.reason)
+            if len(begun) == 2:
+                await asyncio.Event().wait()
+
+    async def main():
+        async with Rig(tmp_path, ["one"], extensions=[extension]) as rig:
+            first = rig.send("new_session")
+            await until_true(lambda: len(begun) == 2)
+            prompt, second = rig.send("prompt", message="hi"), rig.send("new_session")
+            for sent in (first, second, prompt):
+                assert (await rig.response(sent))["success"]
+            await rig.until("agent_settled")
+            assert begun == ["startup", "new", "new"]
 
     run(main())
 

@@ -243,3 +243,36 @@ def test_nobody_waits_for_a_backlog_that_was_closed():
         await waiting.caught_up()
 
     run(check())
+
+
+def test_a_backlog_may_be_closed_before_it_has_begun():
+    async def check():
+        waiting = backlog.Backlog(lambda event: asyncio.sleep(0))
+        waiting.add(update("a", ""))
+        await waiting.close()
+        await waiting.caught_up()
+
+    run(check())
+
+
+def test_a_handler_that_does_not_care_to_be_cancelled_does_not_keep_the_end_waiting(monkeypatch):
+    monkeypatch.setattr(backlog, "PATIENCE_S", 0.05)
+
+    async def check():
+        enough, at_work = asyncio.Event(), asyncio.Event()
+
+        async def deaf(event):
+            at_work.set()
+            while not enough.is_set():
+                try:
+                    await enough.wait()
+                except asyncio.CancelledError:
+                    pass
+
+        waiting = backlog.Backlog(deaf)
+        waiting.add(update("a", ""))
+        await at_work.wait()
+        await waiting.close()
+        enough.set()
+
+    run(check())

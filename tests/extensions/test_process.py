@@ -353,8 +353,9 @@ def extension(agent):
         waiting = agent.send("prompt", message="hi")
         agent.data("get_state")
         agent.call("abort")
-        assert agent.wait(lambda f: f.get("id") == waiting)["success"]
-        agent.wait("agent_settled")
+        refused = agent.wait(lambda f: f.get("id") == waiting)
+        assert refused["error"] == "The prompt was aborted before the run began"
+        agent.run("hi again")
 
 
 def test_a_settled_agent_may_be_sent_on_by_an_extension(tmp_path):

@@ -49,7 +49,7 @@ from .queues import Queues
 from .retry import Retry
 from .toolbox import Toolbox
 
-__all__ = ["Engine"]
+__all__ = ["ABORTED_EARLY", "Engine"]
 
 RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "

@@ -31,7 +31,7 @@ class ExtensionHost:
         self._front: Front | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        """Work that extensions began and that nobody waits for."""
+        """Work that ends with the session at the latest."""
         self._replacing = asyncio.Lock()
 
     # -- start -----------------------------------------------------------------------------------
@@ -58,11 +58,15 @@ class ExtensionHost:
         if self._generation is None:
             return
         if self._beginning is None:
-            self._beginning = asyncio.create_task(self.announce("startup", None))
+            self._beginning = self.spawn(self._announce("startup", None))
         await asyncio.shield(self._beginning)
 
     async def announce(self, reason: str, previous: str | None) -> None:
-        """Tell extensions that a session has begun, and why."""
+        """Tell extensions that a session has begun, and why. Whoever calls `begin` meanwhile waits for it, too."""
+        self._beginning = self.spawn(self._announce(reason, previous))
+        await asyncio.shield(self._beginning)
+
+    async def _announce(self, reason: str, previous: str | None) -> None:
         generation, hooks = self._generation, self._session.hooks
         if generation is None:
             return
@@ -129,13 +133,13 @@ class ExtensionHost:
         """End everything that extensions began."""
         if self._generation is None:
             return
-        tasks = [task for task in (self._beginning, *self._tasks) if task is not None]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=FINISH_S)
         await self.leave("quit")
-        await self._generation.hooks.retire()
         self._session.engine.hooks = Hooks()
+        await self._generation.hooks.retire()
 
     # -- what others ask -------------------------------------------------------------------------
 

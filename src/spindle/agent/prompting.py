@@ -9,6 +9,7 @@ from spindle.types.content import Image, Text
 from spindle.types.events import ExtensionError
 from spindle.types.messages import CustomMessage, UserMessage
 
+from .engine import ABORTED_EARLY
 from .errors import AgentError
 from .images import read_images
 from .session_changes import SessionChanges
@@ -26,6 +27,8 @@ class Prompting:
     def __init__(self, session: "AgentSession", changes: SessionChanges) -> None:
         self._session = session
         self._changes = changes
+        self._refusals = 0
+        """How often everybody who waited was sent away."""
 
     async def submit(
         self, text: str, images: Sequence[Any], behavior: str | None, source: str, expand: bool, ordered: Ordered | None
@@ -33,8 +36,7 @@ class Prompting:
         session, engine = self._session, self._session.engine
         pictures = read_images(images)
         if source != "extension":  # those may be what the beginning, or the change of the session, waits for
-            await self._changes.wait()
-            await session.extensions.begin()
+            await self._until_begun()
         if expand and text.startswith("/") and await session.hooks.run_command(text):
             return "handled"
         if behavior and engine.lifecycle.running:
@@ -55,6 +57,10 @@ class Prompting:
                 return "handled"
             await self._launch(*ready, ordered=ordered if ready == (text, pictures) else None)
         return "started"
+
+    def refuse_waiting(self) -> None:
+        """Send away the prompts that wait for the session to begin: the user does not want them any more."""
+        self._refusals += 1
 
     async def submit_message(self, message: CustomMessage) -> None:
         engine = self._session.engine
@@ -93,6 +99,14 @@ class Prompting:
             session.engine.start([])
 
     # -- on the way ------------------------------------------------------------------------------
+
+    async def _until_begun(self) -> None:
+        """Wait while the session changes and extensions hear of it. Raises `AgentError` if that was aborted."""
+        refusals = self._refusals
+        await self._changes.wait()
+        await self._session.extensions.begin()
+        if self._refusals != refusals:
+            raise AgentError(ABORTED_EARLY)
 
     async def _ready(
         self, text: str, images: list[Image], source: str, behavior: str | None, expand: bool = True

@@ -49,9 +49,9 @@ class Retry:
         """Announce the next attempt and wait. Returns whether to make it."""
         self.attempt += 1
         delay = self.delay_ms(self.attempt)
-        await self._emit(AutoRetryStart(self.attempt, self.max_retries, delay, answer.error_message or ""))
-        self._cancel = asyncio.Event()
+        self._cancel = asyncio.Event()  # first: whoever hears of the wait may end it at once
         try:
+            await self._emit(AutoRetryStart(self.attempt, self.max_retries, delay, answer.error_message or ""))
             with signal:
                 await asyncio.wait_for(self._cancel.wait(), delay / 1000)
         except TimeoutError:

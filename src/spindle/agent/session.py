@@ -164,6 +164,7 @@ class AgentSession:
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""
+        self._prompting.refuse_waiting()
         while self.busy:  # again if somebody else was quicker
             await self.abort()
         return await self.submit(text, images)
@@ -175,7 +176,8 @@ class AgentSession:
     # -- stopping --------------------------------------------------------------------------------
 
     async def abort(self) -> None:
-        """Stop the run, a wait for a retry, or a compaction; return when the agent is idle."""
+        """Stop the run, a wait for a retry, or a compaction, refuse what waits; return when the agent is idle."""
+        self._prompting.refuse_waiting()
         await self.engine.abort()
 
     def clear_context(self) -> None:

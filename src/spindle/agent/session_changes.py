@@ -106,6 +106,7 @@ class SessionChanges:
                 async with session.engine.alone(Phase.SWITCHING):
                     await session.bash.abort_all()
                     await session.extensions.leave(reason, target)
+                    session.hooks.interrupt()  # a handler that hangs is not taken along
                     session.engine.queues.forget()
                     session.engine.next_turn.clear()
                     session.conversation.sync_soon()

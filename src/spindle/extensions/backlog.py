@@ -65,7 +65,9 @@ class Backlog:
         tasks = [task for task in (self._worker, *self._deliveries) if task is not None and task not in own]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:  # one that does not care that it is cancelled is left behind
+            await asyncio.wait(tasks, timeout=PATIENCE_S)
+        self._stop()
 
     async def _work_off(self) -> None:
         try:
@@ -81,9 +83,12 @@ class Backlog:
                     )
                 self._waiting.popleft().told.set_result(None)
         finally:
-            self._worker = None
-            while self._waiting:
-                self._waiting.popleft().told.cancel()
+            self._stop()
+
+    def _stop(self) -> None:
+        self._worker = None
+        while self._waiting:
+            self._waiting.popleft().told.cancel()
 
     async def _deliver(self, event: Event) -> None:
         _part_of.set(asyncio.current_task())

@@ -69,7 +69,6 @@ class ExtensionHooks(Hooks):
 
     async def _shut_down(self, event: Event) -> None:
         end = time.monotonic() + SHUTDOWN_S
-        await self.caught_up(SHUTDOWN_S)
         for handler in self.registry.handlers.get("session_shutdown", ()):
             # Whoever comes after one that used up the time still gets a moment.
             left = max(end - time.monotonic(), 0.1)
