@@ -107,7 +107,7 @@ class Store:
     def begin_sync(self) -> Callable[[], None] | None:
         """Write what is still missing; return what waits for the disk, if the policy wants that.
 
-        It may be called in any thread. What it raises is to be handed to `sync_failed`.
+        That may be called in any thread; an `OSError` it raises is to be handed to `sync_failed`.
         """
         if self._file is None and self.error is None:
             return None
