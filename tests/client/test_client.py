@@ -408,6 +408,31 @@ def test_closing_ends_the_agent_and_everything_open() -> None:
     asyncio.run(play())
 
 
+def test_who_starts_it_twice_at_a_time_gets_one_agent(tmp_path: Path) -> None:
+    async def play() -> None:
+        agent = RpcClient(["sh", "-c", 'echo began >>began; exec "$@"', "sh", *FAKE], cwd=tmp_path)
+        await asyncio.gather(agent.start(), agent.start())
+        await agent.get_state()
+        await agent.close()
+
+    asyncio.run(play())
+    assert (tmp_path / "began").read_text() == "began\n"
+
+
+def test_a_crashed_agent_may_be_closed_and_started_again() -> None:
+    async def scene(agent: RpcClient) -> None:
+        with pytest.raises(AgentCrashed):
+            await agent.prompt_and_wait("crash")
+        await agent.start()
+        with pytest.raises(AgentCrashed):
+            await agent.get_state()
+        await agent.close()
+        await agent.start()
+        assert (await agent.prompt_and_wait("hello")).error is None
+
+    drive(scene)
+
+
 def test_an_agent_that_does_not_end_is_made_to() -> None:
     async def play() -> None:
         agent = RpcClient(FAKE, exit_grace=0.1)

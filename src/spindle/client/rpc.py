@@ -67,6 +67,7 @@ class RpcClient(Commands):
         self._updates = updates
         self._process: AgentProcess | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
         self._error: RpcError = ClientClosed()
         """What whoever asks for something is told once the agent is gone."""
         self._numbers = itertools.count(1)
@@ -86,9 +87,15 @@ class RpcClient(Commands):
     # -- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the agent. Raises `OSError` if the program cannot be started, `RpcError` if it refuses our tools."""
-        if self._process is not None:
-            return
+        """Start the agent, unless there is one; a crashed one has to be closed first.
+
+        Raises `OSError` if the program cannot be started, `RpcError` if it refuses our tools.
+        """
+        async with self._starting:
+            if self._process is None:
+                await self._start()
+
+    async def _start(self) -> None:
         if self._watching is not None and not self._watching.done():
             await asyncio.wait([self._watching])  # of a close that was cancelled, or is not done yet
         self._process = await AgentProcess.start(self.command, self._receive, self.cwd, self.env)
