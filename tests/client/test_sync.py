@@ -115,6 +115,15 @@ def test_nobody_is_left_waiting_when_it_is_closed() -> None:
         assert [event.type for event in listening.result(50)] in (["ready"], [])
 
 
+def test_several_threads_may_close_it_at_once() -> None:
+    agent = SyncRpcClient(FAKE)
+    agent.start()
+    with ThreadPoolExecutor(8) as pool:
+        for closing in [pool.submit(agent.close) for _ in range(8)]:
+            closing.result(50)
+    assert "spindle-client" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_completion_and_help_know_every_command() -> None:
     agent = SyncRpcClient(FAKE)
     assert {"get_state", "prompt_and_wait", "tool", "run"} <= set(dir(agent))

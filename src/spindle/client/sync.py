@@ -54,12 +54,14 @@ class SyncRpcClient:
 
     def close(self) -> None:
         """Close the agent and end the thread."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
+        try:
+            self._wait(self._client.close())
+        except ClientClosed:
             return
-        self._wait(self._client.close())
         with self._door:
-            self._loop = self._thread = None
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is None or thread is None:
+            return  # another thread was quicker
         asyncio.run_coroutine_threadsafe(_others_ended(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
