@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from spindle import Agent
-from spindle.extensions import backlog
+from spindle.extensions import backlog, threads
 from spindle.testing import Script
 from spindle.types.events import ToolExecutionUpdate, ToolResult
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
@@ -182,6 +182,36 @@ def test_a_handler_may_wait_for_what_it_began(work, monkeypatch):
     run(check())
 
 
+def test_an_abort_in_a_run_that_a_handler_began_ends_the_handler_too(work):
+    log = []
+
+    def extension(agent):
+        @agent.tool
+        async def stop(*, ctx):
+            """Abort the run."""
+            ctx.abort()
+
+        @agent.on("agent_settled")
+        async def settled(event, ctx):
+            if log:
+                return
+            log.append("settled")
+            await agent.send_user_message("again")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                log.append("ended")
+
+    async def check():
+        script = Script([{"text": "one"}, {"calls": [{"name": "stop", "arguments": {}}]}])
+        async with await Agent.create(cwd=work, model=script.model(), persist=False, extensions=[extension]) as agent:
+            await agent.ask("go")
+            await agent.session.hooks.caught_up()
+            assert log == ["settled", "ended"]
+
+    run(check())
+
+
 def test_a_handler_that_hangs_holds_up_the_next_event_only_for_a_while(work, monkeypatch, capsys):
     monkeypatch.setattr(backlog, "PATIENCE_S", 0.05)
     log = []
@@ -256,7 +286,7 @@ def test_a_backlog_may_be_closed_before_it_has_begun():
 
 
 def test_a_handler_that_does_not_care_to_be_cancelled_does_not_keep_the_end_waiting(monkeypatch):
-    monkeypatch.setattr(backlog, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(threads, "END_S", 0.05)
 
     async def check():
         enough, at_work = asyncio.Event(), asyncio.Event()

@@ -697,6 +697,17 @@ def test_the_bus_works_while_extensions_load():
     run(check())
 
 
+def test_a_listener_may_be_taken_off_the_bus_after_the_end():
+    async def check():
+        stops = []
+        agent = await together(lambda a: stops.append(a.events.on("news", print)))
+        await agent.hooks.retire()
+        stops[0]()
+        stops[0]()
+
+    run(check())
+
+
 def test_commands_of_the_same_name_are_all_kept():
     ran = []
 

@@ -133,10 +133,9 @@ class ExtensionHost:
         """End everything that extensions began."""
         if self._generation is None:
             return
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=FINISH_S)
+        from spindle.extensions.threads import end
+
+        await end(self._tasks)
         await self.leave("quit")
         self._session.engine.hooks = Hooks()
         await self._generation.hooks.retire()

@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from spindle.types.events import Event, ToolExecutionUpdate
 
+from .threads import end
+
 __all__ = ["Backlog"]
 
 PATIENCE_S = 5.0
@@ -61,12 +63,8 @@ class Backlog:
 
     async def close(self) -> None:
         """Drop what was not told and stop the handlers at work."""
-        own = (asyncio.current_task(), _part_of.get())
-        tasks = [task for task in (self._worker, *self._deliveries) if task is not None and task not in own]
-        for task in tasks:
-            task.cancel()
-        if tasks:  # one that does not care that it is cancelled is left behind
-            await asyncio.wait(tasks, timeout=PATIENCE_S)
+        own = _part_of.get()
+        await end(task for task in (self._worker, *self._deliveries) if task is not None and task is not own)
         self._stop()
 
     async def _work_off(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .binding import Binding
-from .threads import call
+from .threads import call, end
 
 __all__ = ["Bus", "BusView"]
 
@@ -23,7 +23,8 @@ class Bus:
         self._listeners[channel] = (*self._listeners.get(channel, ()), item)
 
         def remove() -> None:
-            self._listeners[channel] = tuple(other for other in self._listeners[channel] if other is not item)
+            others = self._listeners.get(channel, ())
+            self._listeners[channel] = tuple(other for other in others if other is not item)
 
         return remove
 
@@ -43,9 +44,7 @@ class Bus:
     async def close(self) -> None:
         """Drop all listeners and stop those at work."""
         self._listeners.clear()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     async def _deliver(self, channel: str, listener: Listener, data: Any) -> None:
         try:

@@ -97,6 +97,11 @@ class Calls:
             self._clocks.discard(clock)
             _own_clock.reset(before)
 
+    @staticmethod
+    def detach() -> None:
+        """Let an abort by the current task end every handler, also the one that created the task."""
+        _own_clock.set(None)
+
     def interrupt(self) -> None:
         """End the handlers at work and close their dialogs."""
         now = asyncio.get_running_loop().time()

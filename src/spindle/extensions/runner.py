@@ -156,6 +156,7 @@ class ExtensionHooks(Hooks):
 
     def begin_run(self) -> None:
         self._backlog.detach()
+        self._calls.detach()
 
     async def observe(self, event: Event) -> None:
         if isinstance(event, AgentStart):
