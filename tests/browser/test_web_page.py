@@ -76,6 +76,54 @@ def test_tool_calls_show_arguments_output_and_the_diff(browser: Any) -> None:
         assert tab.trouble == []
 
 
+def test_a_server_may_use_the_id_of_a_call_again(browser: Any) -> None:
+    steps = [
+        reply("one", call("bash", {"command": "echo first"}, id="call_0")),
+        reply("two", call("bash", {"command": "echo second"}, id="call_0")),
+        reply("three", call("bash", {"command": "echo third; sleep 60"}, id="call_0")),
+    ]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.say("go")
+        for _ in ("as it comes", "after a reload"):
+            tab.sees(".tool[data-state=running]", "echo third")
+            tab.counts(".tool", 3)
+            for index, word in enumerate(("first", "second")):
+                tab.sees(".answer", f"echo {word}", index)
+                tab.sees(f".answer >> nth={index} >> .tool[data-state=done] .output", word)
+            tab.page.reload()
+        tab.shows(".tool[data-state=running]")
+        tab.press("Escape")
+        tab.sees(".tool >> nth=2", "Command aborted")
+        tab.hides(".tool[data-state=running]")
+        assert tab.trouble == []
+
+
+MOVE_DOWN = """
+async () => {
+  const frames = async () => { for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame); };
+  const [user, scroller] = [document.querySelector('.user'), document.getElementById('scroller')];
+  const box = document.createElement('p');
+  box.style.height = '380px';
+  user.before(box);
+  await frames();
+  document.getElementById('feed').append(box);
+  await frames();
+  return scroller.scrollHeight - scroller.clientHeight - scroller.scrollTop;
+}
+"""
+
+
+def test_the_end_stays_in_view_whatever_happens_above_it(browser: Any) -> None:
+    with ServerProcess([reply("\n\n".join(["long"] * 60))]) as server, Tab(browser, server) as tab:
+        tab.ask("tell me")
+        # The browser would hold on to what is in view and scroll up with it, as if the reader did.
+        assert tab.js(MOVE_DOWN) < 1
+        tab.page.hover(".answer")
+        tab.page.mouse.wheel(0, -600)
+        tab.shows("#latest")
+        assert tab.trouble == []
+
+
 def test_steering_and_queueing_while_it_works(browser: Any) -> None:
     steps = [reply("first", gate("go")), reply("steered"), reply("followed")]
     with ServerProcess(steps) as server, Tab(browser, server) as tab:

@@ -61,7 +61,7 @@ class ThinkingBlock {
 }
 
 export class Answer {
-  /** `hooks`: `card(id)` gives the tool card of a call if there is one, `addCard(id, card)`, `again()` regenerates. */
+  /** `hooks`: `addCard(id, card)` hears of the tool cards of a live answer, `again()` regenerates. */
   constructor(hooks, live = false) {
     this.hooks = hooks;
     this.live = live;
@@ -114,8 +114,8 @@ export class Answer {
     let block;
     if (type.startsWith('thinking')) block = new ThinkingBlock(this.live);
     else if (type.startsWith('toolcall') || type === 'toolCall') {
-      block = this.hooks.card(id) ?? new ToolCard(id, toolName ?? '', this.live ? 'writing' : 'cancelled');
-      this.hooks.addCard(id, block);
+      block = new ToolCard(id, toolName ?? '', this.live ? 'writing' : 'cancelled');
+      if (this.live) this.hooks.addCard(id, block);
     } else block = new TextBlock();
     this.blocks[index] = block;
     this.body.append(block.node);

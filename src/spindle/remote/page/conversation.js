@@ -19,12 +19,11 @@ export class Conversation {
     this.session = session;
     this.actions = actions;
     this.feed = $('feed');
-    this.cards = new Map(); // tool cards by the id of their call
+    this.cards = new Map(); // cards of calls that may go on, by id; some servers use their ids again and again
     this.live = null; // the answer being written
     this.busyCards = new Set();
     this.repaint = perFrame(() => this.paint());
     this.hooks = {
-      card: id => this.cards.get(id),
       addCard: (id, card) => this.cards.set(id, card),
       again: () => actions.again(),
     };
@@ -60,12 +59,10 @@ export class Conversation {
     this.cards.clear();
     this.busyCards.clear();
     this.live = this.compaction = this.retry = null;
-    this.results = new Map(
-      messages.filter(({ role }) => role === 'toolResult').map(message => [message.toolCallId, message]),
-    );
+    this.results = resultsOf(messages);
+    this.atWork = this.session.running ? messages.findLast(({ role }) => role === 'assistant') : null;
     const older = messages.slice(0, -AT_ONCE);
     this.feed.append(...this.build(messages.slice(-AT_ONCE)));
-    if (this.session.running) this.reviveCards(messages);
     this.feed.dispatchEvent(new CustomEvent('shown'));
     this.fill(older, (this.filling = Symbol('this history')));
   }
@@ -96,14 +93,6 @@ export class Conversation {
     });
   }
 
-  /** Calls of the last answer that have no result yet are still at work. */
-  reviveCards(messages) {
-    const last = messages.findLast(({ role }) => role === 'assistant');
-    for (const { type, id } of last?.content ?? []) {
-      if (type === 'toolCall' && !this.results.has(id)) this.cards.get(id)?.setState('running');
-    }
-  }
-
   buildMessage(message) {
     switch (message.role) {
       case 'user':
@@ -130,10 +119,16 @@ export class Conversation {
   storedAnswer(message) {
     const answer = new Answer(this.hooks);
     answer.finish(message);
-    for (const { type, id } of message.content) {
-      const result = type === 'toolCall' ? this.results.get(id) : null;
-      if (result) this.cards.get(id).finish(result, result.isError);
-    }
+    message.content.forEach((call, index) => {
+      if (call.type !== 'toolCall') return;
+      const card = answer.blocks[index];
+      const result = this.results.get(call);
+      if (result) card.finish(result, result.isError);
+      else if (message === this.atWork) {
+        card.setState('running');
+        this.cards.set(call.id, card);
+      }
+    });
     return answer.node;
   }
 
@@ -304,6 +299,18 @@ export class Conversation {
     if (success) this.notice('again', `Went through after ${count(attempt, 'more attempt')}`);
     else if (finalError === 'Retry cancelled') this.notice('close', finalError);
   }
+}
+
+/** Find the results of tool calls, by the block of the call: each belongs to the last call with its id. */
+function resultsOf(messages) {
+  const calls = new Map();
+  const results = new Map();
+  for (const message of messages) {
+    if (message.role === 'toolResult') results.set(calls.get(message.toolCallId), message);
+    else if (message.role === 'assistant' && Array.isArray(message.content))
+      for (const block of message.content) if (block?.type === 'toolCall') calls.set(block.id, block);
+  }
+  return results;
 }
 
 const noticeOf = (symbol, text, ...more) =>

@@ -54,5 +54,7 @@ export class Scroll {
 
   show() {
     this.latest.hidden = this.sticks || this.atEnd;
+    // At the end, the browser must not hold on to what is in view: that would look like the reader going up.
+    this.scroller.style.overflowAnchor = this.sticks ? 'none' : '';
   }
 }
