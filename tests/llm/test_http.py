@@ -262,8 +262,3 @@ def test_no_proxy_is_obeyed(no_proxies):
 def test_importing_the_client_waits_for_the_first_request():
     code = "import sys, spindle.llm.http, spindle.llm.registry; print('aiohttp' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
-
-
-def test_warm_up_imports_it_in_the_background():
-    code = "import asyncio, sys, spindle.llm.http as http\nasyncio.run(http.warm_up())\nprint('aiohttp' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"

@@ -17,7 +17,7 @@ from spindle import __version__
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "UnreadableError", "warm_up"]
+__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "UnreadableError"]
 
 CONNECT_TIMEOUT_S = 30.0
 KEEP_ALIVE_S = 60.0
@@ -127,7 +127,7 @@ class Post:
             self._raw.close()
 
     async def _send(self) -> "aiohttp.ClientResponse":
-        await warm_up()
+        await _import_client()
         import aiohttp
 
         url, headers = self._url, self._headers
@@ -150,8 +150,8 @@ class Post:
             raise ConnectError(_reason(error, url)) from error
 
 
-async def warm_up() -> None:
-    """Import the HTTP client without holding up the event loop, so that the first request is quick."""
+async def _import_client() -> None:
+    """Import the HTTP client without holding up the event loop."""
     global _imported
     if not _imported:
         await asyncio.to_thread(importlib.import_module, "aiohttp")
