@@ -1,6 +1,7 @@
 """How handlers are called: order, chaining, cancelling, replacing, and what happens when they misbehave."""
 
 import asyncio
+import contextlib
 import sys
 import threading
 
@@ -695,6 +696,34 @@ def test_the_bus_works_while_extensions_load():
         assert await asyncio.wait_for(heard.get(), 5) == "early"
 
     run(check())
+
+
+def test_a_shutdown_handler_that_does_not_care_about_its_time_is_left_behind(monkeypatch):
+    monkeypatch.setattr(runner, "SHUTDOWN_S", 0.05)
+    monkeypatch.setattr(runner, "DEAF_S", 0.05)
+    told = []
+
+    async def check():
+        enough = asyncio.Event()
+
+        def extension(agent):
+            @agent.on("session_shutdown")
+            async def deaf(event, ctx):
+                while not enough.is_set():
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await enough.wait()
+
+            @agent.on("session_shutdown")
+            async def after(event, ctx):
+                told.append(event.reason)
+
+        agent = await load(extension)
+        await agent.hooks.notify("session_shutdown", reason="quit")
+        assert agent.errors == [("session_shutdown", "The session_shutdown handler does not end")]
+        enough.set()
+
+    run(check())
+    assert told == ["quit"]
 
 
 def test_a_listener_may_be_taken_off_the_bus_after_the_end():

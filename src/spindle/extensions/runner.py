@@ -28,6 +28,8 @@ __all__ = ["ExtensionHooks"]
 
 SHUTDOWN_S = 5.0
 """For all handlers of `session_shutdown` together."""
+DEAF_S = 1.0
+"""For one of them that does not care that its time is over."""
 
 
 class ExtensionHooks(Hooks):
@@ -72,10 +74,16 @@ class ExtensionHooks(Hooks):
         for handler in self.registry.handlers.get("session_shutdown", ()):
             # Whoever comes after one that used up the time still gets a moment.
             left = max(end - time.monotonic(), 0.1)
+            telling = asyncio.create_task(self._calls.invoke(handler, event, min(left, handler.timeout or left)))
             try:
-                await self._calls.invoke(handler, event, min(left, handler.timeout or left))
+                await asyncio.wait([telling], timeout=left + DEAF_S)
+                if not telling.done():
+                    raise TimeoutError("The session_shutdown handler does not end")
+                telling.result()
             except Exception as error:
                 self.report(handler.extension.path, "session_shutdown", error)
+            finally:
+                telling.cancel()
 
     # -- commands --------------------------------------------------------------------------------
 
