@@ -273,6 +273,41 @@ def test_a_command_of_the_user_ends_after_another_tab_has_changed_the_page(brows
         assert one.trouble == two.trouble == []
 
 
+ENTRIES = """
+async () => {
+  const { Entries } = await import('/page/entries.js');
+  const answers = [];
+  const session = { id: 'one', call: () => new Promise(resolve => answers.push(resolve)) };
+  const answer = (...ids) => {
+    const entries = ids.map((id, i) => ({ id, parentId: ids[i - 1], type: 'custom' })).slice(1);
+    answers.shift()({ entries, leafId: ids.at(-1) });
+  };
+  const entries = new Entries(session);
+  const all = [entries.refresh()];
+  answer('-', 'a');
+  await all[0];
+  all.push(entries.refresh(), entries.refresh());
+  answer('a', 'b');
+  answer('a', 'b', 'c');
+  await Promise.all(all);
+  const tree = entries.path().map(({ id, children }) => id + children.length);
+  const late = entries.refresh();
+  session.id = 'two';
+  const next = entries.refresh();
+  answer('-', 'late');
+  answer('-', 'x');
+  await Promise.all([late, next]);
+  return [tree, entries.roots.map(({ id }) => id), entries.leafId];
+}
+"""
+
+
+def test_entries_that_are_asked_for_twice_come_once(browser: Any) -> None:
+    with ServerProcess([]) as server, Tab(browser, server) as tab:
+        assert tab.js(ENTRIES) == [["a1", "b1", "c0"], ["x"], "x"]
+        assert tab.trouble == []
+
+
 def test_labels_in_the_tree(browser: Any) -> None:
     with ServerProcess([reply("an answer")]) as server, Tab(browser, server) as tab:
         tab.ask("first")

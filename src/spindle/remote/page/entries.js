@@ -21,8 +21,11 @@ export class Entries {
 
   async refresh() {
     if (this.sessionId !== this.session.id) this.clear();
+    const { byId } = this;
     const { entries, leafId } = await this.session.call('get_entries', { since: this.lastId });
-    for (const entry of entries) this.add(entry);
+    if (this.byId !== byId) return this; // of a session that was left meanwhile
+    // Whoever asked at the same time may have got the same ones.
+    for (const entry of entries) if (!byId.has(entry.id)) this.add(entry);
     this.leafId = leafId;
     return this;
   }
