@@ -56,6 +56,19 @@ def test_a_prompt_sent_along_with_a_change_runs_in_the_new_session(tmp_path):
     run(main())
 
 
+def test_a_prompt_between_two_changes_is_not_refused(tmp_path):
+    async def main():
+        slow = slow_extension("session_shutdown", "session_start")
+        async with Rig(tmp_path, ["ok"], session=True, extensions=[slow]) as rig:
+            await rig.run("first")
+            sent = [rig.send("clone"), rig.send("prompt", message="second"), rig.send("clone")]
+            assert [(await rig.response(id)).get("error") for id in sent] == [None, None, None]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            assert "second" in Path((await state(rig))["sessionFile"]).read_text()
+
+    run(main())
+
+
 def test_changes_at_the_same_time_come_one_after_the_other(tmp_path):
     async def main():
         slow = slow_extension("session_before_switch", "session_shutdown", "session_start")

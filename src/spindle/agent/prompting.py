@@ -103,8 +103,11 @@ class Prompting:
     async def _until_begun(self) -> None:
         """Wait while the session changes and extensions hear of it. Raises `AgentError` if that was aborted."""
         refusals = self._refusals
-        await self._changes.wait()
-        await self._session.extensions.begin()
+        begun = False
+        while not begun:
+            await self._changes.wait()
+            await self._session.extensions.begin()
+            begun = not self._changes.under_way  # another one may have come meanwhile
         if self._refusals != refusals:
             raise AgentError(ABORTED_EARLY)
 

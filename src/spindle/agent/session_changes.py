@@ -29,6 +29,10 @@ class SessionChanges:
         self._session = session
         self._one_at_a_time = asyncio.Lock()
 
+    @property
+    def under_way(self) -> bool:
+        return self._one_at_a_time.locked()
+
     async def wait(self) -> None:
         """Return when no change is under way: what is sent right behind one is meant for the session it leads to."""
         async with self._one_at_a_time:
