@@ -19,7 +19,7 @@ from typing import Any
 OURS = """
 import json, resource, sys, time
 from spindle.sessions import SessionManager
-from spindle.types.messages import message_from_value
+from spindle.shapes.messages import message_from_value
 
 def cpu_ms():
     return time.process_time() * 1000

@@ -11,11 +11,11 @@ from spindle.extensions.exec import ExecResult
 from spindle.extensions.runtime import Front, Navigated, Replaced, SessionView
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Request, Started, StreamOptions
+from spindle.shapes.content import Image, Text, Thinking, ToolCall
+from spindle.shapes.events import ExtensionUIRequest, ToolResult
+from spindle.shapes.messages import Cost, Usage
+from spindle.shapes.models import Model
 from spindle.tools.base import Tool, ToolError
-from spindle.types.content import Image, Text, Thinking, ToolCall
-from spindle.types.events import ExtensionUIRequest, ToolResult
-from spindle.types.messages import Cost, Usage
-from spindle.types.models import Model
 
 __all__ = [
     "Agent",

@@ -10,11 +10,11 @@ from spindle.agent.queues import Queues
 from spindle.extensions.hooks import Hooks
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
+from spindle.shapes.content import Text
+from spindle.shapes.events import AgentEnd, Event, MessageEnd, MessageStart, QueueUpdate, ToolResult
+from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.models import Model, ModelCost
 from spindle.tools.base import Tool, ToolContext
-from spindle.types.content import Text
-from spindle.types.events import AgentEnd, Event, MessageEnd, MessageStart, QueueUpdate, ToolResult
-from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
-from spindle.types.models import Model, ModelCost
 
 MODEL = Model(
     id="m1",

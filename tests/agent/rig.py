@@ -21,11 +21,11 @@ from spindle.agent.session import AgentSession
 from spindle.protocol.dispatch import Dispatcher
 from spindle.resources.loader import load_resources
 from spindle.sessions.manager import SessionManager
+from spindle.shapes.codec import decode, encode
+from spindle.shapes.content import Text
+from spindle.shapes.events import ToolResult
 from spindle.testing import Script
 from spindle.tools.base import Tool, ToolContext
-from spindle.types.codec import decode, encode
-from spindle.types.content import Text
-from spindle.types.events import ToolResult
 
 __all__ = ["Rig", "kinds", "run", "slow_tool", "until_true"]
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from spindle.agent.abort import Aborted, AbortSignal
+from spindle.shapes.content import Text
+from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import UserMessage
 from spindle.testing import Pause
 from spindle.tools.base import Tool
-from spindle.types.content import Text
-from spindle.types.events import ToolResult
-from spindle.types.messages import UserMessage
 
 from .rig import Rig, kinds, run, slow_tool
 

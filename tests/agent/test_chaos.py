@@ -10,9 +10,9 @@ import re
 
 import pytest
 
+from spindle.shapes.content import Text, text_of
+from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool
-from spindle.types.content import Text, text_of
-from spindle.types.events import ToolResult
 
 from .rig import Rig, run
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from spindle.agent.compaction import limits_for
-from spindle.resources.settings import Compaction, decode_settings
+from spindle.config.settings import Compaction, decode_settings
+from spindle.shapes.content import text_of
 from spindle.testing import Pause, Script
-from spindle.types.content import text_of
 
 from .rig import Rig, kinds, run
 

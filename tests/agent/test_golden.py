@@ -9,8 +9,8 @@ from spindle.agent.compaction import prepare_compaction
 from spindle.agent.estimate import estimate_context, estimate_tokens
 from spindle.agent.summarize import serialize_conversation
 from spindle.sessions.entries import Entry
-from spindle.types.codec import encode
-from spindle.types.messages import message_from_value
+from spindle.shapes.codec import encode
+from spindle.shapes.messages import message_from_value
 
 
 def table(name: str) -> list[dict]:

@@ -6,9 +6,9 @@ import pytest
 
 from spindle.agent import loop
 from spindle.agent.abort import AbortSignal
-from spindle.types.content import text_of
-from spindle.types.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnStart
-from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.content import text_of
+from spindle.shapes.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnStart
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
 
 from .port import World, calls, fails, says, tool, user
 

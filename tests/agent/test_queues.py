@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from spindle.agent.queues import Queues
+from spindle.shapes.content import Text, text_of
+from spindle.shapes.messages import CustomMessage, UserMessage
 from spindle.testing import Pause
-from spindle.types.content import Text, text_of
-from spindle.types.messages import CustomMessage, UserMessage
 
 from .rig import Rig, kinds, run, until_true
 

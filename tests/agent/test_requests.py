@@ -5,7 +5,7 @@ import pytest
 from spindle.llm import registry
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Started
-from spindle.types.content import Image, Text
+from spindle.shapes.content import Image, Text
 
 from .rig import Rig, run, slow_tool
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from spindle.shapes.events import AutoRetryStart, Event
 from spindle.testing import Pause
-from spindle.types.events import AutoRetryStart, Event
 
 from .rig import Rig, run
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spindle.sessions.manager import SessionManager
+from spindle.shapes.content import text_of
 from spindle.testing import Pause
-from spindle.types.content import text_of
 
 from .rig import Rig, kinds, run, until_true
 

@@ -11,8 +11,8 @@ from spindle.export import ExportError, export_session
 from spindle.export.command import export_file, run_export
 from spindle.export.output import write_page
 from spindle.sessions.manager import SessionManager
+from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, text_result
-from spindle.types.events import ToolResult
 
 from .helpers import SESSIONS, open_session, session_files
 

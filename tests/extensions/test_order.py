@@ -8,8 +8,8 @@ import pytest
 
 from spindle import Agent
 from spindle.extensions import backlog, threads
+from spindle.shapes.events import ToolExecutionUpdate, ToolResult
 from spindle.testing import Script
-from spindle.types.events import ToolExecutionUpdate, ToolResult
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
 from tests.support.mock_model import MockModel, reply
 

@@ -6,9 +6,9 @@ import pytest
 
 from spindle.extensions.providers import adapt_stream
 from spindle.llm.stream import Finished, Request, StreamOptions
+from spindle.shapes.content import Text, Thinking, ToolCall
+from spindle.shapes.messages import Usage
 from spindle.testing import Script
-from spindle.types.content import Text, Thinking, ToolCall
-from spindle.types.messages import Usage
 
 from .helpers import run
 

@@ -15,9 +15,9 @@ from spindle.extensions.loader import load_extensions
 from spindle.extensions.registry import Registry
 from spindle.extensions.runner import ExtensionHooks
 from spindle.extensions.testing import FakeAgent, _FakeRuntime, load
-from spindle.types.content import Image, Text
-from spindle.types.events import AgentStart, MessageUpdate, TextDelta, ToolResult, TurnEnd, TurnStart
-from spindle.types.messages import AssistantMessage, CustomMessage, Usage, UserMessage
+from spindle.shapes.content import Image, Text
+from spindle.shapes.events import AgentStart, MessageUpdate, TextDelta, ToolResult, TurnEnd, TurnStart
+from spindle.shapes.messages import AssistantMessage, CustomMessage, Usage, UserMessage
 
 from .helpers import inline, run
 

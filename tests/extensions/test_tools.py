@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from spindle.extensions.testing import load
+from spindle.shapes.content import Image, Text
+from spindle.shapes.events import ToolResult
 from spindle.tools.base import ToolError
-from spindle.types.content import Image, Text
-from spindle.types.events import ToolResult
 
 from .helpers import run
 

@@ -8,7 +8,7 @@ import pytest
 from spindle.extensions.terminal import TerminalFront
 from spindle.extensions.testing import load
 from spindle.extensions.ui import NoFront, WireFront
-from spindle.types.events import ExtensionUIRequest
+from spindle.shapes.events import ExtensionUIRequest
 
 from .helpers import run
 

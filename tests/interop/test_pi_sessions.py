@@ -16,7 +16,7 @@ import pytest
 
 from spindle.sessions import SessionManager
 from spindle.sessions.repair import repair_copy
-from spindle.types.codec import decode, encode
+from spindle.shapes.codec import decode, encode
 from tests.sessions.helpers import assistant, lines_of, user
 from tests.sessions.test_fixtures import ALL, FIXTURES
 

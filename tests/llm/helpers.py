@@ -6,9 +6,9 @@ from typing import Any
 
 from spindle.llm.registry import get_stream
 from spindle.llm.stream import Chunk, Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec
-from spindle.types.content import Text, Thinking, ToolCall
-from spindle.types.messages import AssistantMessage, UserMessage
-from spindle.types.models import Model, ModelCost
+from spindle.shapes.content import Text, Thinking, ToolCall
+from spindle.shapes.messages import AssistantMessage, UserMessage
+from spindle.shapes.models import Model, ModelCost
 
 __all__ = ["answer_of", "collect", "events_of", "make_model", "make_request", "shape"]
 

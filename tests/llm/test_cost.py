@@ -3,8 +3,8 @@
 import pytest
 
 from spindle.llm.cost import add_cost
-from spindle.types.messages import Usage
-from spindle.types.models import ModelCost
+from spindle.shapes.messages import Usage
+from spindle.shapes.models import ModelCost
 
 TIERED = ModelCost(
     1,

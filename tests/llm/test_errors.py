@@ -3,7 +3,7 @@
 import pytest
 
 from spindle.llm.errors import error_object_text, hide_secrets, is_overflow, is_retryable, secrets_of
-from spindle.types.messages import AssistantMessage, Usage
+from spindle.shapes.messages import AssistantMessage, Usage
 
 from .golden import rows
 

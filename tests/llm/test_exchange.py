@@ -8,7 +8,7 @@ import pytest
 from spindle.llm.errors import is_retryable
 from spindle.llm.registry import get_stream, register_api
 from spindle.llm.stream import Finished, StreamOptions
-from spindle.types.events import TextDelta, TextStart
+from spindle.shapes.events import TextDelta, TextStart
 from tests.support.mock_model import MockModel, dropped, failure, gate, raw, reply, silent, stall
 
 from .helpers import answer_of, collect, make_model, make_request, shape

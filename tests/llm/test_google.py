@@ -7,8 +7,8 @@ import pytest
 from spindle.llm.google_request import google_body
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
 from spindle.llm.transform import transform_request
-from spindle.types.content import Image, Text, Thinking, ToolCall
-from spindle.types.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.content import Image, Text, Thinking, ToolCall
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from tests.support.mock_model import MockModel, cut, failure, raw
 
 from .helpers import answer_of, collect, events_of, make_model, shape

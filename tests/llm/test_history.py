@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from spindle.llm.convert import bash_text, to_model_messages
 from spindle.llm.transform import clean_text, clean_value, transform_messages
-from spindle.types.codec import encode
-from spindle.types.content import Text, Thinking, ToolCall
-from spindle.types.messages import (
+from spindle.shapes.codec import encode
+from spindle.shapes.content import Text, Thinking, ToolCall
+from spindle.shapes.messages import (
     AssistantMessage,
     BranchSummaryMessage,
     CompactionSummaryMessage,

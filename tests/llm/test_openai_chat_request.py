@@ -6,8 +6,8 @@ from spindle.llm.compat import ChatCompat, chat_compat
 from spindle.llm.openai_chat_request import chat_body, chat_headers
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
 from spindle.llm.transform import transform_request
-from spindle.types.content import Image, Text, Thinking, ToolCall
-from spindle.types.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.content import Image, Text, Thinking, ToolCall
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 
 from .helpers import make_model
 

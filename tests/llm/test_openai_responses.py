@@ -9,8 +9,8 @@ from spindle.llm.errors import is_retryable
 from spindle.llm.openai_responses_request import responses_body, responses_headers, responses_url
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
 from spindle.llm.transform import transform_request
-from spindle.types.content import Image, Text, Thinking, ToolCall
-from spindle.types.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.content import Image, Text, Thinking, ToolCall
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from tests.support.mock_model import MockModel, cut, failure, raw
 
 from .helpers import answer_of, collect, events_of, make_model, shape

@@ -7,9 +7,9 @@ import pytest
 
 from spindle.llm.registry import get_stream
 from spindle.llm.stream import Started, StreamOptions
+from spindle.shapes.content import Text
+from spindle.shapes.messages import AssistantMessage, Usage, UserMessage
 from spindle.testing import Call, Pause, Script, ScriptError, Step, load_script
-from spindle.types.content import Text
-from spindle.types.messages import AssistantMessage, Usage, UserMessage
 
 from .helpers import answer_of, collect, events_of, make_model, make_request, shape
 

@@ -11,7 +11,7 @@ import pytest
 
 from spindle.llm.local.catalog import find_local_model
 from spindle.llm.local.server import stop_all
-from spindle.types.models import Model
+from spindle.shapes.models import Model
 
 HERE = Path(__file__).parent
 

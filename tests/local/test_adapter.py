@@ -14,11 +14,11 @@ from spindle.llm.local.adapter import stream
 from spindle.llm.local.catalog import find_local_model
 from spindle.llm.local.grammar import reply_grammar
 from spindle.llm.stream import Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec
+from spindle.shapes.content import Text, ToolCall, text_of
+from spindle.shapes.events import TextDelta
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.models import Model
 from spindle.tools.builtin import builtin_tools
-from spindle.types.content import Text, ToolCall, text_of
-from spindle.types.events import TextDelta
-from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.types.models import Model
 
 from .files import with_template
 

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from spindle.llm.local.prompts import SMALL, TINY, make_plan
 from spindle.llm.local.server import Facts
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
-from spindle.types.content import Text, ToolCall, text_of
-from spindle.types.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.content import Text, ToolCall, text_of
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 
 LONG = "You are an agent with a very long prompt. " * 200
 TOOLS = [

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from spindle.llm.live import LiveMessage
 from spindle.llm.local.grammar import ANSWER
 from spindle.llm.local.reply import ReplyReader
-from spindle.types.codec import encode
-from spindle.types.content import Text, ToolCall
-from spindle.types.events import TextDelta, ToolCallDelta
-from spindle.types.models import Model, ModelCost
+from spindle.shapes.codec import encode
+from spindle.shapes.content import Text, ToolCall
+from spindle.shapes.events import TextDelta, ToolCallDelta
+from spindle.shapes.models import Model, ModelCost
 
 MODEL = Model("m", "m", "local", "local", "", False, ["text"], ModelCost(0, 0, 0, 0), 8192, 2048)
 TOOLS = ["read", "read_all", "bash", "answer"]

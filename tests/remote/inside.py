@@ -25,9 +25,9 @@ from spindle.remote.live import UnknownSession
 from spindle.remote.options import RemoteOptions
 from spindle.remote.server import RemoteServer
 from spindle.sessions.manager import SessionManager
+from spindle.shapes.events import ToolResult
 from spindle.testing import Script
 from spindle.tools.base import Tool, ToolContext, text_result
-from spindle.types.events import ToolResult
 
 LIMIT_S = 30
 

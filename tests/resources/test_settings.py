@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.resources.files import BadFile, parse_json
-from spindle.resources.settings import Settings, decode_settings
-from spindle.resources.settings_store import SettingsStore, migrate
+from spindle.config.files import BadFile, parse_json
+from spindle.config.settings import Settings, decode_settings
+from spindle.config.settings_store import SettingsStore, migrate
 
 DEFAULTS = {
     "steering_mode": "one-at-a-time",

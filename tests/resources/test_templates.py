@@ -94,7 +94,7 @@ def test_old_commands_directory(project: Path, write: Any) -> None:
 
 
 def test_command_list_has_old_and_new_keys(agent: Path, project: Path, write: Any) -> None:
-    from spindle.types.codec import decode, encode
+    from spindle.shapes.codec import decode, encode
 
     greet = write("agent/prompts/greet.md", "---\ndescription: Greets\n---\nHello")
     own = write("project/.pi/prompts/own.md", "Own")

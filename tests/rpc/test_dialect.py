@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from spindle.protocol.dialect import DIALECTS, find_dialect, leave_out
 from spindle.protocol.render import Ready, Renderer, Response
-from spindle.types import events as shapes
-from spindle.types.events import (
+from spindle.shapes import events as shapes
+from spindle.shapes.events import (
     AutoCompactionEnd,
     CompactionEnd,
     CompactionResult,

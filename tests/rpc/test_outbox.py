@@ -12,8 +12,8 @@ from spindle.llm.live import LiveMessage
 from spindle.protocol.dialect import DIALECTS
 from spindle.protocol.outbox import HIGH_BYTES, HIGH_ITEMS, LOW_ITEMS, Outbox
 from spindle.protocol.render import Ready, Renderer, Response
-from spindle.types.events import AgentStart, MessageStart, MessageUpdate, QueueUpdate
-from spindle.types.models import Model, ModelCost
+from spindle.shapes.events import AgentStart, MessageStart, MessageUpdate, QueueUpdate
+from spindle.shapes.models import Model, ModelCost
 
 MODEL = Model(
     "m1", "Mock", "openai-completions", "mock", "http://127.0.0.1", False, ["text"], ModelCost(1, 2, 0, 0), 1000, 100

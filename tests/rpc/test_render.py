@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.protocol.dialect import DIALECTS, leave_out
 from spindle.protocol.render import Ready, Renderer, Response
-from spindle.types import codec
-from spindle.types.content import Text
-from spindle.types.events import (
+from spindle.shapes import codec
+from spindle.shapes.content import Text
+from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     Event,
@@ -24,8 +24,8 @@ from spindle.types.events import (
     ToolExecutionEnd,
     ToolResult,
 )
-from spindle.types.messages import Cost, Usage, UserMessage
-from spindle.types.models import Model, ModelCost
+from spindle.shapes.messages import Cost, Usage, UserMessage
+from spindle.shapes.models import Model, ModelCost
 
 MODEL = Model(
     "m1", "Mock", "openai-completions", "mock", "http://127.0.0.1", False, ["text"], ModelCost(1, 2, 0, 0), 1000, 100

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from spindle.sessions import SessionManager
-from spindle.types.content import Text
-from spindle.types.messages import AssistantMessage, Usage, UserMessage
+from spindle.shapes.content import Text
+from spindle.shapes.messages import AssistantMessage, Usage, UserMessage
 
 HEADER = {
     "type": "session",

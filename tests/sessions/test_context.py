@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spindle.sessions import SessionManager
-from spindle.types.codec import decode, encode
+from spindle.shapes.codec import decode, encode
 
 from .helpers import chain, entry, write_session
 

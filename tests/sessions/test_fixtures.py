@@ -13,7 +13,7 @@ from spindle.sessions.damage import SKIPPED
 from spindle.sessions.ids import iso_time
 from spindle.sessions.index import most_recent_session, read_info
 from spindle.sessions.tree import TreeNode
-from spindle.types.codec import decode, encode
+from spindle.shapes.codec import decode, encode
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RECOMMENDED: dict[str, dict[str, Any]] = json.loads((FIXTURES / "RECOMMENDED.json").read_text())

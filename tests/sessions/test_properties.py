@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spindle.sessions import SessionError, SessionManager
-from spindle.types.codec import decode, encode
+from spindle.shapes.codec import decode, encode
 
 from .helpers import assistant, entry, user, write_session
 

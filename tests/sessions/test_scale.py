@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spindle.sessions import SessionManager
-from spindle.types.codec import encode
+from spindle.shapes.codec import encode
 
 from .helpers import HEADER, user
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from spindle.shapes.codec import encode
+from spindle.shapes.content import Text
+from spindle.shapes.events import ToolResult
+from spindle.shapes.models import Model
 from spindle.tools.base import Tool, ToolContext, ToolError, ToolSettings
 from spindle.tools.builtin import builtin_tools
 from spindle.tools.validate import validate_arguments
-from spindle.types.codec import encode
-from spindle.types.content import Text
-from spindle.types.events import ToolResult
-from spindle.types.models import Model
 
 __all__ = ["Run", "call", "details_of", "golden", "refusal", "run", "text_of", "until", "wire"]
 

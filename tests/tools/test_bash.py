@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from spindle.shapes.events import ToolResult
 from spindle.tools.base import ToolSettings
-from spindle.types.events import ToolResult
 
 from .helpers import Run, call, details_of, refusal, run, text_of, until, wire
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from spindle.shapes.events import ToolResult
 from spindle.tools import find as find_module
 from spindle.tools.base import ToolSettings
-from spindle.types.events import ToolResult
 
 from .helpers import Run, call, details_of, refusal, run, text_of
 from .trees import fd, make_tree

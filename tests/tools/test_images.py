@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from spindle.shapes.content import Image, Text
+from spindle.shapes.events import ToolResult
+from spindle.shapes.models import Model, ModelCost
 from spindle.tools.base import ToolSettings
 from spindle.tools.image_formats import image_size, sniff_image
-from spindle.types.content import Image, Text
-from spindle.types.events import ToolResult
-from spindle.types.models import Model, ModelCost
 
 from .helpers import Run, call, run, text_of
 

@@ -12,18 +12,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.errors import AgentError
+from spindle.agent.extension_loading import ExtensionOptions
+from spindle.agent.session import AgentSession
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions.manager import SessionManager
+from spindle.shapes.content import Image, text_of
+from spindle.shapes.events import AgentSettled, Event, MessageEnd
+from spindle.shapes.messages import AgentMessage, AssistantMessage
+from spindle.shapes.models import Model
 from spindle.tools.base import Tool
-from spindle.types.content import Image, text_of
-from spindle.types.events import AgentSettled, Event, MessageEnd
-from spindle.types.messages import AgentMessage, AssistantMessage
-from spindle.types.models import Model
-
-from .create import AgentOptions, create_session
-from .errors import AgentError
-from .extension_loading import ExtensionOptions
-from .session import AgentSession
 
 if TYPE_CHECKING:
     from spindle.extensions.runtime import Front

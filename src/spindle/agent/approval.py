@@ -3,16 +3,15 @@
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from spindle.agent.abort import Aborted
 from spindle.extensions.hooks import Blocked
+from spindle.shapes.codec import encode
+from spindle.shapes.events import ExtensionUIRequest
+from spindle.shapes.messages import UserMessage
 from spindle.tools.base import Tool
-from spindle.types.codec import encode
-from spindle.types.events import ExtensionUIRequest
-from spindle.types.messages import UserMessage
-
-from .abort import Aborted
 
 if TYPE_CHECKING:
-    from .session import AgentSession
+    from spindle.agent.session import AgentSession
 
 __all__ = ["Approval"]
 

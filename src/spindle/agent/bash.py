@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 
+from spindle.agent.engine import Engine, tool_settings
+from spindle.agent.errors import AgentError
+from spindle.shapes.events import BashExecutionUpdate, SessionChanged
+from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashResult, run_user_bash
-from spindle.types.events import BashExecutionUpdate, SessionChanged
-from spindle.types.messages import BashExecutionMessage
-
-from .engine import Engine, tool_settings
-from .errors import AgentError
 
 __all__ = ["BashRunner"]
 

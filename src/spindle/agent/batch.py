@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from spindle.agent.abort import Aborted, AbortSignal
+from spindle.agent.guard import Guard
 from spindle.extensions.hooks import Blocked, Hooks
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
-from spindle.types.codec import encode
-from spindle.types.content import ToolCall
-from spindle.types.events import (
+from spindle.shapes.codec import encode
+from spindle.shapes.content import ToolCall
+from spindle.shapes.events import (
     Event,
     MessageStart,
     ToolExecutionEnd,
@@ -19,10 +20,8 @@ from spindle.types.events import (
     ToolExecutionUpdate,
     ToolResult,
 )
-from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
-
-from .abort import Aborted, AbortSignal
-from .guard import Guard
+from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
 __all__ = ["ToolBatch", "ToolPort"]
 

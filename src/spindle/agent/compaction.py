@@ -5,14 +5,13 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from spindle.resources.settings import Compaction
+from spindle.agent.estimate import estimate_context, estimate_tokens
+from spindle.config.settings import Compaction
 from spindle.sessions.context import build_context, entry_message
 from spindle.sessions.entries import Entry
-from spindle.types.content import ToolCall
-from spindle.types.messages import AgentMessage, AssistantMessage, BashExecutionMessage, CustomMessage, UserMessage
-from spindle.types.models import Model
-
-from .estimate import estimate_context, estimate_tokens
+from spindle.shapes.content import ToolCall
+from spindle.shapes.messages import AgentMessage, AssistantMessage, BashExecutionMessage, CustomMessage, UserMessage
+from spindle.shapes.models import Model
 
 __all__ = [
     "CompactionLimits",

@@ -6,12 +6,27 @@ from typing import Any, Protocol
 
 import msgspec
 
+from spindle.agent.abort import Aborted, AbortSignal
+from spindle.agent.compaction import (
+    NO_HISTORY,
+    CompactionLimits,
+    Preparation,
+    append_file_lists,
+    join_summaries,
+    limits_for,
+    prepare_compaction,
+)
+from spindle.agent.conversation import Conversation
+from spindle.agent.errors import AgentError
+from spindle.agent.estimate import context_tokens, estimate_tokens
+from spindle.agent.retry import Retry
+from spindle.agent.summarize import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
+from spindle.config.settings import Settings
 from spindle.extensions.hooks import Hooks
 from spindle.llm.errors import is_overflow
 from spindle.llm.stream import Chunk, Request
-from spindle.resources.settings import Settings
 from spindle.sessions.entries import Entry
-from spindle.types.events import (
+from spindle.shapes.events import (
     AutoCompactionEnd,
     AutoCompactionStart,
     CompactionEnd,
@@ -22,24 +37,8 @@ from spindle.types.events import (
     SummarizationRetryFinished,
     SummarizationRetryScheduled,
 )
-from spindle.types.messages import AssistantMessage, Cost, Usage
-from spindle.types.models import Model
-
-from .abort import Aborted, AbortSignal
-from .compaction import (
-    NO_HISTORY,
-    CompactionLimits,
-    Preparation,
-    append_file_lists,
-    join_summaries,
-    limits_for,
-    prepare_compaction,
-)
-from .conversation import Conversation
-from .errors import AgentError
-from .estimate import context_tokens, estimate_tokens
-from .retry import Retry
-from .summarize import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
+from spindle.shapes.messages import AssistantMessage, Cost, Usage
+from spindle.shapes.models import Model
 
 __all__ = ["CompactionPort", "Compactor", "add_usage"]
 

@@ -3,20 +3,19 @@
 import asyncio
 from collections.abc import Callable
 
+from spindle.agent.estimate import estimate_context, estimate_tokens
+from spindle.agent.stats import StatsCounter
 from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.manager import SessionManager
-from spindle.types.content import text_of
-from spindle.types.messages import (
+from spindle.shapes.content import text_of
+from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
     UserMessage,
 )
-
-from .estimate import estimate_context, estimate_tokens
-from .stats import StatsCounter
 
 __all__ = ["Conversation"]
 

@@ -4,8 +4,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
-from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.resources.select import (
+from spindle.agent.errors import AgentError
+from spindle.agent.extension_loading import ExtensionOptions, Generation, has_extensions, load_generation
+from spindle.agent.model_state import ModelState
+from spindle.agent.session import AgentSession
+from spindle.agent.toolbox import Toolbox
+from spindle.models.select import (
     ModelChoice,
     ModelNotFound,
     initial_model,
@@ -13,16 +17,11 @@ from spindle.resources.select import (
     resolve_scope,
     thinking_level,
 )
+from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.manager import SessionManager
+from spindle.shapes.models import Model
 from spindle.tools.base import Tool
 from spindle.tools.builtin import DEFAULT_TOOLS, builtin_tools
-from spindle.types.models import Model
-
-from .errors import AgentError
-from .extension_loading import ExtensionOptions, Generation, has_extensions, load_generation
-from .model_state import ModelState
-from .session import AgentSession
-from .toolbox import Toolbox
 
 __all__ = ["AgentOptions", "create_session"]
 

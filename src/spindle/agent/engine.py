@@ -11,15 +11,28 @@ import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
+from spindle.agent import loop
+from spindle.agent.abort import Aborted, AbortSignal
+from spindle.agent.batch import ToolBatch
+from spindle.agent.compactor import Compactor
+from spindle.agent.conversation import Conversation
+from spindle.agent.errors import AgentError
+from spindle.agent.guard import Guard
+from spindle.agent.hub import Hub
+from spindle.agent.lifecycle import Lifecycle, Phase
+from spindle.agent.model_state import ModelState
+from spindle.agent.queues import Queues
+from spindle.agent.retry import Retry
+from spindle.agent.toolbox import Toolbox
+from spindle.agent_dir import agent_dir
+from spindle.config.settings import Settings
 from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
 from spindle.llm.convert import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
 from spindle.llm.registry import get_stream
 from spindle.llm.stream import Chunk, Request, StreamOptions
 from spindle.resources.loader import Resources
-from spindle.resources.settings import Settings
-from spindle.tools.base import Tool, ToolContext, ToolSettings
-from spindle.types.events import (
+from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     CompactionResult,
@@ -31,23 +44,9 @@ from spindle.types.events import (
     QueueUpdate,
     ToolResult,
 )
-from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
-from spindle.types.models import Model
-from spindle.types.paths import agent_dir
-
-from . import loop
-from .abort import Aborted, AbortSignal
-from .batch import ToolBatch
-from .compactor import Compactor
-from .conversation import Conversation
-from .errors import AgentError
-from .guard import Guard
-from .hub import Hub
-from .lifecycle import Lifecycle, Phase
-from .model_state import ModelState
-from .queues import Queues
-from .retry import Retry
-from .toolbox import Toolbox
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
+from spindle.shapes.models import Model
+from spindle.tools.base import Tool, ToolContext, ToolSettings
 
 __all__ = ["ABORTED_EARLY", "Engine"]
 

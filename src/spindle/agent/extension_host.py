@@ -7,16 +7,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from spindle.agent.extension_loading import ExtensionOptions, Generation, has_extensions, load_generation
 from spindle.extensions.hooks import Hooks
-from spindle.types.events import ExtensionError
-from spindle.types.models import Model
-
-from .extension_loading import ExtensionOptions, Generation, has_extensions, load_generation
+from spindle.shapes.events import ExtensionError
+from spindle.shapes.models import Model
 
 if TYPE_CHECKING:
+    from spindle.agent.session import AgentSession
     from spindle.extensions.runtime import Front
-
-    from .session import AgentSession
 
 __all__ = ["ExtensionHost"]
 
@@ -38,7 +36,7 @@ class ExtensionHost:
 
     def install(self, generation: Generation) -> None:
         """Let the agent use these extensions from now on, in place of those before."""
-        from .extension_runtime import ExtensionRuntime
+        from spindle.agent.extension_runtime import ExtensionRuntime
 
         session, registry = self._session, generation.hooks.registry
         self._generation = generation

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spindle.agent_dir import agent_dir
 from spindle.extensions.discover import Candidate, Place, find_extensions
 from spindle.resources.loader import Resources
 from spindle.resources.sources import Source
 from spindle.resources.trust import TrustStore, gated_paths
 from spindle.tools.base import Tool
-from spindle.types.paths import agent_dir
 
 if TYPE_CHECKING:  # loaded only if there is an extension
     from spindle.extensions.loader import LoadFailure

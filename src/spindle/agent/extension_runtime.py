@@ -5,23 +5,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spindle.agent.lifecycle import Phase
 from spindle.extensions.runner import ExtensionHooks
 from spindle.extensions.runtime import Front, Models, Navigated, Replaced, SessionView, UserContent
 from spindle.llm.registry import register_api
 from spindle.llm.stream import StreamFunction
 from spindle.sessions.manager import SessionManager
+from spindle.shapes.codec import decode, to_builtins
+from spindle.shapes.content import Image, text_of
+from spindle.shapes.events import EntryAppended, ExtensionError, MessageStart, ToolResult
+from spindle.shapes.messages import CustomMessage
+from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolContext
-from spindle.types.codec import decode, to_builtins
-from spindle.types.content import Image, text_of
-from spindle.types.events import EntryAppended, ExtensionError, MessageStart, ToolResult
-from spindle.types.messages import CustomMessage
-from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
-
-from .lifecycle import Phase
 
 if TYPE_CHECKING:
-    from .extension_host import ExtensionHost
-    from .session import AgentSession
+    from spindle.agent.extension_host import ExtensionHost
+    from spindle.agent.session import AgentSession
 
 __all__ = ["ExtensionRuntime"]
 
@@ -196,7 +195,7 @@ class ExtensionRuntime:
         replace_instructions: bool,
         label: str | None,
     ) -> Navigated:
-        from .navigate import Jump, navigate
+        from spindle.agent.navigate import Jump, navigate
 
         return await navigate(self._session, Jump(target_id, summarize, instructions, replace_instructions, label))
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
+from spindle.agent.answers import Answers
+from spindle.agent.errors import AgentError
+from spindle.agent.toolbox import Toolbox
+from spindle.shapes.content import Image, Text, text_of
+from spindle.shapes.events import Event, HostToolCall, HostToolCancel, ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError
-from spindle.types.content import Image, Text, text_of
-from spindle.types.events import Event, HostToolCall, HostToolCancel, ToolResult
-
-from .answers import Answers
-from .errors import AgentError
-from .toolbox import Toolbox
 
 __all__ = ["HostTools"]
 

@@ -4,7 +4,7 @@ import sys
 import traceback
 from typing import Protocol
 
-from spindle.types.events import Event
+from spindle.shapes.events import Event
 
 __all__ = ["Hub", "Listener"]
 

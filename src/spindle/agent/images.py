@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from spindle.types.content import Image
-
-from .errors import AgentError
+from spindle.agent.errors import AgentError
+from spindle.shapes.content import Image
 
 __all__ = ["read_images"]
 

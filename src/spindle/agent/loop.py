@@ -8,13 +8,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
+from spindle.agent.abort import Aborted, AbortSignal
+from spindle.agent.queues import Queued, Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
-from spindle.types.events import AgentStart, Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
-from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
-
-from .abort import Aborted, AbortSignal
-from .queues import Queued, Queues
+from spindle.shapes.events import AgentStart, Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
+from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
 __all__ = ["AnswerStopped", "Ending", "LoopPort", "run"]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from spindle.resources.registry import ModelRegistry
-from spindle.resources.select import ModelChoice
-from spindle.types.content import Wire
-from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
+from spindle.models.registry import ModelRegistry
+from spindle.models.select import ModelChoice
+from spindle.shapes.content import Wire
+from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
 
 __all__ = ["CycledModel", "ModelState"]
 

@@ -5,21 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from spindle.agent.abort import Aborted
+from spindle.agent.compaction import FileLists, append_file_lists, file_lists
+from spindle.agent.errors import AgentError
+from spindle.agent.estimate import estimate_tokens
+from spindle.agent.lifecycle import Phase
+from spindle.agent.summarize import BRANCH, summary_request
 from spindle.extensions.runtime import Navigated
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
-from spindle.types.content import text_of
-from spindle.types.messages import AgentMessage, CustomMessage, ToolResultMessage, Usage, UserMessage
-
-from .abort import Aborted
-from .compaction import FileLists, append_file_lists, file_lists
-from .errors import AgentError
-from .estimate import estimate_tokens
-from .lifecycle import Phase
-from .summarize import BRANCH, summary_request
+from spindle.shapes.content import text_of
+from spindle.shapes.messages import AgentMessage, CustomMessage, ToolResultMessage, Usage, UserMessage
 
 if TYPE_CHECKING:
-    from .session import AgentSession
+    from spindle.agent.session import AgentSession
 
 __all__ = ["Jump", "navigate"]
 

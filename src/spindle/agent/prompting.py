@@ -4,18 +4,17 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from spindle.resources.auth import MissingCredentials
-from spindle.types.content import Image, Text
-from spindle.types.events import ExtensionError
-from spindle.types.messages import CustomMessage, UserMessage
-
-from .engine import ABORTED_EARLY
-from .errors import AgentError
-from .images import read_images
-from .session_changes import SessionChanges
+from spindle.agent.engine import ABORTED_EARLY
+from spindle.agent.errors import AgentError
+from spindle.agent.images import read_images
+from spindle.agent.session_changes import SessionChanges
+from spindle.models.credentials import MissingCredentials
+from spindle.shapes.content import Image, Text
+from spindle.shapes.events import ExtensionError
+from spindle.shapes.messages import CustomMessage, UserMessage
 
 if TYPE_CHECKING:
-    from .session import AgentSession
+    from spindle.agent.session import AgentSession
 
 __all__ = ["Disposition", "Prompting"]
 

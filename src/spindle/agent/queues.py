@@ -5,8 +5,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from spindle.types.content import text_of
-from spindle.types.messages import CustomMessage, UserMessage
+from spindle.shapes.content import text_of
+from spindle.shapes.messages import CustomMessage, UserMessage
 
 __all__ = ["MessageQueue", "QueueMode", "Queues"]
 

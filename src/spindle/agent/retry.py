@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from spindle.agent.abort import Aborted, AbortSignal
+from spindle.config.settings import Retry as RetrySettings
 from spindle.llm.errors import is_overflow, is_retryable
-from spindle.resources.settings import Retry as RetrySettings
-from spindle.types.events import AutoRetryEnd, AutoRetryStart, Event
-from spindle.types.messages import AssistantMessage
-from spindle.types.models import Model
-
-from .abort import Aborted, AbortSignal
+from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
+from spindle.shapes.messages import AssistantMessage
+from spindle.shapes.models import Model
 
 __all__ = ["Retry"]
 

@@ -11,13 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from spindle.agent.answers import Answers
+from spindle.agent.bash import BashRunner
+from spindle.agent.conversation import Conversation
+from spindle.agent.engine import Engine
+from spindle.agent.errors import AgentError
+from spindle.agent.extension_host import ExtensionHost
+from spindle.agent.extension_loading import ExtensionOptions
+from spindle.agent.host_tools import HostTools
+from spindle.agent.hub import Listener
+from spindle.agent.lifecycle import Phase
+from spindle.agent.model_state import CycledModel, ModelState
+from spindle.agent.prompting import Disposition, Prompting
+from spindle.agent.session_changes import SessionChanges, Setup
+from spindle.agent.stats import ContextUsage, SessionStats
+from spindle.agent.stream_rules import StreamRules
+from spindle.agent.todos import Todos
+from spindle.agent.toolbox import Toolbox
+from spindle.config.settings import Todo
 from spindle.extensions.hooks import Hooks
 from spindle.resources.loader import Resources
-from spindle.resources.settings import Todo
 from spindle.sessions.index import SessionInfo
 from spindle.sessions.manager import SessionManager
-from spindle.types.content import Image, Text
-from spindle.types.events import (
+from spindle.shapes.content import Image, Text
+from spindle.shapes.events import (
     CompactionResult,
     Event,
     ExtensionError,
@@ -26,31 +43,12 @@ from spindle.types.events import (
     StateChanged,
     ThinkingLevelChanged,
 )
-from spindle.types.messages import CustomMessage
-from spindle.types.models import Model, ThinkingLevel
-
-from .answers import Answers
-from .bash import BashRunner
-from .conversation import Conversation
-from .engine import Engine
-from .errors import AgentError
-from .extension_host import ExtensionHost
-from .extension_loading import ExtensionOptions
-from .host_tools import HostTools
-from .hub import Listener
-from .lifecycle import Phase
-from .model_state import CycledModel, ModelState
-from .prompting import Disposition, Prompting
-from .session_changes import SessionChanges, Setup
-from .stats import ContextUsage, SessionStats
-from .stream_rules import StreamRules
-from .todos import Todos
-from .toolbox import Toolbox
+from spindle.shapes.messages import CustomMessage
+from spindle.shapes.models import Model, ThinkingLevel
 
 if TYPE_CHECKING:
+    from spindle.agent.approval import Approval
     from spindle.extensions.runtime import Navigated
-
-    from .approval import Approval
 
 __all__ = ["AgentSession"]
 
@@ -190,7 +188,7 @@ class AgentSession:
 
     def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
         """Ask the user before tools run, or after so many model calls; neither: no more questions."""
-        from .approval import Approval
+        from spindle.agent.approval import Approval
 
         if self.approval is not None:
             self.engine.guards.remove(self.approval)
@@ -307,7 +305,7 @@ class AgentSession:
         self, entry_id: str, summarize: bool = False, instructions: str | None = None, label: str | None = None
     ) -> "Navigated":
         """Go on from another entry of the session. Raises `AgentError`."""
-        from .navigate import Jump, navigate
+        from spindle.agent.navigate import Jump, navigate
 
         return await navigate(self, Jump(entry_id, summarize, instructions, label=label))
 

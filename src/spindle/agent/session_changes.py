@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from spindle.agent.errors import AgentError
+from spindle.agent.lifecycle import Phase
 from spindle.sessions.manager import SessionManager
-from spindle.types.content import text_of
-
-from .errors import AgentError
-from .lifecycle import Phase
+from spindle.shapes.content import text_of
 
 if TYPE_CHECKING:
-    from .session import AgentSession
+    from spindle.agent.session import AgentSession
 
 __all__ = ["SessionChanges", "Setup"]
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from spindle.sessions.entries import Entry
-from spindle.types.content import ToolCall, Wire
-from spindle.types.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.content import ToolCall, Wire
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 
 __all__ = ["ContextUsage", "SessionStats", "StatsCounter", "TokenTotals"]
 

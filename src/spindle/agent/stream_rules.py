@@ -11,11 +11,13 @@ import time
 from collections.abc import Sequence
 from fnmatch import fnmatch
 
+from spindle.agent.engine import Engine
+from spindle.agent.loop import AnswerStopped
+from spindle.config.settings import Ttsr
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.rules import Rule, RuleScope
-from spindle.resources.settings import Ttsr
-from spindle.types.content import text_of
-from spindle.types.events import (
+from spindle.shapes.content import text_of
+from spindle.shapes.events import (
     MessageUpdate,
     RuleTriggered,
     TextDelta,
@@ -25,10 +27,7 @@ from spindle.types.events import (
     ToolCallDelta,
     ToolCallEnd,
 )
-from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
-
-from .engine import Engine
-from .loop import AnswerStopped
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
 
 __all__ = ["StreamRules"]
 

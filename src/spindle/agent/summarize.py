@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from spindle.llm.convert import to_model_messages
 from spindle.llm.stream import Chunk, Finished, Request
-from spindle.types.codec import encode
-from spindle.types.content import Text, Thinking, ToolCall, text_of
-from spindle.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.codec import encode
+from spindle.shapes.content import Text, Thinking, ToolCall, text_of
+from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 
 __all__ = ["Summary", "SummaryFailed", "serialize_conversation", "summarize", "summary_request"]
 

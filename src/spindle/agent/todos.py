@@ -6,7 +6,12 @@ from typing import Any
 
 import msgspec
 
-from spindle.resources.settings import Todo
+from spindle.agent.engine import Engine
+from spindle.agent.errors import AgentError
+from spindle.config.settings import Todo
+from spindle.shapes.content import ToolCall
+from spindle.shapes.events import TodoAutoClear, TodoReminder, ToolResult
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
 from spindle.tools.base import Tool, ToolContext, text_result
 from spindle.tools.todo import (
     TODO_TOOL,
@@ -19,12 +24,6 @@ from spindle.tools.todo import (
     render,
     todo_parameters,
 )
-from spindle.types.content import ToolCall
-from spindle.types.events import TodoAutoClear, TodoReminder, ToolResult
-from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
-
-from .engine import Engine
-from .errors import AgentError
 
 __all__ = ["Todos"]
 

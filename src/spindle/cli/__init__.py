@@ -28,6 +28,6 @@ def main(argv: list[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Half-loaded modules do not take an exception well: until there is something to clean up, Ctrl-C just ends us.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from .dispatch import run
+    from spindle.cli.dispatch import run
 
     return run(arguments)

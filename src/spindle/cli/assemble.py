@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.extension_loading import ExtensionOptions
 from spindle.agent.session import AgentSession
-from spindle.resources.diagnostics import report
+from spindle.cli.args import Options, UsageError, unknown_options
+from spindle.cli.session_choice import choose_session
+from spindle.cli.tell import warn
+from spindle.config.diagnostics import report
 from spindle.resources.loader import ResourceOptions, load_resources
-
-from .args import Options, UsageError, unknown_options
-from .session_choice import choose_session
-from .tell import warn
 
 if TYPE_CHECKING:
     from spindle.extensions.runtime import Front

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from .args import Options, UsageError, parse
-from .tell import tell, warn
+from spindle.cli.args import Options, UsageError, parse
+from spindle.cli.tell import tell, warn
 
 __all__ = ["run"]
 
@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
 
 def _run(options: Options) -> int:
     if options.version:
-        from . import version_text
+        from spindle.cli import version_text
 
         print(version_text(sys.argv[0]))
         return 0
@@ -49,7 +49,7 @@ def _run(options: Options) -> int:
     except FileNotFoundError:
         raise UsageError("The current directory does not exist any more") from None
     if options.help:
-        from .help import run_help
+        from spindle.cli.help import run_help
 
         return run_help(options)
     for note in options.notes:
@@ -65,10 +65,9 @@ def _run(options: Options) -> int:
 
 def _run_agent(options: Options) -> int:
     from spindle.agent.errors import AgentError
+    from spindle.cli.inputs import BadInput
+    from spindle.cli.session_choice import NothingChosen
     from spindle.sessions.errors import SessionError
-
-    from .inputs import BadInput
-    from .session_choice import NothingChosen
 
     run_mode = _mode(options)
     _raise_on_interrupt()
@@ -83,27 +82,26 @@ def _run_agent(options: Options) -> int:
 
 def _mode(options: Options) -> Callable[[Options], int]:
     if options.remote is not None:
-        from .remote_mode import run_remote
+        from spindle.cli.remote_mode import run_remote
 
         return run_remote
     if options.mode == "rpc":
-        from .rpc_mode import run_rpc
+        from spindle.cli.rpc_mode import run_rpc
 
         return run_rpc
     if options.mode == "json":
-        from .json_mode import run_json
+        from spindle.cli.json_mode import run_json
 
         return run_json
-    from .print_mode import run_print
+    from spindle.cli.print_mode import run_print
 
     return run_print
 
 
 def _list_models(options: Options) -> int:
-    from spindle.resources.registry import ModelRegistry
-    from spindle.types.paths import agent_dir
-
-    from .list_models import list_models
+    from spindle.agent_dir import agent_dir
+    from spindle.cli.list_models import list_models
+    from spindle.models.registry import ModelRegistry
 
     registry = ModelRegistry(agent_dir())
     if registry.error:
@@ -123,7 +121,7 @@ def _export(options: Options) -> int:
 
 
 def _doctor(argv: list[str]) -> int:
-    from .doctor import run as examine
+    from spindle.cli.doctor import run as examine
 
     options = parse(argv)
     if options != Options(approve=options.approve):
@@ -133,20 +131,20 @@ def _doctor(argv: list[str]) -> int:
 
 def _models(argv: list[str]) -> int:
     if argv and argv[0] in ("list", "pull", "remove", "-h", "--help"):
-        from .models_command import run as models
+        from spindle.cli.models_command import run as models
 
         return models(argv)
     return _list_models(parse(["--list-models", *argv]))
 
 
 def _sessions(argv: list[str]) -> int:
-    from .sessions_command import run as sessions
+    from spindle.cli.sessions_command import run as sessions
 
     return sessions(argv)
 
 
 def _trust(argv: list[str]) -> int:
-    from .trust_command import run as trust
+    from spindle.cli.trust_command import run as trust
 
     return trust(argv)
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spindle import __version__
-from spindle.resources.catalog import builtin_providers
+from spindle.agent_dir import agent_dir
+from spindle.cli.list_models import probe_local_servers
+from spindle.models.catalog import builtin_providers
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.types.paths import agent_dir
-
-from .list_models import probe_local_servers
 
 __all__ = ["examine", "run"]
 

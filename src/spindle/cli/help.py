@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
-from .args import OPTIONS, Options
-from .assemble import resource_options
-from .tell import warn
+from spindle.cli.args import OPTIONS, Options
+from spindle.cli.assemble import resource_options
+from spindle.cli.tell import warn
 
 if TYPE_CHECKING:
     from spindle.agent.extension_loading import ExtensionOptions
@@ -56,7 +56,7 @@ def run_help(options: Options) -> int:
 
     resources, given = load_resources(os.getcwd(), resource_options(options)), ExtensionOptions(flags=options.unknown)
     if has_extensions(resources, given):
-        from .finish import run_and_exit
+        from spindle.cli.finish import run_and_exit
 
         run_and_exit(_run_with_extensions(resources, given))  # they may have begun threads that nobody ends
     print(help_text(), end="")

@@ -5,8 +5,8 @@ import sys
 
 from msgspec import Struct
 
-from spindle.types.content import Image
-from spindle.types.paths import expand_home
+from spindle.agent_dir import expand_home
+from spindle.shapes.content import Image
 
 __all__ = ["BadInput", "Inputs", "gather", "read_piped"]
 

@@ -6,18 +6,17 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from spindle.agent.session import AgentSession
+from spindle.cli.args import Options
+from spindle.cli.finish import run_and_exit
+from spindle.cli.inputs import Inputs
+from spindle.cli.one_shot import ErrorTeller, play, read_inputs, until_signal
+from spindle.cli.rpc_mode import chosen_dialect
+from spindle.cli.tell import tell
 from spindle.protocol.dialect import Dialect
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
 from spindle.rpc.stdio import StdioWire
-from spindle.types.events import Event
-
-from .args import Options
-from .finish import run_and_exit
-from .inputs import Inputs
-from .one_shot import ErrorTeller, play, read_inputs, until_signal
-from .rpc_mode import chosen_dialect
-from .tell import tell
+from spindle.shapes.events import Event
 
 __all__ = ["run_json"]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from spindle.resources.loopback import LOOPBACK, ServerUnreachable
-from spindle.resources.registry import ModelRegistry
-from spindle.types.models import Model
+from spindle.models.loopback import LOOPBACK, ServerUnreachable
+from spindle.models.registry import ModelRegistry
+from spindle.shapes.models import Model
 
 __all__ = ["list_models", "models_table", "probe_local_servers", "short_count"]
 

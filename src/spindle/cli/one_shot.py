@@ -9,12 +9,11 @@ from typing import Any
 
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
-from spindle.types.events import Event, ExtensionError
-
-from .args import Options, UsageError
-from .assemble import assemble
-from .inputs import Inputs, gather, read_piped
-from .tell import warn
+from spindle.cli.args import Options, UsageError
+from spindle.cli.assemble import assemble
+from spindle.cli.inputs import Inputs, gather, read_piped
+from spindle.cli.tell import warn
+from spindle.shapes.events import Event, ExtensionError
 
 __all__ = ["ErrorTeller", "play", "read_inputs", "until_signal"]
 

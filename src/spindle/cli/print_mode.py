@@ -4,13 +4,12 @@ import os
 import sys
 from typing import NoReturn
 
-from spindle.types.content import Text
-
-from .args import Options
-from .finish import run_and_exit
-from .inputs import Inputs
-from .one_shot import ErrorTeller, play, read_inputs, until_signal
-from .tell import tell
+from spindle.cli.args import Options
+from spindle.cli.finish import run_and_exit
+from spindle.cli.inputs import Inputs
+from spindle.cli.one_shot import ErrorTeller, play, read_inputs, until_signal
+from spindle.cli.tell import tell
+from spindle.shapes.content import Text
 
 __all__ = ["run_print"]
 

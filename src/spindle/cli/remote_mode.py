@@ -7,14 +7,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from spindle.agent.session import AgentSession
+from spindle.cli.args import Options, UsageError
+from spindle.cli.assemble import assemble, resource_options
+from spindle.cli.finish import run_and_exit
+from spindle.cli.session_choice import session_directory
+from spindle.cli.tell import warn
 from spindle.resources.loader import load_resources
 from spindle.sessions.manager import SessionManager
-
-from .args import Options, UsageError
-from .assemble import assemble, resource_options
-from .finish import run_and_exit
-from .session_choice import session_directory
-from .tell import warn
 
 __all__ = ["run_remote"]
 

@@ -4,14 +4,13 @@ import os
 from typing import NoReturn
 
 from spindle.agent.session import AgentSession
+from spindle.cli.args import Options, UsageError
+from spindle.cli.assemble import assemble
+from spindle.cli.finish import run_and_exit
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
 from spindle.protocol.render import Renderer
 from spindle.rpc.server import serve
 from spindle.rpc.stdio import StdioWire
-
-from .args import Options, UsageError
-from .assemble import assemble
-from .finish import run_and_exit
 
 __all__ = ["chosen_dialect", "run_rpc"]
 

@@ -4,13 +4,12 @@ import os
 import signal
 import sys
 
-from spindle.resources.settings import Settings
+from spindle.cli.args import Options, UsageError
+from spindle.cli.tell import warn
+from spindle.config.settings import Settings
 from spindle.sessions.errors import SessionError
 from spindle.sessions.index import Found, SessionInfo, find_sessions
 from spindle.sessions.manager import Saving, SessionManager
-
-from .args import Options, UsageError
-from .tell import warn
 
 __all__ = ["NothingChosen", "choose_session", "locate", "pick_session", "session_directory"]
 

@@ -7,7 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from spindle.resources.settings_store import SettingsStore
+from spindle.agent_dir import agent_dir
+from spindle.cli.session_choice import locate, session_directory
+from spindle.config.settings_store import SettingsStore
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
 from spindle.sessions.errors import InvalidSession, SessionError
@@ -16,9 +18,9 @@ from spindle.sessions.index import SessionInfo
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.repair import examine, repair_copy
 from spindle.sessions.tree import TreeNode
-from spindle.types.codec import encode
-from spindle.types.content import ToolCall, text_of
-from spindle.types.messages import (
+from spindle.shapes.codec import encode
+from spindle.shapes.content import ToolCall, text_of
+from spindle.shapes.messages import (
     AssistantMessage,
     BashExecutionMessage,
     BranchSummaryMessage,
@@ -27,9 +29,6 @@ from spindle.types.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from spindle.types.paths import agent_dir
-
-from .session_choice import locate, session_directory
 
 __all__ = ["run"]
 

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from spindle.resources.files import BadFile
+from spindle.agent_dir import agent_dir
+from spindle.cli.args import UsageError
+from spindle.config.files import BadFile
 from spindle.resources.trust import TrustStore, gated_paths
-from spindle.types.paths import agent_dir
-
-from .args import UsageError
 
 __all__ = ["run"]
 

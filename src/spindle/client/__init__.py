@@ -6,8 +6,8 @@ Spindle or of its neighbours. `RemoteClient` connects to a server that speaks th
 
 from typing import TYPE_CHECKING, Any
 
-from .commands import image_file
-from .errors import (
+from spindle.client.commands import image_file
+from spindle.client.errors import (
     AgentCrashed,
     ClientClosed,
     CommandFailed,
@@ -17,14 +17,14 @@ from .errors import (
     RequestTimeout,
     RpcError,
 )
-from .events import Event, EventStream, Run
-from .host_tools import Update
-from .rpc import RpcClient
-from .sync import SyncRpcClient
+from spindle.client.events import Event, EventStream, Run
+from spindle.client.host_tools import Update
+from spindle.client.rpc import RpcClient
+from spindle.client.sync import SyncRpcClient
 
 if TYPE_CHECKING:
-    from .remote import RemoteClient
-    from .remote_pieces import (
+    from spindle.client.remote import RemoteClient
+    from spindle.client.remote_pieces import (
         Answer,
         Completion,
         TextPiece,
@@ -73,6 +73,6 @@ def __getattr__(name: str) -> Any:
     """Load the remote client when somebody asks for it: who drives a process need not pay for it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import remote, remote_pieces
+    from spindle.client import remote, remote_pieces
 
     return remote.RemoteClient if name == "RemoteClient" else getattr(remote_pieces, name)

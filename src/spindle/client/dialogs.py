@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from .events import Event
+from spindle.client.events import Event
 
 __all__ = ["Dialogs", "UiHandler"]
 

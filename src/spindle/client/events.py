@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from spindle.types import codec
+from spindle.shapes import codec
 
 __all__ = ["Event", "EventStream", "Run", "read_frame"]
 

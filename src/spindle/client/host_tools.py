@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
 
-from spindle.types import codec
+from spindle.shapes import codec
 
 __all__ = ["HostTool", "HostTools", "Update"]
 

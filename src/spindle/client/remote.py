@@ -7,11 +7,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
-from spindle.types import codec
-
-from .commands import Json
-from .errors import RequestFailed, RequestTimeout, RpcError
-from .remote_pieces import (
+from spindle.client.commands import Json
+from spindle.client.errors import RequestFailed, RequestTimeout, RpcError
+from spindle.client.remote_pieces import (
     Answer,
     Completion,
     Input,
@@ -26,7 +24,8 @@ from .remote_pieces import (
     TurnConfirmation,
     join_inputs,
 )
-from .remote_wire import Exchange, RemoteWire
+from spindle.client.remote_wire import Exchange, RemoteWire
+from spindle.shapes import codec
 
 __all__ = ["RemoteClient"]
 

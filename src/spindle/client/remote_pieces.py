@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .commands import Json
+from spindle.client.commands import Json
 
 __all__ = [
     "Answer",

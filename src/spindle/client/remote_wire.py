@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from spindle.types import codec
-
-from .commands import Json
-from .errors import ClientClosed, ConnectionFailed, ConnectionLost, RpcError
-from .events import read_frame
+from spindle.client.commands import Json
+from spindle.client.errors import ClientClosed, ConnectionFailed, ConnectionLost, RpcError
+from spindle.client.events import read_frame
+from spindle.shapes import codec
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

@@ -11,14 +11,13 @@ from typing import Any, Literal, TypeVar, overload
 
 from msgspec import UNSET
 
-from spindle.types import codec
-
-from .commands import Commands, Json, Timeout
-from .dialogs import Dialogs, UiHandler
-from .errors import AgentCrashed, ClientClosed, CommandFailed, RequestTimeout, RpcError
-from .events import Event, EventStream, Run, read_frame
-from .host_tools import HostTool, HostTools
-from .process import AgentProcess
+from spindle.client.commands import Commands, Json, Timeout
+from spindle.client.dialogs import Dialogs, UiHandler
+from spindle.client.errors import AgentCrashed, ClientClosed, CommandFailed, RequestTimeout, RpcError
+from spindle.client.events import Event, EventStream, Run, read_frame
+from spindle.client.host_tools import HostTool, HostTools
+from spindle.client.process import AgentProcess
+from spindle.shapes import codec
 
 __all__ = ["RpcClient"]
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-from .dialogs import UiHandler
-from .errors import ClientClosed
-from .events import Event
-from .rpc import RpcClient
+from spindle.client.dialogs import UiHandler
+from spindle.client.errors import ClientClosed
+from spindle.client.events import Event
+from spindle.client.rpc import RpcClient
 
 __all__ = ["SyncRpcClient"]
 

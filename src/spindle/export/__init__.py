@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import ExportError
+from spindle.export.errors import ExportError
 
 if TYPE_CHECKING:
     from spindle.sessions.manager import SessionManager
@@ -30,8 +30,8 @@ def export_session(
     Without `out` the page goes to the current folder. Raises `ExportError`: the session lives in memory only, has
     nothing in it yet, or the page cannot be written.
     """
-    from .output import write_page
-    from .page import build_page
+    from spindle.export.output import write_page
+    from spindle.export.page import build_page
 
     file = store.get_session_file() if store.is_persisted() else None
     if file is None:

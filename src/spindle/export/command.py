@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from . import export_session
-from .errors import ExportError
+from spindle.export import export_session
+from spindle.export.errors import ExportError
 
 __all__ = ["export_file", "run_export"]
 

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from .errors import ExportError
+from spindle.export.errors import ExportError
 
 __all__ = ["write_page"]
 

@@ -12,10 +12,9 @@ from hashlib import sha256
 from html import escape
 from typing import Any
 
-from spindle.types.codec import decode, encode
-
-from .overview import Overview, as_dict, as_text, content_text
-from .transcript import transcript_html
+from spindle.export.overview import Overview, as_dict, as_text, content_text
+from spindle.export.transcript import transcript_html
+from spindle.shapes.codec import decode, encode
 
 __all__ = ["build_page"]
 
@@ -62,7 +61,7 @@ def build_page(
     """
     notes = list(damage_notes)
     if redact:
-        from .redact import redact_entry, redact_text, redact_value
+        from spindle.export.redact import redact_entry, redact_text, redact_value
 
         header = redact_entry(header)
         entries = map(redact_entry, entries)

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from spindle.types.codec import decode
-
-from .overview import as_dict, as_list, as_text, content_text
+from spindle.export.overview import as_dict, as_list, as_text, content_text
+from spindle.shapes.codec import decode
 
 __all__ = ["transcript_html"]
 

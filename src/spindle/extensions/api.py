@@ -10,22 +10,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
+from spindle.extensions.bus import BusView
+from spindle.extensions.context import Context
+from spindle.extensions.events import EVENTS
+from spindle.extensions.exec import ExecResult, execute
+from spindle.extensions.providers import make_provider
+from spindle.extensions.record import Command, Extension, Flag, Handler, Shortcut
+from spindle.extensions.registry import Registry
+from spindle.extensions.runtime import UserContent
+from spindle.extensions.tools import BuiltinTool, make_tool
+from spindle.extensions.values import as_content, as_custom_message, require_json
+from spindle.shapes.content import Image, Text
+from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import CustomMessage
+from spindle.shapes.models import Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolError
-from spindle.types.content import Image, Text
-from spindle.types.events import ToolResult
-from spindle.types.messages import CustomMessage
-from spindle.types.models import Model, ThinkingLevel
-
-from .bus import BusView
-from .context import Context
-from .events import EVENTS
-from .exec import ExecResult, execute
-from .providers import make_provider
-from .record import Command, Extension, Flag, Handler, Shortcut
-from .registry import Registry
-from .runtime import UserContent
-from .tools import BuiltinTool, make_tool
-from .values import as_content, as_custom_message, require_json
 
 __all__ = ["Agent"]
 

@@ -12,9 +12,8 @@ from contextvars import ContextVar
 
 from msgspec import Struct
 
-from spindle.types.events import Event, ToolExecutionUpdate
-
-from .threads import end
+from spindle.extensions.threads import end
+from spindle.shapes.events import Event, ToolExecutionUpdate
 
 __all__ = ["Backlog"]
 

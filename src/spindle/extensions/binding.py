@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from .runtime import Runtime, Surroundings
+from spindle.extensions.runtime import Runtime, Surroundings
 
 __all__ = ["Binding", "StaleExtensionError"]
 

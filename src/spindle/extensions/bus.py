@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .binding import Binding
-from .threads import call, end
+from spindle.extensions.binding import Binding
+from spindle.extensions.threads import call, end
 
 __all__ = ["Bus", "BusView"]
 

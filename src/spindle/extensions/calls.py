@@ -9,15 +9,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from spindle.types.events import Event
-
-from .backlog import Backlog
-from .context import CommandContext, Context
-from .events import EVENTS
-from .record import Extension, Handler
-from .registry import Registry
-from .threads import call
-from .ui import UI
+from spindle.extensions.backlog import Backlog
+from spindle.extensions.context import CommandContext, Context
+from spindle.extensions.events import EVENTS
+from spindle.extensions.record import Extension, Handler
+from spindle.extensions.registry import Registry
+from spindle.extensions.threads import call
+from spindle.extensions.ui import UI
+from spindle.shapes.events import Event
 
 __all__ = ["Apply", "Calls", "as_answer", "error_text"]
 

@@ -6,16 +6,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spindle.extensions.binding import Binding
+from spindle.extensions.runtime import Models, Navigated, Replaced, Runtime, SessionView
+from spindle.extensions.threads import call
+from spindle.extensions.ui import UI
+from spindle.shapes.models import Model, ThinkingLevel
 from spindle.tools.base import ToolError
-from spindle.types.models import Model, ThinkingLevel
-
-from .binding import Binding
-from .runtime import Models, Navigated, Replaced, Runtime, SessionView
-from .threads import call
-from .ui import UI
 
 if TYPE_CHECKING:
-    from .api import Agent
+    from spindle.extensions.api import Agent
 
 __all__ = ["CommandContext", "Context"]
 

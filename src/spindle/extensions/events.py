@@ -1,15 +1,15 @@
 """What handlers are given: one small object per event, with attributes in Python's spelling and `raw` in the wire's.
 
 An event is only made when somebody handles it. Its docstring says what a handler may return; a handler that returns
-nothing changes nothing. What extensions and clients see alike is declared in `types/events`.
+nothing changes nothing. What extensions and clients see alike is declared in `shapes/events`.
 """
 
 from typing import Any
 
 from msgspec import field
 
-from spindle.types.content import Image, Wire
-from spindle.types.events import (
+from spindle.shapes.content import Image, Wire
+from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     AgentStart,
@@ -21,8 +21,8 @@ from spindle.types.events import (
     ToolExecutionStart,
     ToolExecutionUpdate,
 )
-from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage
-from spindle.types.models import Model
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage
+from spindle.shapes.models import Model
 
 __all__ = ["EVENTS", "CompactionPreparation", "ExtensionEvent", "TreePreparation"]
 

@@ -7,9 +7,9 @@ that nothing is even put together for the others: callers test it first.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spindle.types.content import Image
-from spindle.types.events import Event, ToolResult
-from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.shapes.content import Image
+from spindle.shapes.events import Event, ToolResult
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
 
 __all__ = ["BLOCKED", "CONTEXT_EVENTS", "Blocked", "Hooks"]
 

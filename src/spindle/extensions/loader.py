@@ -17,12 +17,12 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from .api import Agent
-from .context import Context
-from .discover import Candidate, Place
-from .record import Extension, Origin
-from .registry import Registry
-from .threads import Contained, contained
+from spindle.extensions.api import Agent
+from spindle.extensions.context import Context
+from spindle.extensions.discover import Candidate, Place
+from spindle.extensions.record import Extension, Origin
+from spindle.extensions.registry import Registry
+from spindle.extensions.threads import Contained, contained
 
 __all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
 

@@ -6,14 +6,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
+from spindle.extensions.record import Provider
+from spindle.extensions.threads import contained
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
-from spindle.types.content import Text, Thinking, ToolCall
-from spindle.types.messages import Usage
-from spindle.types.models import Model
-
-from .record import Provider
-from .threads import contained
+from spindle.shapes.content import Text, Thinking, ToolCall
+from spindle.shapes.messages import Usage
+from spindle.shapes.models import Model
 
 __all__ = ["make_provider"]
 

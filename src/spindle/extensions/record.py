@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spindle.llm.stream import StreamFunction
+from spindle.shapes.content import Wire
 from spindle.tools.base import Tool
-from spindle.types.content import Wire
 
 __all__ = ["Command", "Extension", "Flag", "Handler", "Origin", "Provider", "Shortcut"]
 

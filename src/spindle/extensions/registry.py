@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from spindle.extensions.binding import Binding
+from spindle.extensions.bus import Bus
+from spindle.extensions.record import Command, Extension, Flag, Handler
 from spindle.tools.base import Tool
-
-from .binding import Binding
-from .bus import Bus
-from .record import Command, Extension, Flag, Handler
 
 __all__ = ["Registry"]
 

@@ -10,19 +10,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spindle.types.content import Image
-from spindle.types.events import AgentStart, Event, MessageStart, MessageUpdate, ToolResult, TurnEnd, TurnStart
-from spindle.types.messages import AgentMessage, AssistantMessage, CustomMessage
-
-from . import events
-from .backlog import Backlog
-from .calls import Apply, Calls, as_answer, error_text
-from .context import CommandContext, Context
-from .hooks import BLOCKED, Blocked, Hooks
-from .record import Command, Extension
-from .registry import Registry
-from .threads import call
-from .values import as_content, as_custom_message, as_message, as_messages, require_json
+from spindle.extensions import events
+from spindle.extensions.backlog import Backlog
+from spindle.extensions.calls import Apply, Calls, as_answer, error_text
+from spindle.extensions.context import CommandContext, Context
+from spindle.extensions.hooks import BLOCKED, Blocked, Hooks
+from spindle.extensions.record import Command, Extension
+from spindle.extensions.registry import Registry
+from spindle.extensions.threads import call
+from spindle.extensions.values import as_content, as_custom_message, as_message, as_messages, require_json
+from spindle.shapes.content import Image
+from spindle.shapes.events import AgentStart, Event, MessageStart, MessageUpdate, ToolResult, TurnEnd, TurnStart
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
 
 __all__ = ["ExtensionHooks"]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spindle.llm.stream import StreamFunction
+from spindle.shapes.content import Image, Text, Wire
+from spindle.shapes.events import ExtensionUIRequest, ToolResult
+from spindle.shapes.messages import CustomMessage
+from spindle.shapes.models import Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolContext
-from spindle.types.content import Image, Text, Wire
-from spindle.types.events import ExtensionUIRequest, ToolResult
-from spindle.types.messages import CustomMessage
-from spindle.types.models import Model, ThinkingLevel
 
 __all__ = ["Front", "Models", "Navigated", "Replaced", "Runtime", "SessionView", "Surroundings", "UserContent"]
 

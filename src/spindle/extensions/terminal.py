@@ -4,9 +4,8 @@ import asyncio
 import sys
 from typing import Any
 
-from spindle.types.events import ExtensionUIRequest
-
-from .threads import run_in_thread
+from spindle.extensions.threads import run_in_thread
+from spindle.shapes.events import ExtensionUIRequest
 
 __all__ = ["TerminalFront"]
 

@@ -18,20 +18,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from spindle.extensions.discover import Candidate, Place
+from spindle.extensions.events import EVENTS
+from spindle.extensions.hooks import Blocked
+from spindle.extensions.loader import load_extensions
+from spindle.extensions.registry import Registry
+from spindle.extensions.runner import ExtensionHooks
+from spindle.extensions.runtime import Front, Navigated, Replaced, SessionView, UserContent
+from spindle.shapes.codec import to_builtins
+from spindle.shapes.events import ExtensionUIRequest, ToolResult
+from spindle.shapes.messages import CustomMessage
+from spindle.shapes.models import Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolContext, ToolError
 from spindle.tools.validate import validate_arguments
-from spindle.types.codec import to_builtins
-from spindle.types.events import ExtensionUIRequest, ToolResult
-from spindle.types.messages import CustomMessage
-from spindle.types.models import Model, ThinkingLevel
-
-from .discover import Candidate, Place
-from .events import EVENTS
-from .hooks import Blocked
-from .loader import load_extensions
-from .registry import Registry
-from .runner import ExtensionHooks
-from .runtime import Front, Navigated, Replaced, SessionView, UserContent
 
 __all__ = ["FakeAgent", "ToolCallOutcome", "load"]
 

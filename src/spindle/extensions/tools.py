@@ -8,14 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from spindle.extensions.context import Context
+from spindle.extensions.runtime import Runtime
+from spindle.extensions.schema import read_signature
+from spindle.extensions.threads import call
+from spindle.extensions.values import as_tool_result
+from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext
-from spindle.types.events import ToolResult
-
-from .context import Context
-from .runtime import Runtime
-from .schema import read_signature
-from .threads import call
-from .values import as_tool_result
 
 __all__ = ["BuiltinTool", "make_tool"]
 

@@ -10,9 +10,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
-from spindle.types.events import Event, ExtensionUIRequest
-
-from .binding import Binding
+from spindle.extensions.binding import Binding
+from spindle.shapes.events import Event, ExtensionUIRequest
 
 __all__ = ["UI", "NoFront", "WireFront"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from spindle.shapes.codec import encode
+from spindle.shapes.content import Image, Text
+from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import AgentMessage, CustomMessage, KnownMessage, OpaqueMessage, message_from_value
 from spindle.tools.base import text_result
-from spindle.types.codec import encode
-from spindle.types.content import Image, Text
-from spindle.types.events import ToolResult
-from spindle.types.messages import AgentMessage, CustomMessage, KnownMessage, OpaqueMessage, message_from_value
 
 __all__ = ["as_content", "as_custom_message", "as_message", "as_messages", "as_tool_result", "require_json"]
 

@@ -5,19 +5,18 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import encode
-from spindle.types.events import StreamEvent
-from spindle.types.models import Model
-
-from .anthropic_request import messages_body, messages_headers
-from .compat import messages_compat
-from .cost import add_cost
-from .decoding import event_decoder
-from .errors import ModelError, limit_body
-from .exchange import Call, exchange
-from .live import LiveMessage, LiveThinking, LiveToolCall, NumberedBlocks
-from .stream import Chunk, Request, StreamOptions
-from .transform import transform_request
+from spindle.llm.anthropic_request import messages_body, messages_headers
+from spindle.llm.compat import messages_compat
+from spindle.llm.cost import add_cost
+from spindle.llm.decoding import event_decoder
+from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.exchange import Call, exchange
+from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall, NumberedBlocks
+from spindle.llm.stream import Chunk, Request, StreamOptions
+from spindle.llm.transform import transform_request
+from spindle.shapes.codec import encode
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 

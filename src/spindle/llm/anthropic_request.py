@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from spindle.types.content import Image, Text, Thinking, ToolCall, text_of
-from spindle.types.messages import ToolResultMessage, UserMessage
-from spindle.types.models import Model
-
-from .budget import effort_word, output_limit, thinking_budget
-from .compat import MessagesCompat
-from .stream import Request, StreamOptions
+from spindle.llm.budget import effort_word, output_limit, thinking_budget
+from spindle.llm.compat import MessagesCompat
+from spindle.llm.stream import Request, StreamOptions
+from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
+from spindle.shapes.messages import ToolResultMessage, UserMessage
+from spindle.shapes.models import Model
 
 __all__ = ["messages_body", "messages_headers"]
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from spindle.types.codec import encode
-from spindle.types.models import Model
-
-from .stream import Request, StreamOptions
-from .tokens import estimate_tokens
+from spindle.llm.stream import Request, StreamOptions
+from spindle.llm.tokens import estimate_tokens
+from spindle.shapes.codec import encode
+from spindle.shapes.models import Model
 
 __all__ = ["effort_word", "output_limit", "thinking_budget"]
 

@@ -8,9 +8,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from spindle.types.models import Model
-
-from .errors import ModelError
+from spindle.llm.errors import ModelError
+from spindle.shapes.models import Model
 
 __all__ = [
     "ChatCompat",

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from spindle.types.content import Image, Text
-from spindle.types.messages import (
+from spindle.llm.stream import ModelMessage
+from spindle.llm.transform import name_images
+from spindle.shapes.content import Image, Text
+from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
@@ -15,9 +17,6 @@ from spindle.types.messages import (
     ToolResultMessage,
     UserMessage,
 )
-
-from .stream import ModelMessage
-from .transform import name_images
 
 __all__ = ["bash_text", "to_model_messages", "without_images"]
 

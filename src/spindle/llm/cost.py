@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from spindle.types.messages import Cost, Usage
-from spindle.types.models import ModelCost
+from spindle.shapes.messages import Cost, Usage
+from spindle.shapes.models import ModelCost
 
 __all__ = ["add_cost", "take_usage"]
 

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from spindle.types.codec import DecodeError, decode
-
-from .errors import BadEventError
+from spindle.llm.errors import BadEventError
+from spindle.shapes.codec import DecodeError, decode
 
 __all__ = ["event_decoder"]
 

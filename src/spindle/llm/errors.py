@@ -7,8 +7,8 @@ and the decisions to retry or to shorten the context are read from it.
 import re
 from collections.abc import Iterable, Mapping
 
-from spindle.types.codec import DecodeError, decode, encode
-from spindle.types.messages import AssistantMessage
+from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.messages import AssistantMessage
 
 __all__ = [
     "BadEventError",

@@ -9,15 +9,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spindle.types.codec import encode
-from spindle.types.events import StreamEvent
-from spindle.types.models import Model
-
-from . import http
-from .errors import BadEventError, ModelError, error_object_text, hide_secrets, secrets_of
-from .live import LiveMessage
-from .sse import SseParser
-from .stream import Chunk, Finished, Started, StreamOptions
+from spindle.llm import http
+from spindle.llm.errors import BadEventError, ModelError, error_object_text, hide_secrets, secrets_of
+from spindle.llm.live import LiveMessage
+from spindle.llm.sse import SseParser
+from spindle.llm.stream import Chunk, Finished, Started, StreamOptions
+from spindle.shapes.codec import encode
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.models import Model
 
 __all__ = ["Call", "Reader", "exchange"]
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import encode
-from spindle.types.events import StreamEvent
-from spindle.types.models import Model
-
-from .cost import take_usage
-from .decoding import event_decoder
-from .errors import ModelError, limit_body
-from .exchange import Call, exchange
-from .google_request import google_body
-from .live import LiveMessage, LiveThinking, LiveToolCall
-from .stream import Chunk, Request, StreamOptions
-from .transform import transform_request
+from spindle.llm.cost import take_usage
+from spindle.llm.decoding import event_decoder
+from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.exchange import Call, exchange
+from spindle.llm.google_request import google_body
+from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
+from spindle.llm.stream import Chunk, Request, StreamOptions
+from spindle.llm.transform import transform_request
+from spindle.shapes.codec import encode
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 

@@ -3,12 +3,11 @@
 import re
 from typing import Any
 
-from spindle.types.content import Image, Text, Thinking, ToolCall, text_of
-from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.types.models import Model
-
-from .budget import effort_word, output_limit
-from .stream import Request, StreamOptions
+from spindle.llm.budget import effort_word, output_limit
+from spindle.llm.stream import Request, StreamOptions
+from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.models import Model
 
 __all__ = ["google_body"]
 

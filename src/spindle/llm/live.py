@@ -7,8 +7,9 @@ asks for a snapshot, so an answer of n pieces costs n, not n².
 import time
 from typing import TypeAlias
 
-from spindle.types.content import Text, Thinking, ToolCall
-from spindle.types.events import (
+from spindle.llm.partial_json import PartialJson
+from spindle.shapes.content import Text, Thinking, ToolCall
+from spindle.shapes.events import (
     LiveSource,
     StreamEvent,
     TextDelta,
@@ -21,10 +22,8 @@ from spindle.types.events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from spindle.types.messages import AssistantMessage, Usage
-from spindle.types.models import Model
-
-from .partial_json import PartialJson
+from spindle.shapes.messages import AssistantMessage, Usage
+from spindle.shapes.models import Model
 
 __all__ = ["LiveBlock", "LiveMessage", "LiveText", "LiveThinking", "LiveToolCall", "NumberedBlocks"]
 

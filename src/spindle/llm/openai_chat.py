@@ -9,16 +9,12 @@ from uuid import uuid4
 
 import msgspec
 
-from spindle.types.codec import encode
-from spindle.types.events import StreamEvent
-from spindle.types.models import Model
-
-from .compat import ChatCompat, chat_compat
-from .cost import take_usage
-from .errors import ModelError
-from .exchange import Call, exchange
-from .live import LiveMessage, LiveToolCall
-from .openai_chat_chunks import (
+from spindle.llm.compat import ChatCompat, chat_compat
+from spindle.llm.cost import take_usage
+from spindle.llm.errors import ModelError
+from spindle.llm.exchange import Call, exchange
+from spindle.llm.live import LiveMessage, LiveToolCall
+from spindle.llm.openai_chat_chunks import (
     ChatUsage,
     Delta,
     FunctionPiece,
@@ -27,9 +23,12 @@ from .openai_chat_chunks import (
     ToolCallPiece,
     decode_chunk,
 )
-from .openai_chat_request import chat_body, chat_headers
-from .stream import Chunk, Request, StreamOptions
-from .transform import transform_request
+from spindle.llm.openai_chat_request import chat_body, chat_headers
+from spindle.llm.stream import Chunk, Request, StreamOptions
+from spindle.llm.transform import transform_request
+from spindle.shapes.codec import encode
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 

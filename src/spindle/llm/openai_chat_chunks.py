@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import DecodeError, encode
-
-from .decoding import event_decoder
+from spindle.llm.decoding import event_decoder
+from spindle.shapes.codec import DecodeError, encode
 
 __all__ = [
     "ChatChunk",

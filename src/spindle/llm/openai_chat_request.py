@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from spindle.types.codec import DecodeError, decode, encode
-from spindle.types.content import Image, Text, Thinking, ToolCall, text_of
-from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.types.models import Model
-
-from .budget import effort_word, output_limit, thinking_budget
-from .compat import ChatCompat
-from .stream import ModelMessage, Request, StreamOptions
+from spindle.llm.budget import effort_word, output_limit, thinking_budget
+from spindle.llm.compat import ChatCompat
+from spindle.llm.stream import ModelMessage, Request, StreamOptions
+from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.models import Model
 
 __all__ = ["REASONING_FIELDS", "chat_body", "chat_headers"]
 

@@ -9,19 +9,18 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import encode
-from spindle.types.events import StreamEvent
-from spindle.types.models import Model
-
-from .compat import responses_compat
-from .cost import take_usage
-from .decoding import event_decoder
-from .errors import ModelError, limit_body
-from .exchange import Call, exchange
-from .live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
-from .openai_responses_request import AZURE, responses_body, responses_headers, responses_url
-from .stream import Chunk, Request, StreamOptions
-from .transform import transform_request
+from spindle.llm.compat import responses_compat
+from spindle.llm.cost import take_usage
+from spindle.llm.decoding import event_decoder
+from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.exchange import Call, exchange
+from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
+from spindle.llm.openai_responses_request import AZURE, responses_body, responses_headers, responses_url
+from spindle.llm.stream import Chunk, Request, StreamOptions
+from spindle.llm.transform import transform_request
+from spindle.shapes.codec import encode
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 

@@ -3,15 +3,14 @@
 import os
 from typing import Any
 
-from spindle.types.codec import DecodeError, decode, encode
-from spindle.types.content import Image, Text, Thinking, ToolCall, text_of
-from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.types.models import Model
-
-from .budget import effort_word, output_limit
-from .compat import ResponsesCompat
-from .errors import ModelError
-from .stream import Request, StreamOptions
+from spindle.llm.budget import effort_word, output_limit
+from spindle.llm.compat import ResponsesCompat
+from spindle.llm.errors import ModelError
+from spindle.llm.stream import Request, StreamOptions
+from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.models import Model
 
 __all__ = ["AZURE", "responses_body", "responses_headers", "responses_url"]
 

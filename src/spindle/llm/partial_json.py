@@ -8,7 +8,7 @@ the value itself is built by the C decoder from a completed copy of the text.
 import re
 from typing import Any, Final
 
-from spindle.types.codec import DecodeError, decode
+from spindle.shapes.codec import DecodeError, decode
 
 __all__ = ["PartialJson", "parse_partial"]
 

@@ -2,7 +2,7 @@
 
 import importlib
 
-from .stream import StreamFunction
+from spindle.llm.stream import StreamFunction
 
 __all__ = ["get_stream", "register_api"]
 

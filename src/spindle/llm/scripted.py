@@ -33,16 +33,15 @@ from uuid import uuid4
 
 import msgspec
 
-from spindle.types.codec import decode, encode
-from spindle.types.content import Wire, text_of
-from spindle.types.events import StreamEvent
-from spindle.types.messages import AssistantMessage, Usage, UserMessage
-from spindle.types.models import Model, ModelCost
-
-from .cost import add_cost
-from .errors import ModelError
-from .live import LiveMessage
-from .stream import Chunk, Finished, Request, Started, StreamOptions
+from spindle.llm.cost import add_cost
+from spindle.llm.errors import ModelError
+from spindle.llm.live import LiveMessage
+from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
+from spindle.shapes.codec import decode, encode
+from spindle.shapes.content import Wire, text_of
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.messages import AssistantMessage, Usage, UserMessage
+from spindle.shapes.models import Model, ModelCost
 
 __all__ = ["Call", "Pause", "Script", "ScriptError", "Step", "load_script", "stream"]
 

@@ -1,6 +1,6 @@
 """Server-sent events out of bytes. No I/O: feed what the socket gave, get the events that are complete."""
 
-from .errors import ModelError
+from spindle.llm.errors import ModelError
 
 __all__ = ["MAX_EVENT_BYTES", "EventTooLargeError", "SseParser"]
 

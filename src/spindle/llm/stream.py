@@ -12,11 +12,10 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from spindle.types.events import StreamEvent
-from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.types.models import Model
-
-from .live import LiveMessage
+from spindle.llm.live import LiveMessage
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.models import Model
 
 __all__ = ["Chunk", "Finished", "ModelMessage", "Request", "Started", "StreamFunction", "StreamOptions", "ToolSpec"]
 

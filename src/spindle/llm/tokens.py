@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from spindle.types.codec import encode
-from spindle.types.content import Image, Text, Thinking, ToolCall
-from spindle.types.messages import (
+from spindle.shapes.codec import encode
+from spindle.shapes.content import Image, Text, Thinking, ToolCall
+from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,

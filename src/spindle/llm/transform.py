@@ -10,11 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.types.content import Image, Text, Thinking, ToolCall
-from spindle.types.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.types.models import Model
-
-from .stream import ModelMessage, Request
+from spindle.llm.stream import ModelMessage, Request
+from spindle.shapes.content import Image, Text, Thinking, ToolCall
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.models import Model
 
 __all__ = ["clean_text", "clean_value", "name_images", "transform_messages", "transform_request"]
 

@@ -13,12 +13,11 @@ import msgspec
 
 from spindle.agent.errors import AgentError
 from spindle.agent.session import AgentSession
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.registry import Call, Client, Fields
+from spindle.protocol.render import Response
 from spindle.sessions.errors import SessionError
-from spindle.types.codec import DecodeError, decode, encode
-
-from .commands import COMMANDS
-from .registry import Call, Client, Fields
-from .render import Response
+from spindle.shapes.codec import DecodeError, decode, encode
 
 __all__ = ["Dispatcher"]
 

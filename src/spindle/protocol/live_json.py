@@ -9,11 +9,10 @@ from collections.abc import Iterable
 import msgspec
 
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall
-from spindle.types import codec
-from spindle.types.content import Text, Thinking
-from spindle.types.messages import AssistantMessage, Usage
-
-from .dialect import Path, leave_out
+from spindle.protocol.dialect import Path, leave_out
+from spindle.shapes import codec
+from spindle.shapes.content import Text, Thinking
+from spindle.shapes.messages import AssistantMessage, Usage
 
 __all__ = ["LiveJson"]
 

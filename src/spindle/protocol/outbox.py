@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from spindle.types.events import MessageUpdate
-
-from .dialect import UpdateMode
-from .render import DELTAS, Item, Renderer
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.render import DELTAS, Item, Renderer
+from spindle.shapes.events import MessageUpdate
 
 __all__ = ["Outbox"]
 

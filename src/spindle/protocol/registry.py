@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import msgspec
 
 from spindle.agent.session import AgentSession
-from spindle.types.content import Wire
-
-from .dialect import UpdateMode
+from spindle.protocol.dialect import UpdateMode
+from spindle.shapes.content import Wire
 
 __all__ = ["COMMANDS", "Call", "Client", "CommandSpec", "Fields", "NoFields", "command"]
 

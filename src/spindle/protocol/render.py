@@ -11,8 +11,10 @@ import msgspec
 from msgspec import UNSET
 
 from spindle.llm.live import LiveMessage
-from spindle.types import codec
-from spindle.types.events import (
+from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode, leave_out
+from spindle.protocol.live_json import LiveJson
+from spindle.shapes import codec
+from spindle.shapes.events import (
     Event,
     ExtensionError,
     ExtensionUIRequest,
@@ -22,9 +24,6 @@ from spindle.types.events import (
     ThinkingDelta,
     ToolCallDelta,
 )
-
-from .dialect import SPINDLE, Dialect, UpdateMode, leave_out
-from .live_json import LiveJson
 
 __all__ = ["DELTAS", "Item", "Ready", "Renderer", "Response"]
 

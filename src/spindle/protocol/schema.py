@@ -5,14 +5,13 @@ from typing import Any
 
 import msgspec
 
-from spindle.types import events
-from spindle.types.codec import WireValue
-from spindle.types.events import Event
-from spindle.types.messages import KnownMessage
-
-from . import render
-from .commands import COMMANDS
-from .registry import CommandSpec
+from spindle.protocol import render
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.registry import CommandSpec
+from spindle.shapes import events
+from spindle.shapes.codec import WireValue
+from spindle.shapes.events import Event
+from spindle.shapes.messages import KnownMessage
 
 __all__ = ["json_schema", "reference_page"]
 

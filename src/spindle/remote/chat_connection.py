@@ -12,8 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from spindle.agent.errors import AgentError
-
-from .chat_protocol import (
+from spindle.remote.chat_protocol import (
     ChatRequest,
     Command,
     Control,
@@ -24,12 +23,12 @@ from .chat_protocol import (
     parse_request,
     structured_error,
 )
-from .chat_run import Answer, ChatRun, ChatState, Question
-from .frames import FrameQueue
-from .instructions import COMMANDS_TEXT, run_instruction
-from .line import BYE, Line
-from .live import LiveSession
-from .options import RemoteOptions
+from spindle.remote.chat_run import Answer, ChatRun, ChatState, Question
+from spindle.remote.frames import FrameQueue
+from spindle.remote.instructions import COMMANDS_TEXT, run_instruction
+from spindle.remote.line import BYE, Line
+from spindle.remote.live import LiveSession
+from spindle.remote.options import RemoteOptions
 
 __all__ = ["ChatConnection"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, TypeAlias
 
+from spindle.shapes.codec import DecodeError, decode_strict, encode
+from spindle.shapes.content import Image, Text
 from spindle.tools.image_formats import sniff_image
-from spindle.types.codec import DecodeError, decode_strict, encode
-from spindle.types.content import Image, Text
 
 __all__ = [
     "CONTROLS",

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from spindle.types.content import text_of
-from spindle.types.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
-from spindle.types.messages import AssistantMessage
-
-from .chat_protocol import ChatRequest, structured_error, usage_value
-from .frames import FrameQueue
+from spindle.remote.chat_protocol import ChatRequest, structured_error, usage_value
+from spindle.remote.frames import FrameQueue
+from spindle.shapes.content import text_of
+from spindle.shapes.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
+from spindle.shapes.messages import AssistantMessage
 
 __all__ = ["ChatReply"]
 

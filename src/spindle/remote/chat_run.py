@@ -15,8 +15,12 @@ from spindle.agent.abort import Aborted
 from spindle.agent.errors import AgentError
 from spindle.agent.session import AgentSession
 from spindle.extensions.hooks import Blocked
-from spindle.tools.base import Tool
-from spindle.types.events import (
+from spindle.remote.chat_protocol import ChatRequest, Config, Parts, structured_error
+from spindle.remote.chat_reply import ChatReply
+from spindle.remote.countdown import Countdown
+from spindle.remote.frames import FrameQueue
+from spindle.remote.options import RemoteOptions
+from spindle.shapes.events import (
     AgentSettled,
     Event,
     MessageEnd,
@@ -24,13 +28,8 @@ from spindle.types.events import (
     ToolExecutionEnd,
     ToolExecutionStart,
 )
-from spindle.types.messages import AssistantMessage
-
-from .chat_protocol import ChatRequest, Config, Parts, structured_error
-from .chat_reply import ChatReply
-from .countdown import Countdown
-from .frames import FrameQueue
-from .options import RemoteOptions
+from spindle.shapes.messages import AssistantMessage
+from spindle.tools.base import Tool
 
 __all__ = ["Answer", "ChatRun", "ChatState", "Question"]
 

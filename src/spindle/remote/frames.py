@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from .chat_protocol import response
+from spindle.remote.chat_protocol import response
 
 __all__ = ["FrameQueue"]
 

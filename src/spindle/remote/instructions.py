@@ -4,12 +4,11 @@ from typing import Any, Protocol
 
 from spindle.agent.errors import AgentError
 from spindle.agent.session import AgentSession
-from spindle.types.codec import encode
-from spindle.types.content import text_of
-from spindle.types.messages import AssistantMessage, UserMessage
-
-from .chat_protocol import Command, ProtocolError, parse_config
-from .chat_run import ChatState
+from spindle.remote.chat_protocol import Command, ProtocolError, parse_config
+from spindle.remote.chat_run import ChatState
+from spindle.shapes.codec import encode
+from spindle.shapes.content import text_of
+from spindle.shapes.messages import AssistantMessage, UserMessage
 
 __all__ = ["COMMANDS_TEXT", "run_instruction"]
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from .throttle import Throttle
+from spindle.remote.throttle import Throttle
 
 __all__ = ["BYE", "CLOSE_S", "FAILED", "GOING_AWAY", "NO_SUCH_SESSION", "REPLACED", "TRY_AGAIN_LATER", "Client", "Line"]
 

@@ -11,10 +11,9 @@ from weakref import WeakValueDictionary
 
 from spindle.agent.session import AgentSession
 from spindle.protocol.render import Renderer
-from spindle.types.events import Event, ExtensionUIRequest
-
-from .line import BYE, REPLACED, Line
-from .options import RemoteOptions
+from spindle.remote.line import BYE, REPLACED, Line
+from spindle.remote.options import RemoteOptions
+from spindle.shapes.events import Event, ExtensionUIRequest
 
 __all__ = ["EventLog", "LiveSession", "MakeAgent", "SessionPool", "UnknownSession"]
 

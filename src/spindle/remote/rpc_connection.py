@@ -9,10 +9,9 @@ from spindle.protocol.dialect import DIALECTS, SPINDLE, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
-from spindle.types.codec import encode
-
-from .line import BYE, Line
-from .live import LiveSession
+from spindle.remote.line import BYE, Line
+from spindle.remote.live import LiveSession
+from spindle.shapes.codec import encode
 
 __all__ = ["RpcConnection"]
 

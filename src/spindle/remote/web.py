@@ -6,7 +6,7 @@ from pathlib import Path
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
-from spindle.types.codec import encode
+from spindle.shapes.codec import encode
 
 __all__ = ["healthy", "page_file", "plain"]
 

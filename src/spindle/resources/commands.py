@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from spindle.types.content import Wire
-
-from .skills import Skill
-from .sources import SourceInfo
-from .templates import Template
+from spindle.resources.skills import Skill
+from spindle.resources.sources import SourceInfo
+from spindle.resources.templates import Template
+from spindle.shapes.content import Wire
 
 __all__ = ["CommandItem", "command_item", "command_items"]
 

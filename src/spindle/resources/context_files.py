@@ -4,9 +4,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .diagnostics import Diagnostic
-from .files import read_text
-from .sources import ancestors
+from spindle.config.diagnostics import Diagnostic
+from spindle.config.files import read_text
+from spindle.resources.sources import ancestors
 
 __all__ = ["ContextFile", "load_context_files"]
 

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from .skills import Skill
-from .templates import Template, split_arguments, substitute
+from spindle.resources.skills import Skill
+from spindle.resources.templates import Template, split_arguments, substitute
 
 __all__ = ["expand_input", "expand_skill", "expand_template"]
 

@@ -102,7 +102,7 @@ def _scalar(text: str, number: int) -> Any:
 def _unescape(text: str, number: int) -> str:
     if "\\" not in text:
         return text
-    from spindle.types.codec import DecodeError, decode
+    from spindle.shapes.codec import DecodeError, decode
 
     try:
         return str(decode(f'"{text}"'))

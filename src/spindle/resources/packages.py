@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from spindle.types.paths import expand_home
-
-from .files import BadFile, read_object
+from spindle.agent_dir import expand_home
+from spindle.config.files import BadFile, read_object
 
 __all__ = ["find_package", "package_entries"]
 

@@ -13,12 +13,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from spindle.types.content import Wire
-
-from .diagnostics import Diagnostic
-from .files import read_text
-from .frontmatter import BadFrontMatter, split_front_matter
-from .sources import ancestors
+from spindle.config.diagnostics import Diagnostic
+from spindle.config.files import read_text
+from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
+from spindle.resources.sources import ancestors
+from spindle.shapes.content import Wire
 
 __all__ = ["Rule", "RuleScope", "load_rules"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from .diagnostics import Collision, Diagnostic
-from .files import read_text
-from .frontmatter import BadFrontMatter, split_front_matter
-from .sources import Source, SourceInfo
+from spindle.config.diagnostics import Collision, Diagnostic
+from spindle.config.files import read_text
+from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
+from spindle.resources.sources import Source, SourceInfo
 
 if TYPE_CHECKING:
     from spindle.tools.gitignore import IgnoreFile

@@ -12,12 +12,11 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from spindle.types.content import Wire
-from spindle.types.paths import expand_home
-
-from .diagnostics import Diagnostic
-from .packages import find_package, package_entries
-from .settings_store import SettingsStore
+from spindle.agent_dir import expand_home
+from spindle.config.diagnostics import Diagnostic
+from spindle.config.settings_store import SettingsStore
+from spindle.resources.packages import find_package, package_entries
+from spindle.shapes.content import Wire
 
 __all__ = ["Kind", "Selection", "Source", "SourceInfo", "Sources", "ancestors"]
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
+from spindle.resources.context_files import ContextFile
+from spindle.resources.skills import Skill, skills_section
 from spindle.tools.base import Tool
-
-from .context_files import ContextFile
-from .skills import Skill, skills_section
 
 __all__ = ["PromptParts", "build_system_prompt", "prompt_sections", "render_sections"]
 

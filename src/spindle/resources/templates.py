@@ -6,10 +6,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .diagnostics import Collision, Diagnostic
-from .files import read_text
-from .frontmatter import BadFrontMatter, split_front_matter
-from .sources import Source, SourceInfo
+from spindle.config.diagnostics import Collision, Diagnostic
+from spindle.config.files import read_text
+from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
+from spindle.resources.sources import Source, SourceInfo
 
 __all__ = ["Template", "load_templates", "split_arguments", "substitute"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from .diagnostics import Diagnostic
-from .files import BadFile, file_lock, read_object, write_atomic
-from .sources import ancestors
+from spindle.config.diagnostics import Diagnostic
+from spindle.config.files import BadFile, file_lock, read_object, write_atomic
+from spindle.resources.sources import ancestors
 
 __all__ = ["TrustDecision", "TrustStore", "decide", "gated_paths"]
 

@@ -13,10 +13,9 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Ready, Renderer
+from spindle.rpc.framing import LineReader, LineTooLong
+from spindle.rpc.stdio import StdioWire
 from spindle.tools.process import kill_all
-
-from .framing import LineReader, LineTooLong
-from .stdio import StdioWire
 
 __all__ = ["serve"]
 

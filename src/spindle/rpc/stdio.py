@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from spindle.protocol.outbox import Outbox
-
-from .descriptors import Source, Target, open_source, open_target
+from spindle.rpc.descriptors import Source, Target, open_source, open_target
 
 __all__ = ["StdioWire"]
 

@@ -3,12 +3,12 @@
 A library of its own: `SessionManager` works without an agent. Only this package touches session files.
 """
 
-from .context import SessionContext, build_context
-from .damage import Damage
-from .entries import Entry, Header
-from .errors import EntryNotFound, InvalidSession, SessionError, SessionLocked
-from .index import SessionInfo
-from .manager import SessionManager
+from spindle.sessions.context import SessionContext, build_context
+from spindle.sessions.damage import Damage
+from spindle.sessions.entries import Entry, Header
+from spindle.sessions.errors import EntryNotFound, InvalidSession, SessionError, SessionLocked
+from spindle.sessions.index import SessionInfo
+from spindle.sessions.manager import SessionManager
 
 __all__ = [
     "Damage",

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from spindle.types.entries import LabelEntry
-
-from .entries import Entry
-from .ids import new_entry_id
-from .tree import Tree
+from spindle.sessions.entries import Entry
+from spindle.sessions.ids import new_entry_id
+from spindle.sessions.tree import Tree
+from spindle.shapes.entries import LabelEntry
 
 __all__ = ["branched_entries", "chain"]
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.content import Text
-from spindle.types.messages import (
+from spindle.sessions.entries import Entry
+from spindle.sessions.ids import parse_time
+from spindle.sessions.memory import collector_paused
+from spindle.shapes.content import Text
+from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BranchSummaryMessage,
@@ -22,10 +25,6 @@ from spindle.types.messages import (
     UserMessage,
     message_from_value,
 )
-
-from .entries import Entry
-from .ids import parse_time
-from .memory import collector_paused
 
 __all__ = ["SessionContext", "build_context", "entry_message", "model_in_force", "thinking_level_in_force"]
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import DecodeError, decode, encode
-from spindle.types.entries import SESSION_VERSION, SessionHeader
-from spindle.types.messages import AgentMessage, KnownMessage, OpaqueMessage, message_from_value
-
-from .ids import iso_time, new_session_id, now_ms
+from spindle.sessions.ids import iso_time, new_session_id, now_ms
+from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.entries import SESSION_VERSION, SessionHeader
+from spindle.shapes.messages import AgentMessage, KnownMessage, OpaqueMessage, message_from_value
 
 __all__ = ["UNREADABLE", "Entry", "Header", "edit_inner", "edit_line", "new_header", "read_entry"]
 

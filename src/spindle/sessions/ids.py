@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from .errors import SessionError
+from spindle.sessions.errors import SessionError
 
 __all__ = ["check_session_id", "iso_time", "new_entry_id", "new_session_id", "now_ms", "parse_time"]
 

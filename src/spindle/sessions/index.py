@@ -8,12 +8,11 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from spindle.types.codec import DecodeError, decode, encode
-
-from .entries import Header
-from .ids import parse_time
-from .parse import read_header
-from .paths import absolute, session_dir_for, sessions_root
+from spindle.sessions.entries import Header
+from spindle.sessions.ids import parse_time
+from spindle.sessions.parse import read_header
+from spindle.sessions.paths import absolute, session_dir_for, sessions_root
+from spindle.shapes.codec import DecodeError, decode, encode
 
 __all__ = [
     "Found",

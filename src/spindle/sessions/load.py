@@ -7,12 +7,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .damage import Damage
-from .errors import InvalidSession, SessionError
-from .file import AppendFile, open_for_reading
-from .migrate import migrate, needs_migration
-from .parse import Parsed, parse_file
-from .tree import Tree
+from spindle.sessions.damage import Damage
+from spindle.sessions.errors import InvalidSession, SessionError
+from spindle.sessions.file import AppendFile, open_for_reading
+from spindle.sessions.migrate import migrate, needs_migration
+from spindle.sessions.parse import Parsed, parse_file
+from spindle.sessions.tree import Tree
 
 __all__ = ["Loaded", "load_session"]
 

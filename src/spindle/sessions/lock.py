@@ -9,9 +9,8 @@ import sys
 import weakref
 from pathlib import Path
 
-from spindle.types.codec import DecodeError, decode, encode
-
-from .errors import SessionLocked
+from spindle.sessions.errors import SessionLocked
+from spindle.shapes.codec import DecodeError, decode, encode
 
 __all__ = ["SessionLock", "try_lock"]
 

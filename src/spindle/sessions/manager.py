@@ -10,8 +10,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, Unpack
 
-from spindle.types.content import Image, Text
-from spindle.types.entries import (
+from spindle.sessions import index
+from spindle.sessions.branch import branched_entries, chain
+from spindle.sessions.context import (
+    SessionContext,
+    build_context,
+    entry_message,
+    model_in_force,
+    thinking_level_in_force,
+)
+from spindle.sessions.damage import Damage
+from spindle.sessions.entries import Entry, Header, new_header
+from spindle.sessions.errors import SessionError
+from spindle.sessions.file import AppendFile, write_new_file
+from spindle.sessions.ids import check_session_id, iso_time, new_entry_id, now_ms
+from spindle.sessions.load import load_session
+from spindle.sessions.lock import SessionLock, try_lock
+from spindle.sessions.paths import absolute, make_private_dir, session_dir_for, session_file_name
+from spindle.sessions.store import FsyncPolicy, Store, is_worth_a_file
+from spindle.sessions.tree import Tree, TreeNode
+from spindle.shapes.content import Image, Text
+from spindle.shapes.entries import (
     BranchSummaryEntry,
     CompactionEntry,
     CustomEntry,
@@ -22,27 +41,7 @@ from spindle.types.entries import (
     SessionInfoEntry,
     ThinkingLevelChangeEntry,
 )
-from spindle.types.messages import AgentMessage, Usage
-
-from . import index
-from .branch import branched_entries, chain
-from .context import (
-    SessionContext,
-    build_context,
-    entry_message,
-    model_in_force,
-    thinking_level_in_force,
-)
-from .damage import Damage
-from .entries import Entry, Header, new_header
-from .errors import SessionError
-from .file import AppendFile, write_new_file
-from .ids import check_session_id, iso_time, new_entry_id, now_ms
-from .load import load_session
-from .lock import SessionLock, try_lock
-from .paths import absolute, make_private_dir, session_dir_for, session_file_name
-from .store import FsyncPolicy, Store, is_worth_a_file
-from .tree import Tree, TreeNode
+from spindle.shapes.messages import AgentMessage, Usage
 
 __all__ = ["SessionManager"]
 

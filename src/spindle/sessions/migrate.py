@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.codec import DecodeError
-from spindle.types.entries import SESSION_VERSION
-
-from .entries import Entry, Header, edit_inner, edit_line
-from .ids import new_entry_id
+from spindle.sessions.entries import Entry, Header, edit_inner, edit_line
+from spindle.sessions.ids import new_entry_id
+from spindle.shapes.codec import DecodeError
+from spindle.shapes.entries import SESSION_VERSION
 
 __all__ = ["link", "migrate", "needs_migration"]
 

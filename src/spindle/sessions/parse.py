@@ -9,12 +9,11 @@ from typing import BinaryIO
 
 import msgspec
 
-from spindle.types.codec import DecodeError, decode
-from spindle.types.entries import SESSION_VERSION
-
-from .damage import Damage
-from .entries import UNREADABLE, Entry, Header, read_entry
-from .memory import collector_paused
+from spindle.sessions.damage import Damage
+from spindle.sessions.entries import UNREADABLE, Entry, Header, read_entry
+from spindle.sessions.memory import collector_paused
+from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.entries import SESSION_VERSION
 
 __all__ = ["Parsed", "parse_file", "parse_tail", "read_header"]
 

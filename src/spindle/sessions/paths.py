@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from spindle.types.paths import agent_dir, expand_home
+from spindle.agent_dir import agent_dir, expand_home
 
 __all__ = ["absolute", "encode_cwd", "make_private_dir", "session_dir_for", "session_file_name", "sessions_root"]
 

@@ -4,15 +4,15 @@ import io
 import re
 from pathlib import Path
 
-from .damage import SKIPPED, Damage
-from .entries import Entry, Header, edit_line, new_header
-from .errors import SessionError
-from .file import write_new_file
-from .ids import new_entry_id, new_session_id
-from .load import load_session
-from .migrate import link, migrate, needs_migration
-from .parse import parse_tail
-from .tree import Tree
+from spindle.sessions.damage import SKIPPED, Damage
+from spindle.sessions.entries import Entry, Header, edit_line, new_header
+from spindle.sessions.errors import SessionError
+from spindle.sessions.file import write_new_file
+from spindle.sessions.ids import new_entry_id, new_session_id
+from spindle.sessions.load import load_session
+from spindle.sessions.migrate import link, migrate, needs_migration
+from spindle.sessions.parse import parse_tail
+from spindle.sessions.tree import Tree
 
 __all__ = ["examine", "repair_copy"]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from .entries import Entry
-from .errors import SessionError
-from .file import AppendFile, replace_file, sync_directory
-from .load import load_session
-from .lock import SessionLock, try_lock
-from .parse import parse_tail
-from .tree import Tree
+from spindle.sessions.entries import Entry
+from spindle.sessions.errors import SessionError
+from spindle.sessions.file import AppendFile, replace_file, sync_directory
+from spindle.sessions.load import load_session
+from spindle.sessions.lock import SessionLock, try_lock
+from spindle.sessions.parse import parse_tail
+from spindle.sessions.tree import Tree
 
 __all__ = ["FsyncPolicy", "Store", "is_worth_a_file"]
 

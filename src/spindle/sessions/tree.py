@@ -8,12 +8,11 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from spindle.types.codec import encode
-
-from .entries import Entry, Header
-from .errors import EntryNotFound, SessionError
-from .ids import parse_time
-from .memory import collector_paused
+from spindle.sessions.entries import Entry, Header
+from spindle.sessions.errors import EntryNotFound, SessionError
+from spindle.sessions.ids import parse_time
+from spindle.sessions.memory import collector_paused
+from spindle.shapes.codec import encode
 
 __all__ = ["Flaw", "Tree", "TreeNode"]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from spindle.types.content import Text
-from spindle.types.events import ToolResult
-from spindle.types.models import Model
+from spindle.shapes.content import Text
+from spindle.shapes.events import ToolResult
+from spindle.shapes.models import Model
 
 __all__ = ["Tool", "ToolContext", "ToolError", "ToolSettings", "text_result"]
 

@@ -5,14 +5,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from spindle.types.content import Text
-from spindle.types.events import ToolResult
-
-from .base import Tool, ToolContext, ToolError, text_result
-from .output import OutputBuffer
-from .shell import start_shell
-from .text import format_number, format_size
-from .truncate import MAX_BYTES, MAX_LINES, TruncationResult
+from spindle.shapes.content import Text
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.output import OutputBuffer
+from spindle.tools.shell import start_shell
+from spindle.tools.text import format_number, format_size
+from spindle.tools.truncate import MAX_BYTES, MAX_LINES, TruncationResult
 
 __all__ = ["TOOL"]
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from .base import ToolSettings
+from spindle.tools.base import ToolSettings
 
 __all__ = ["find_program", "on_path"]
 

@@ -1,6 +1,6 @@
 """The tools that come with the agent."""
 
-from .base import Tool
+from spindle.tools.base import Tool
 
 __all__ = ["DEFAULT_TOOLS", "builtin_tools"]
 
@@ -11,7 +11,7 @@ DEFAULT_TOOLS = ("read", "bash", "edit", "write")
 def builtin_tools() -> dict[str, Tool]:
     """Return all built-in tools by name, in the order they are listed to the model."""
     # Loaded on use: a program that only wants the names above pays for nothing else.
-    from . import bash, edit, find, grep, ls, read, write
+    from spindle.tools import bash, edit, find, grep, ls, read, write
 
     modules = (read, bash, edit, write, grep, find, ls)
     return {module.TOOL.name: module.TOOL for module in modules}

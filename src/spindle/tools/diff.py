@@ -6,7 +6,7 @@ Work is proportional to what changed, not to the square of the file as with a di
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .replace import Region
+from spindle.tools.replace import Region
 
 __all__ = ["Change", "display_diff", "find_changes", "unified_patch"]
 

@@ -2,16 +2,15 @@
 
 from typing import Any
 
-from spindle.types.codec import DecodeError, decode
-from spindle.types.events import ToolResult
-
-from .base import Tool, ToolContext, ToolError, text_result
-from .files import overwrite, require_regular
-from .mutation import file_lock
-from .oserrors import error_code, os_error_text
-from .paths import resolve_path
-from .text import format_size, well_formed
-from .threads import Cancel, run_to_end
+from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.files import overwrite, require_regular
+from spindle.tools.mutation import file_lock
+from spindle.tools.oserrors import error_code, os_error_text
+from spindle.tools.paths import resolve_path
+from spindle.tools.text import format_size, well_formed
+from spindle.tools.threads import Cancel, run_to_end
 
 __all__ = ["TOOL"]
 
@@ -49,8 +48,8 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
-    from .diff import display_diff, find_changes, unified_patch
-    from .replace import Edit, replace_texts, split_lines
+    from spindle.tools.diff import display_diff, find_changes, unified_patch
+    from spindle.tools.replace import Edit, replace_texts, split_lines
 
     shown = args["path"]
     edits = [Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"]))) for edit in args["edits"]]

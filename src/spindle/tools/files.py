@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 
-from .base import ToolError
+from spindle.tools.base import ToolError
 
 __all__ = ["overwrite", "require_folder", "require_regular"]
 

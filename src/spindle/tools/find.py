@@ -5,16 +5,15 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from spindle.types.events import ToolResult
-
-from .base import Tool, ToolContext, ToolError, text_result
-from .binaries import find_program
-from .files import require_folder
-from .listing import listing_result
-from .paths import resolve_path
-from .program import argument, run_program
-from .threads import Cancel, run_abandonable
-from .truncate import MAX_BYTES
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.binaries import find_program
+from spindle.tools.files import require_folder
+from spindle.tools.listing import listing_result
+from spindle.tools.paths import resolve_path
+from spindle.tools.program import argument, run_program
+from spindle.tools.threads import Cancel, run_abandonable
+from spindle.tools.truncate import MAX_BYTES
 
 __all__ = ["TOOL"]
 
@@ -37,7 +36,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 def _check_root(root: str) -> bool:
     """Return whether the folder lies in a git repository."""
-    from .walk import in_git_repository
+    from spindle.tools.walk import in_git_repository
 
     require_folder(root)
     return in_git_repository(root)
@@ -68,8 +67,8 @@ async def _run_fd(fd: str, pattern: str, root: str, limit: int, in_repository: b
 
 
 def _walk(pattern: str, root: str, limit: int, in_repository: bool, cancel: Cancel) -> list[str]:
-    from .globs import GlobError, PathGlob, expand_braces
-    from .walk import walk
+    from spindle.tools.globs import GlobError, PathGlob, expand_braces
+    from spindle.tools.walk import walk
 
     ignore_case = pattern == pattern.lower()
     by_path = "/" in pattern

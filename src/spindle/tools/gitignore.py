@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from .globs import GlobError, PathGlob
+from spindle.tools.globs import GlobError, PathGlob
 
 __all__ = ["IgnoreFile", "parse_rule"]
 

@@ -7,17 +7,16 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from spindle.types.codec import decode, encode
-from spindle.types.events import ToolResult
-
-from .base import Tool, ToolContext, ToolError, text_result
-from .binaries import find_program
-from .files import require_regular
-from .listing import listing_result
-from .paths import resolve_path
-from .program import LineTooLongError, argument, run_program
-from .threads import Cancel, run_abandonable
-from .truncate import MAX_BYTES, MAX_LINE_LENGTH, truncate_line
+from spindle.shapes.codec import decode, encode
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.binaries import find_program
+from spindle.tools.files import require_regular
+from spindle.tools.listing import listing_result
+from spindle.tools.paths import resolve_path
+from spindle.tools.program import LineTooLongError, argument, run_program
+from spindle.tools.threads import Cancel, run_abandonable
+from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, truncate_line
 
 __all__ = ["TOOL"]
 

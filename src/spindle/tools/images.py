@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from spindle.types.content import Image
-from spindle.types.models import Model
-
-from .image_formats import image_size
-from .threads import Cancel
+from spindle.shapes.content import Image
+from spindle.shapes.models import Model
+from spindle.tools.image_formats import image_size
+from spindle.tools.threads import Cancel
 
 __all__ = ["MAX_SOURCE_BYTES", "TOO_BIG", "ImageLimits", "prepare_image"]
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from spindle.types.events import ToolResult
-
-from .base import text_result
-from .text import format_size
-from .truncate import MAX_BYTES, NO_LINE_LIMIT, truncate_head
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import text_result
+from spindle.tools.text import format_size
+from spindle.tools.truncate import MAX_BYTES, NO_LINE_LIMIT, truncate_head
 
 __all__ = ["listing_result"]
 

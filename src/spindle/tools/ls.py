@@ -4,15 +4,14 @@ import os
 import stat
 from typing import Any
 
-from spindle.types.events import ToolResult
-
-from .base import Tool, ToolContext, ToolError, text_result
-from .files import require_folder
-from .listing import listing_result
-from .oserrors import os_error_text
-from .paths import resolve_path
-from .threads import Cancel, run_abandonable
-from .truncate import MAX_BYTES
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.files import require_folder
+from spindle.tools.listing import listing_result
+from spindle.tools.oserrors import os_error_text
+from spindle.tools.paths import resolve_path
+from spindle.tools.threads import Cancel, run_abandonable
+from spindle.tools.truncate import MAX_BYTES
 
 __all__ = ["TOOL"]
 

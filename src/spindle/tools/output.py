@@ -4,7 +4,7 @@ import codecs
 import os
 from contextlib import suppress
 
-from .truncate import MAX_BYTES, MAX_LINES, TextSize, TruncationResult, truncate_tail
+from spindle.tools.truncate import MAX_BYTES, MAX_LINES, TextSize, TruncationResult, truncate_tail
 
 __all__ = ["OutputBuffer"]
 

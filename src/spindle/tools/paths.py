@@ -5,7 +5,7 @@ Nothing is fenced in: absolute paths and `..` go wherever they lead.
 
 import os
 
-from .base import ToolError
+from spindle.tools.base import ToolError
 
 __all__ = ["resolve_existing", "resolve_path"]
 

@@ -3,10 +3,10 @@
 import os
 from collections.abc import Callable, Sequence
 
-from .base import ToolError
-from .oserrors import os_error_text
-from .process import Process
-from .text import well_formed
+from spindle.tools.base import ToolError
+from spindle.tools.oserrors import os_error_text
+from spindle.tools.process import Process
+from spindle.tools.text import well_formed
 
 __all__ = ["LineTooLongError", "argument", "run_program"]
 

@@ -5,18 +5,17 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from spindle.types.content import Text
-from spindle.types.events import ToolResult
-
-from .base import Tool, ToolContext, ToolError, text_result
-from .files import require_regular
-from .image_formats import SNIFF_BYTES, sniff_image
-from .oserrors import os_error_text
-from .paths import resolve_existing
-from .text import format_number, format_size
-from .threads import Cancel, run_abandonable
-from .truncate import MAX_BYTES, MAX_LINES, truncate_head
-from .window import LineWindow
+from spindle.shapes.content import Text
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.files import require_regular
+from spindle.tools.image_formats import SNIFF_BYTES, sniff_image
+from spindle.tools.oserrors import os_error_text
+from spindle.tools.paths import resolve_existing
+from spindle.tools.text import format_number, format_size
+from spindle.tools.threads import Cancel, run_abandonable
+from spindle.tools.truncate import MAX_BYTES, MAX_LINES, truncate_head
+from spindle.tools.window import LineWindow
 
 __all__ = ["TOOL"]
 
@@ -90,7 +89,7 @@ def _text(chunks: Iterator[bytes], args: dict[str, Any]) -> ToolResult:
 
 
 def _picture(file: int, head: bytes, size: int, mime_type: str, ctx: ToolContext, cancel: Cancel) -> ToolResult:
-    from .images import MAX_SOURCE_BYTES, TOO_BIG, ImageLimits, prepare_image
+    from spindle.tools.images import MAX_SOURCE_BYTES, TOO_BIG, ImageLimits, prepare_image
 
     if size > MAX_SOURCE_BYTES:
         image, notes = None, [TOO_BIG]

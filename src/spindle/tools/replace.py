@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from .base import ToolError
+from spindle.tools.base import ToolError
 
 __all__ = ["Edit", "Region", "Replaced", "normalize", "replace_texts", "split_lines"]
 

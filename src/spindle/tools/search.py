@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from .base import ToolError
-from .files import require_regular
-from .gitignore import parse_rule
-from .globs import GlobError, expand_braces
-from .rust_regex import compile_pattern, required_text
-from .walk import Override, walk
+from spindle.tools.base import ToolError
+from spindle.tools.files import require_regular
+from spindle.tools.gitignore import parse_rule
+from spindle.tools.globs import GlobError, expand_braces
+from spindle.tools.rust_regex import compile_pattern, required_text
+from spindle.tools.walk import Override, walk
 
 __all__ = ["main"]
 

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Callable, Mapping
 
-from .base import ToolError, ToolSettings
-from .binaries import on_path
-from .oserrors import os_error_text
-from .process import Process
-from .text import well_formed
+from spindle.tools.base import ToolError, ToolSettings
+from spindle.tools.binaries import on_path
+from spindle.tools.oserrors import os_error_text
+from spindle.tools.process import Process
+from spindle.tools.text import well_formed
 
 __all__ = ["child_env", "start_shell"]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import TypeVar
 
-from .base import ToolError
+from spindle.tools.base import ToolError
 
 __all__ = ["Cancel", "run_abandonable", "run_to_end"]
 

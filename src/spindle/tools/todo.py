@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from spindle.types.content import Wire
+from spindle.shapes.content import Wire
 
 __all__ = [
     "TODO_TOOL",

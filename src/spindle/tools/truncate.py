@@ -7,9 +7,8 @@ cut here too: its caller passes the piece it kept and the size of all of it.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from spindle.types.content import Wire
-
-from .text import utf8_length
+from spindle.shapes.content import Wire
+from spindle.tools.text import utf8_length
 
 __all__ = [
     "MAX_BYTES",

@@ -5,12 +5,11 @@ import codecs
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from spindle.types.content import Wire
-
-from .base import ToolSettings
-from .output import OutputBuffer
-from .sanitize import Sanitizer
-from .shell import start_shell
+from spindle.shapes.content import Wire
+from spindle.tools.base import ToolSettings
+from spindle.tools.output import OutputBuffer
+from spindle.tools.sanitize import Sanitizer
+from spindle.tools.shell import start_shell
 
 __all__ = ["BashResult", "Pace", "run_user_bash"]
 

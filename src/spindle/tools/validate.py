@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .base import ToolError
-from .text import format_number
+from spindle.tools.base import ToolError
+from spindle.tools.text import format_number
 
 __all__ = ["validate_arguments"]
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from .base import ToolError
-from .files import require_regular
-from .gitignore import IgnoreFile
+from spindle.tools.base import ToolError
+from spindle.tools.files import require_regular
+from spindle.tools.gitignore import IgnoreFile
 
 __all__ = ["Entry", "Override", "in_git_repository", "walk"]
 

@@ -1,7 +1,7 @@
 """A stretch of lines out of a text of any length, in bounded memory."""
 
-from .text import utf8_length
-from .truncate import MAX_BYTES, MAX_LINES, TextSize
+from spindle.tools.text import utf8_length
+from spindle.tools.truncate import MAX_BYTES, MAX_LINES, TextSize
 
 __all__ = ["LineWindow"]
 

@@ -3,15 +3,14 @@
 import os
 from typing import Any
 
-from spindle.types.events import ToolResult
-
-from .base import Tool, ToolContext, ToolError, text_result
-from .files import overwrite, require_regular
-from .mutation import file_lock
-from .oserrors import os_error_text
-from .paths import resolve_path
-from .text import well_formed
-from .threads import Cancel, run_to_end
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.files import overwrite, require_regular
+from spindle.tools.mutation import file_lock
+from spindle.tools.oserrors import os_error_text
+from spindle.tools.paths import resolve_path
+from spindle.tools.text import well_formed
+from spindle.tools.threads import Cancel, run_to_end
 
 __all__ = ["TOOL"]
 

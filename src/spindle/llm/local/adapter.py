@@ -11,20 +11,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.types.events import TextDelta
-from spindle.types.messages import AssistantMessage
-from spindle.types.models import Model
-from spindle.types.paths import agent_dir
-
-from .. import openai_chat
-from ..live import LiveMessage
-from ..stream import Chunk, Finished, Request, Started, StreamOptions
-from ..transform import transform_request
-from .catalog import model_file
-from .errors import LocalModelError
-from .prompts import Plan, make_plan
-from .reply import ReplyReader
-from .server import Facts, Wanted, lease
+from spindle.agent_dir import agent_dir
+from spindle.llm import openai_chat
+from spindle.llm.live import LiveMessage
+from spindle.llm.local.catalog import model_file
+from spindle.llm.local.errors import LocalModelError
+from spindle.llm.local.prompts import Plan, make_plan
+from spindle.llm.local.reply import ReplyReader
+from spindle.llm.local.server import Facts, Wanted, lease
+from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
+from spindle.llm.transform import transform_request
+from spindle.shapes.events import TextDelta
+from spindle.shapes.messages import AssistantMessage
+from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 

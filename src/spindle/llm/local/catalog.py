@@ -3,11 +3,10 @@
 import os
 from pathlib import Path
 
-from spindle.types.models import Model, ModelCost
-from spindle.types.paths import expand_home
-
-from .errors import LocalModelError
-from .gguf import read_header
+from spindle.agent_dir import expand_home
+from spindle.llm.local.errors import LocalModelError
+from spindle.llm.local.gguf import read_header
+from spindle.shapes.models import Model, ModelCost
 
 __all__ = ["API", "PROVIDER", "find_local_model", "local_models", "model_file"]
 

@@ -1,6 +1,6 @@
 """What can go wrong with a local model before it says a word."""
 
-from ..errors import ModelError
+from spindle.llm.errors import ModelError
 
 __all__ = ["LocalModelError"]
 

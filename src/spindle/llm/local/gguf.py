@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from .errors import LocalModelError
+from spindle.llm.local.errors import LocalModelError
 
 __all__ = ["MAGIC", "Header", "read_header"]
 

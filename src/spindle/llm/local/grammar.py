@@ -7,7 +7,7 @@ form more reliably than one JSON object around everything, and the text of an an
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..stream import ToolSpec
+from spindle.llm.stream import ToolSpec
 
 __all__ = ["ANSWER", "ONE_LINE", "call_head", "reply_grammar"]
 
@@ -107,7 +107,7 @@ def _optional_tail(members: dict[str, str], keys: Sequence[str]) -> str:
 
 
 def _constant(value: Any, suffix: str = "") -> str:
-    from spindle.types.codec import encode
+    from spindle.shapes.codec import encode
 
     return _literal(encode(value).decode() + suffix)
 

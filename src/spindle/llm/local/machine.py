@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from .errors import LocalModelError
-from .gguf import Header
+from spindle.llm.local.errors import LocalModelError
+from spindle.llm.local.gguf import Header
 
 __all__ = ["RUNTIME", "available_memory", "check_machine", "check_memory", "default_threads"]
 

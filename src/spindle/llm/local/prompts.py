@@ -18,10 +18,20 @@ from typing import Any
 
 import msgspec
 
-from ..stream import ModelMessage, Request, ToolSpec
-from .grammar import ANSWER, ONE_LINE, call_head, reply_grammar
-from .server import Facts
-from .talk import as_talk, brief, call_text, calls_in_a_row, fit, last_exchange, signature, spoken, user
+from spindle.llm.local.grammar import ANSWER, ONE_LINE, call_head, reply_grammar
+from spindle.llm.local.server import Facts
+from spindle.llm.local.talk import (
+    as_talk,
+    brief,
+    call_text,
+    calls_in_a_row,
+    fit,
+    last_exchange,
+    signature,
+    spoken,
+    user,
+)
+from spindle.llm.stream import ModelMessage, Request, ToolSpec
 
 __all__ = ["SMALL", "TINY", "Plan", "make_plan"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from .catalog import SUFFIX
-from .errors import LocalModelError
-from .gguf import read_header
+from spindle.llm.local.catalog import SUFFIX
+from spindle.llm.local.errors import LocalModelError
+from spindle.llm.local.gguf import read_header
 
 __all__ = ["PULLABLE", "Pullable", "pull"]
 

@@ -6,10 +6,9 @@ However the reply is cut into pieces, the same message comes of it. Text is pass
 from collections.abc import Iterable
 from uuid import uuid4
 
-from spindle.types.events import StreamEvent
-
-from ..live import LiveMessage
-from .grammar import ANSWER, call_head
+from spindle.llm.live import LiveMessage
+from spindle.llm.local.grammar import ANSWER, call_head
+from spindle.shapes.events import StreamEvent
 
 __all__ = ["ReplyReader"]
 

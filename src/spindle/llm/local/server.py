@@ -16,11 +16,10 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from spindle.types.codec import decode, encode
-
-from .errors import LocalModelError
-from .gguf import read_header
-from .machine import check_machine, check_memory, default_threads
+from spindle.llm.local.errors import LocalModelError
+from spindle.llm.local.gguf import read_header
+from spindle.llm.local.machine import check_machine, check_memory, default_threads
+from spindle.shapes.codec import decode, encode
 
 if TYPE_CHECKING:
     import subprocess

@@ -5,12 +5,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.types.codec import encode
-from spindle.types.content import Text, ToolCall, text_of
-from spindle.types.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
-
-from ..stream import ModelMessage, Request, ToolSpec
-from .grammar import ANSWER, call_head
+from spindle.llm.local.grammar import ANSWER, call_head
+from spindle.llm.stream import ModelMessage, Request, ToolSpec
+from spindle.shapes.codec import encode
+from spindle.shapes.content import Text, ToolCall, text_of
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 
 __all__ = [
     "as_talk",

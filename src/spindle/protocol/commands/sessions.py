@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 
 from spindle.agent.stats import SessionStats
+from spindle.protocol.registry import Call, Fields, NoFields, command
 from spindle.sessions.ids import iso_time
-from spindle.types.content import Wire
-
-from ..registry import Call, Fields, NoFields, command
+from spindle.shapes.content import Wire
 
 # -- what is in it --------------------------------------------------------------------------------
 

@@ -5,13 +5,12 @@ from typing import Any, Literal
 from spindle.agent.model_state import CycledModel
 from spindle.agent.queues import QueueMode
 from spindle.agent.stats import ContextUsage
+from spindle.protocol.commands.work import Queued
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.registry import Call, Fields, NoFields, command
+from spindle.shapes.content import Wire
+from spindle.shapes.models import Model, ThinkingLevel
 from spindle.tools.todo import TodoPhase
-from spindle.types.content import Wire
-from spindle.types.models import Model, ThinkingLevel
-
-from ..dialect import UpdateMode
-from ..registry import Call, Fields, NoFields, command
-from .work import Queued
 
 
 class Asked(Wire):

@@ -6,11 +6,10 @@ from typing import Any
 import msgspec
 
 from spindle.agent.prompting import Disposition
+from spindle.protocol.registry import Call, Fields, NoFields, command
+from spindle.shapes.content import Wire
+from spindle.shapes.events import CompactionResult
 from spindle.tools.user_bash import BashResult
-from spindle.types.content import Wire
-from spindle.types.events import CompactionResult
-
-from ..registry import Call, Fields, NoFields, command
 
 __all__ = ["Queued"]
 

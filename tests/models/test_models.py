@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from spindle.resources.catalog import builtin_providers, load_catalog
-from spindle.resources.registry import ModelRegistry
-from spindle.types.codec import decode, encode
-from spindle.types.models import THINKING_LEVELS
+from spindle.models.catalog import builtin_providers, load_catalog
+from spindle.models.registry import ModelRegistry
+from spindle.shapes.codec import decode, encode
+from spindle.shapes.models import THINKING_LEVELS
 
 LOCAL = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "k"}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from spindle.types.models import Model
+from spindle.shapes.models import Model
 
 __all__ = ["Catalog", "ProviderInfo", "builtin_providers", "load_catalog"]
 

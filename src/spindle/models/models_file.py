@@ -10,9 +10,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
-from spindle.types.content import Wire
-
-from .files import BadFile, read_object
+from spindle.config.files import BadFile, read_object
+from spindle.shapes.content import Wire
 
 __all__ = ["CostSpec", "ModelChange", "ModelSpec", "ModelsFile", "ProviderSpec", "check_provider", "read_models_file"]
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from spindle.types.content import Wire
+from spindle.shapes.content import Wire
 
 __all__ = ["Collision", "Diagnostic", "report"]
 

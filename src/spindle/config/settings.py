@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from spindle.types.models import ThinkingLevel
+from spindle.shapes.models import ThinkingLevel
 
 __all__ = ["Compaction", "ProviderRetry", "Retry", "Settings", "decode_settings"]
 

@@ -5,9 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.types.models import Model, ModelCost
-
-from .models_file import CostSpec, ModelChange, ModelSpec, ProviderSpec
+from spindle.models.models_file import CostSpec, ModelChange, ModelSpec, ProviderSpec
+from spindle.shapes.models import Model, ModelCost
 
 __all__ = ["build_model", "merge_provider", "open_model"]
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.types.codec import DecodeError, decode
-from spindle.types.models import Model
-
-from .model_build import open_model
+from spindle.models.build import open_model
+from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.models import Model
 
 __all__ = ["LOOPBACK", "ServerDown", "ServerUnreachable", "is_loopback_url", "list_models", "server_url"]
 
@@ -100,7 +99,7 @@ def _ask(method: str, url: str, body: Any = None) -> Any:
     import http.client
     from urllib.parse import urlsplit
 
-    from spindle.types.codec import encode
+    from spindle.shapes.codec import encode
 
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .codec import WireValue, to_builtins
-from .content import Image, Text, ToolCall, Wire
-from .messages import AssistantMessage, ToolResultMessage, Usage
+from spindle.shapes.codec import WireValue, to_builtins
+from spindle.shapes.content import Image, Text, ToolCall, Wire
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage
 
 __all__ = [
     "AgentEnd",

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.types.codec import DecodeError, decode, encode
-from spindle.types.content import Text
-from spindle.types.messages import AssistantMessage, OpaqueMessage, UserMessage, message_from_value
+from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.content import Text
+from spindle.shapes.messages import AssistantMessage, OpaqueMessage, UserMessage, message_from_value
 
 json_values = st.recursive(
     st.none()

@@ -10,11 +10,10 @@ from typing import NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spindle.types.models import THINKING_LEVELS, Model, ThinkingLevel
-
-from .loopback import LOOPBACK, ServerDown, ServerUnreachable
-from .registry import LOCAL, SCRIPTED, ModelRegistry
-from .settings import Settings
+from spindle.config.settings import Settings
+from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
+from spindle.models.registry import LOCAL, SCRIPTED, ModelRegistry
+from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
 
 __all__ = [
     "ModelChoice",

@@ -7,9 +7,9 @@ parsed is reported, counts as empty, and is never overwritten.
 from pathlib import Path
 from typing import Any
 
-from .diagnostics import Diagnostic
-from .files import BadFile, edit_json, read_object
-from .settings import Settings, decode_settings
+from spindle.config.diagnostics import Diagnostic
+from spindle.config.files import BadFile, edit_json, read_object
+from spindle.config.settings import Settings, decode_settings
 
 __all__ = ["SettingsStore", "merge", "migrate"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from .content import Wire
+from spindle.shapes.content import Wire
 
 __all__ = ["THINKING_LEVELS", "Model", "ModelCost", "ThinkingLevel"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from spindle.resources.auth import MissingCredentials, ModelAuth
-from spindle.resources.registry import ModelRegistry
-from spindle.resources.values import UnresolvedValue, is_resolvable, resolve_value
+from spindle.config.values import UnresolvedValue, is_resolvable, resolve_value
+from spindle.models.credentials import MissingCredentials, ModelAuth
+from spindle.models.registry import ModelRegistry
 
 SECRET = "sk-very-secret"
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_resolved(value: str, told: str) -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("spindle.resources.values._COMMAND_TIMEOUT", 1.0)
+    monkeypatch.setattr("spindle.config.values._COMMAND_TIMEOUT", 1.0)
     started = time.monotonic()
     with pytest.raises(UnresolvedValue):
         asyncio.run(resolve_value(f"!sh -c 'echo $$ > {tmp_path}/pid; sleep 60'; true"))

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from spindle.types.codec import DecodeError, decode
+from spindle.shapes.codec import DecodeError, decode
 
 __all__ = ["BadFile", "edit_json", "file_lock", "parse_json", "read_object", "read_text", "write_atomic"]
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .codec import WireValue
-from .content import Image, Text, Thinking, ToolCall, Wire
+from spindle.shapes.codec import WireValue
+from spindle.shapes.content import Image, Text, Thinking, ToolCall, Wire
 
 __all__ = [
     "AgentMessage",

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from spindle.resources.loopback import ServerUnreachable
-from spindle.resources.registry import ModelRegistry
-from spindle.resources.select import ModelNotFound, resolve_model
+from spindle.models.loopback import ServerUnreachable
+from spindle.models.registry import ModelRegistry
+from spindle.models.select import ModelNotFound, resolve_model
 
 
 @contextmanager

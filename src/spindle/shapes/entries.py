@@ -6,8 +6,8 @@ the types we know.
 
 from typing import Any
 
-from .content import Image, Text, Wire
-from .messages import KnownMessage, Usage
+from spindle.shapes.content import Image, Text, Wire
+from spindle.shapes.messages import KnownMessage, Usage
 
 __all__ = [
     "SESSION_VERSION",

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.resources.registry import ModelRegistry
-from spindle.resources.select import (
+from spindle.config.settings import Settings, decode_settings
+from spindle.models.registry import ModelRegistry
+from spindle.models.select import (
     ModelChoice,
     ModelNotFound,
     initial_model,
@@ -18,8 +19,7 @@ from spindle.resources.select import (
     resolve_scope,
     thinking_level,
 )
-from spindle.resources.settings import Settings, decode_settings
-from spindle.types.models import Model
+from spindle.shapes.models import Model
 
 SERVER = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions"}
 PROVIDERS = {

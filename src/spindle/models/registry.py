@@ -10,15 +10,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.types.models import Model
-
-from .auth import AuthStore, MissingCredentials, ModelAuth
-from .catalog import builtin_providers, load_catalog
-from .loopback import LOOPBACK, is_loopback_url, list_models, server_url
-from .model_build import merge_provider, open_model
-from .models_file import ModelsFile, ProviderSpec, check_provider, read_models_file
-from .settings import Local
-from .values import UnresolvedValue, is_resolvable, resolve_value
+from spindle.config.settings import Local
+from spindle.config.values import UnresolvedValue, is_resolvable, resolve_value
+from spindle.models.build import merge_provider, open_model
+from spindle.models.catalog import builtin_providers, load_catalog
+from spindle.models.credentials import AuthStore, MissingCredentials, ModelAuth
+from spindle.models.loopback import LOOPBACK, is_loopback_url, list_models, server_url
+from spindle.models.models_file import ModelsFile, ProviderSpec, check_provider, read_models_file
+from spindle.shapes.models import Model
 
 __all__ = ["LOCAL", "SCRIPTED", "ModelRegistry"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from .diagnostics import Diagnostic
-from .files import BadFile, read_object
-from .values import is_resolvable, resolve_value
+from spindle.config.diagnostics import Diagnostic
+from spindle.config.files import BadFile, read_object
+from spindle.config.values import is_resolvable, resolve_value
 
 __all__ = ["AuthStore", "MissingCredentials", "ModelAuth"]
 
