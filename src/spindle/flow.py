@@ -1,0 +1,166 @@
+"""What async code is held together with: a mailbox between a producer and a consumer, and an owner for tasks."""
+
+import asyncio
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Mailbox", "Tasks"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def _no_doorbell() -> None:
+    """Stand in until a consumer is attached."""
+
+
+class Mailbox(Generic[T]):
+    """Items on their way to one consumer. `put` never waits; a producer that should pause looks at `full`.
+
+    The box is full above a high mark, until both its count and its size are below the low marks: a quarter of the
+    high ones. Use it on the event loop's thread only.
+    """
+
+    def __init__(self, high_items: int, high_size: int = sys.maxsize) -> None:
+        self.waiting: deque[T] = deque()
+        self.size = 0
+        """Bytes or characters in `waiting`, as far as they were told."""
+        self.on_waiting: Callable[[], None] = _no_doorbell
+        """Called when something waits after nothing did."""
+        self._high_items, self._low_items = high_items, high_items // 4
+        self._high_size, self._low_size = high_size, high_size // 4
+        self._full = False
+        self._closed = False
+        self._error: Exception | None = None
+        self._news = asyncio.Event()
+        """Something waits, or nothing ever will."""
+        self._room = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    # -- the producer's side ---------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is waiting that the producer should pause."""
+        return self._full
+
+    async def room(self) -> None:
+        """Return when the box is not full (any more)."""
+        while self._full:
+            await self._room.wait()
+
+    def put(self, item: T, size: int = 0) -> None:
+        """Add an item. Never waits; a closed box drops it."""
+        if self._closed:
+            return
+        self.waiting.append(item)
+        self.grow(size)
+        self._news.set()
+        if len(self.waiting) == 1:
+            self.on_waiting()
+
+    def grow(self, size: int) -> None:
+        """Count an item, or what was added to one that waits."""
+        self.size += size
+        if not self._full and (len(self.waiting) >= self._high_items or self.size >= self._high_size):
+            self._full = True
+            self._room.clear()
+
+    def close(self, error: Exception | None = None) -> None:
+        """Take nothing more. The consumer gets what waits, then the end, or `error`."""
+        if not self._closed:
+            self._closed, self._error = True, error
+            self._news.set()
+
+    def drop(self) -> None:
+        """Close the box and throw away what waits: the consumer is gone."""
+        self.close()
+        self.waiting.clear()
+        self.size = 0
+        self._make_room()
+
+    # -- the consumer's side ---------------------------------------------------------------------
+
+    def pop(self, size: int = 0) -> T:
+        """Return the next item. Raises `IndexError` if nothing waits."""
+        item = self.waiting.popleft()
+        self.shrink(size)
+        return item
+
+    def shrink(self, size: int) -> None:
+        """Count an item that was taken."""
+        self.size -= size
+        if self._full and len(self.waiting) <= self._low_items and self.size <= self._low_size:
+            self._make_room()
+
+    async def wait(self) -> bool:
+        """Return true when something waits; false when nothing ever will. Raises the error of `close`."""
+        while not self.waiting:
+            if self._closed:
+                if self._error is not None:
+                    raise self._error
+                return False
+            self._news.clear()
+            await self._news.wait()
+        return True
+
+    def __aiter__(self) -> "Mailbox[T]":
+        return self
+
+    async def __anext__(self) -> T:
+        if await self.wait():
+            return self.pop()
+        raise StopAsyncIteration
+
+    def _make_room(self) -> None:
+        self._full = False
+        self._room.set()
+
+
+class Tasks:
+    """Owns tasks: each has a name, none is forgotten, and all are ended together."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def spawn(self, work: Coroutine[Any, Any, R], name: str, *, report: bool = True) -> asyncio.Task[R]:
+        """Start work. With `report`, an exception is printed to stderr; without, the caller awaits the task."""
+        task = asyncio.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._done_reported if report else self._done)
+        return task
+
+    async def join(self, timeout: float | None = None) -> None:
+        """Wait until the tasks have ended by themselves, or for `timeout` seconds."""
+        if running := self._others():
+            await asyncio.wait(running, timeout=timeout)
+
+    async def end(self, timeout: float) -> None:
+        """Cancel every task and wait for their ends, for at most `timeout` seconds."""
+        running = self._others()
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=timeout)
+
+    def _others(self) -> set[asyncio.Task[Any]]:
+        """Return the running tasks, less the one that asks: it cannot wait for itself."""
+        return self._running - {asyncio.current_task()}  # type: ignore[arg-type]
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not complain
+
+    def _done_reported(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            traceback.print_exception(error, file=sys.stderr)

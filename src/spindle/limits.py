@@ -1,0 +1,71 @@
+"""Every time limit that is not a setting, in seconds. Each wait on the outside ends at one of these.
+
+Shutdown goes down this list: commands may still answer, the run is aborted, tools and shell commands are killed,
+extensions are told, what they started is cancelled, the file is flushed, the output is drained.
+"""
+
+from typing import Final
+
+# -- shutdown, in this order ---------------------------------------------------------------------
+LAST_ANSWERS: Final = 0.25
+"""Commands in hand may still answer after the end of input."""
+RUN_END: Final = 2.0
+"""A run may wind up after an abort at shutdown; as long again after it is cancelled."""
+TOOL_END: Final = 5.0
+"""A cancelled tool may clean up; then the run goes on without it."""
+USER_BASH_END: Final = 10.0
+"""Killed commands of the user may report what they had written."""
+EXTENSIONS_CATCH_UP: Final = 5.0
+"""Handlers may finish with what has happened so far."""
+SESSION_SHUTDOWN: Final = 5.0
+"""For all `session_shutdown` handlers together."""
+HANDLER_END: Final = 1.0
+"""For one cancelled handler."""
+TASKS_END: Final = 5.0
+"""For cancelled tasks of extensions."""
+DISK_SYNC: Final = 5.0
+"""The session file may reach the disk."""
+OUTPUT_DRAIN: Final = 5.0
+"""The client may read what is left after the end of input."""
+OUTPUT_DRAIN_AFTER_SIGNAL: Final = 1.0
+"""The same after SIGTERM or SIGINT."""
+
+# -- children ------------------------------------------------------------------------------------
+CHILD_GRACE: Final = 5.0
+"""Between SIGTERM and SIGKILL."""
+CHILD_KILLED: Final = 5.0
+"""For the end of a killed child; one stuck in the kernel may take for ever."""
+CHILD_QUIET: Final = 0.1
+"""Silence, after a child has ended, before pipes held by its own children are given up."""
+CHILD_LINGER: Final = 1.0
+"""The longest to listen to those pipes."""
+CREDENTIAL_COMMAND: Final = 10.0
+"""For a `!command` in a configuration file."""
+
+# -- extensions ----------------------------------------------------------------------------------
+EXTENSION_FACTORY: Final = 30.0
+"""For `extension(agent)` to return."""
+EVENT_HANDLERS: Final = 5.0
+"""For the handlers of one event that nothing waits for; then they go on by themselves."""
+HANDLER_AFTER_ABORT: Final = 2.0
+"""A handler that was asked something may still answer after an abort."""
+
+# -- model servers -------------------------------------------------------------------------------
+CONNECT: Final = 30.0
+KEEP_ALIVE: Final = 60.0
+"""For an unused connection."""
+RESPONSE_DRAIN: Final = 0.1
+"""For the rest of a response after its answer is complete, so that the connection can be used again."""
+LOCAL_SERVER_EXIT: Final = 2.0
+
+# -- remote clients ------------------------------------------------------------------------------
+LAST_FRAMES: Final = 1.0
+"""A client that has to go may take its last frames."""
+CLOSE_FRAME: Final = 5.0
+"""A client may answer a close frame."""
+SESSIONS_INTERRUPT: Final = 2.0
+"""Runs may wind up before the server closes."""
+SESSIONS_CLOSE: Final = 5.0
+"""Sessions may close at the server's end."""
+CHAT_STOP: Final = 10.0
+"""A chat request may wind up after its client has left."""
