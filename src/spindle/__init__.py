@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spindle.agent.api import Agent as Agent
-    from spindle.agent.errors import AgentError as AgentError
+    from spindle.agent import AgentError as AgentError
 
 __version__ = "0.1.0"
 __all__ = ["Agent", "AgentError", "__version__"]

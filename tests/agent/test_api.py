@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from spindle import Agent
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.testing import Script
 
 from .rig import run

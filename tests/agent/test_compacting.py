@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from spindle.agent.compaction import limits_for
+from spindle.agent.compaction.plan import limits_for
 from spindle.config.settings import Compaction, decode_settings
 from spindle.shapes.content import text_of
 from spindle.testing import Pause, Script

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 import pytest
 
 from spindle import Agent
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.ext import StaleExtensionError
 from spindle.testing import Pause, Script
 from tests.support.agent_process import agent_environment, write_models

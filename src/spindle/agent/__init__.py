@@ -1,0 +1,7 @@
+"""The session in motion: one `AgentSession` that every wire drives."""
+
+__all__ = ["AgentError"]
+
+
+class AgentError(Exception):
+    """A request that the agent refuses, or work that failed; the text is for the person who asked."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spindle.agent.create import AgentOptions, create_session
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.agent.extension_loading import ExtensionOptions
 from spindle.agent.session import AgentSession
 from spindle.resources.loader import ResourceOptions, load_resources

@@ -1,57 +1,67 @@
-"""Asks the user, through whatever front the client has, before tools run and when a run gets long."""
+"""Asks the user before tools run, and when a run gets long: one policy, whichever wire has the user."""
 
-import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from spindle.agent.abort import Aborted
-from spindle.extensions.hooks import Blocked
+from msgspec import Struct
+
+from spindle.agent.hooks import Blocked, Hooks
 from spindle.shapes.codec import encode
-from spindle.shapes.events import ExtensionUIRequest
-from spindle.shapes.messages import UserMessage
+from spindle.shapes.messages import AgentMessage, UserMessage
 from spindle.tools.base import Tool
 
-if TYPE_CHECKING:
-    from spindle.agent.session import AgentSession
-
-__all__ = ["Approval"]
+__all__ = ["Approval", "Ask", "Question"]
 
 
-class Approval:
-    """A guard whose questions are ordinary confirm dialogs."""
+class Question(Struct, frozen=True):
+    """What the user is asked: may this tool run, or (no tool) may the model go on?"""
 
-    def __init__(self, session: "AgentSession", *, tools: bool, max_turns: int | None) -> None:
-        self._session = session
-        self.tools = tools
-        self.max_turns = max_turns
+    tool: Tool | None = None
+    arguments: Any = None
+    turns: int = 0
+    """Model calls since the user was last asked, or sent a message."""
+
+    def title(self) -> str:
+        return "Go on?" if self.tool is None else f"Allow {self.tool.name}?"
+
+    def text(self) -> str:
+        if self.tool is None:
+            return f"The model has been called {self.turns} times in a row."
+        if isinstance(self.arguments, dict) and len(self.arguments) == 1:
+            (value,) = self.arguments.values()
+            if isinstance(value, str):
+                return value  # a lone text is shown as it is
+        return encode(self.arguments).decode()
+
+
+Ask = Callable[[Question], Awaitable[bool]]
+"""Puts a question to the user; anything but a clear yes is False. May raise `Blocked` to refuse in its own words."""
+
+
+class Approval(Hooks):
+    def __init__(self, ask: Callable[[], Ask]) -> None:
+        """`ask` gives the way to the user of the run that is going on."""
+        self._ask = ask
+        self.tools = False
+        """Ask before every tool call."""
+        self.max_turns: int | None = None
+        """Ask after so many model calls in a row."""
         self._turns = 0
         """Model calls since the user last agreed, or sent a message."""
-        self._last_message: UserMessage | None = None
 
-    async def before_turn(self) -> None:
-        messages = self._session.conversation.messages
-        message = next((m for m in reversed(messages) if isinstance(m, UserMessage)), None)
-        if message is not self._last_message:
-            self._last_message, self._turns = message, 0
+    def committed(self, message: AgentMessage) -> None:
+        if isinstance(message, UserMessage):
+            self._turns = 0
+
+    async def before_turn(self) -> bool:
         if self.max_turns is not None and self._turns >= self.max_turns:
-            if not await self._confirm("Go on?", f"The model has been called {self._turns} times in a row."):
-                raise Aborted
+            if not await self._ask()(Question(turns=self._turns)):
+                return False
             self._turns = 0
         self._turns += 1
+        return True
 
-    async def before_tool(self, tool: Tool, arguments: Any) -> None:
-        if self.tools and not await self._confirm(f"Allow {tool.name}?", _shown(arguments)):
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        if self.tools and not await self._ask()(Question(tool, args)):
             raise Blocked(f"The user did not allow this call of {tool.name}.")
-
-    async def _confirm(self, title: str, message: str) -> bool:
-        request = ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=title, message=message)
-        answer = await self._session.extensions.front.ask(request)
-        return answer is not None and answer.get("confirmed") is True
-
-
-def _shown(arguments: Any) -> str:
-    """Show a lone text argument as it is, anything else as JSON."""
-    if isinstance(arguments, dict) and len(arguments) == 1:
-        (value,) = arguments.values()
-        if isinstance(value, str):
-            return value
-    return encode(arguments).decode()
+        return args

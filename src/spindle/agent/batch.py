@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from spindle import limits
 from spindle.agent.abort import Aborted, AbortSignal
-from spindle.agent.guard import Guard
-from spindle.extensions.hooks import Blocked, Hooks
+from spindle.agent.hooks import Blocked, Hooks
+from spindle.flow import Tasks
 from spindle.shapes.codec import encode
 from spindle.shapes.content import ToolCall
 from spindle.shapes.events import (
@@ -27,15 +28,10 @@ __all__ = ["ToolBatch", "ToolPort"]
 
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
-# A cancelled tool may clean up; one that takes longer, or does not care, is left behind.
-STOP_S = 5.0
 
 
 class ToolPort(Protocol):
     """What running tools needs of the session."""
-
-    hooks: Hooks
-    guards: list[Guard]
 
     async def emit(self, event: Event) -> None: ...
 
@@ -74,8 +70,9 @@ class _Call(Struct):
 
 
 class ToolBatch:
-    def __init__(self, port: ToolPort, message: AssistantMessage, signal: AbortSignal) -> None:
+    def __init__(self, port: ToolPort, hooks: Hooks, message: AssistantMessage, signal: AbortSignal) -> None:
         self._port = port
+        self._hooks = hooks
         self._message = message
         self._signal = signal
         self._calls = [_Call(block) for block in message.content if isinstance(block, ToolCall)]
@@ -115,13 +112,13 @@ class ToolBatch:
                 await self._start(item)
                 await self._end(item, _error(SKIPPED), failed=True)
             elif await self._prepare(item):
-                await self._watch({asyncio.create_task(self._execute(item)): item})
+                await self._watch({_calls.spawn(self._execute(item), "spindle-tool", report=False): item})
             messages += (await self._results([item]))[0]
         return messages, self._terminated()
 
     async def _together(self) -> tuple[list[ToolResultMessage], bool]:
         ready = [item for item in self._calls if await self._prepare(item)]
-        await self._watch({asyncio.create_task(self._execute(item)): item for item in ready})
+        await self._watch({_calls.spawn(self._execute(item), "spindle-tool", report=False): item for item in ready})
         return await self._results(self._calls)
 
     # -- one call --------------------------------------------------------------------------------
@@ -156,11 +153,8 @@ class ToolBatch:
         if item.tool is None:
             raise ToolError(f"Tool {item.call.name} not found")
         args = item.tool.prepare(item.call.arguments) if item.tool.prepare else item.call.arguments
-        item.args = validate_arguments(item.tool.name, item.tool.parameters, args)
-        if "tool_call" in self._port.hooks.listening:
-            item.args = await self._port.hooks.tool_call(item.call.id, item.call.name, item.args)
-        for guard in tuple(self._port.guards):
-            await guard.before_tool(item.tool, item.args)
+        checked = validate_arguments(item.tool.name, item.tool.parameters, args)
+        item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
 
     async def _execute(self, item: _Call) -> None:
         """Run the tool. Leaves the outcome in `item`; lets only cancellation out."""
@@ -179,10 +173,7 @@ class ToolBatch:
             outcome, failed = _error(str(error) or type(error).__name__), True
         # Kept before hooks see it: an abort now does not undo what was done.
         item.outcome, item.failed, item.finished = outcome, failed, time.monotonic()
-        if "tool_result" in self._port.hooks.listening:
-            item.outcome, item.failed = await self._port.hooks.tool_result(
-                item.call.id, item.call.name, item.args, outcome, failed
-            )
+        item.outcome, item.failed = await self._hooks.tool_result(item.call.id, item.tool, item.args, outcome, failed)
 
     async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
         item.outcome, item.failed, item.ended_at = outcome, failed, int(time.time() * 1000)
@@ -226,14 +217,11 @@ class ToolBatch:
             await self._end(running.pop(task), _error(SKIPPED), failed=True)
 
     async def _stop(self, chosen: list[asyncio.Task[None]]) -> None:
-        """Cancel running calls and wait until they are gone."""
+        """Cancel running calls and wait until they are gone. One that ignores that goes on without us."""
         for task in chosen:
             task.cancel()
         if chosen:
-            _, deaf = await asyncio.wait(chosen, timeout=STOP_S)
-            for task in deaf:
-                _left_behind.add(task)
-                task.add_done_callback(_forget)
+            await asyncio.wait(chosen, timeout=limits.TOOL_END)
 
     async def _results(self, calls: list[_Call]) -> tuple[list[ToolResultMessage], bool]:
         messages = []
@@ -256,14 +244,8 @@ class ToolBatch:
         return bool(self._calls) and all(item.outcome is not None and item.outcome.terminate for item in self._calls)
 
 
-_left_behind: set[asyncio.Task[None]] = set()
-"""Calls that did not end when they were told to. Somebody has to hold on to them until they do."""
-
-
-def _forget(task: asyncio.Task[None]) -> None:
-    _left_behind.discard(task)
-    if not task.cancelled():
-        task.exception()  # nobody waits for it any more
+_calls = Tasks()
+"""Calls at work. A call that ignores its cancellation is held here until it ends."""
 
 
 def _checked(result: ToolResult) -> ToolResult:

@@ -1,32 +1,37 @@
 """The conversation in motion: the messages the model will see, kept in step with the session file."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from spindle.agent.estimate import estimate_context, estimate_tokens
-from spindle.agent.stats import StatsCounter
+import msgspec
+
+from spindle import limits
+from spindle.agent.compaction.plan import estimate_context, estimate_tokens
 from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
-from spindle.sessions.manager import SessionManager
-from spindle.shapes.content import text_of
+from spindle.sessions.session import Session
+from spindle.flow import Tasks
+from spindle.shapes.content import ToolCall, Wire, text_of
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ToolResultMessage,
+    Usage,
     UserMessage,
 )
 
-__all__ = ["Conversation"]
+__all__ = ["ContextUsage", "Conversation", "SessionStats", "StatsCounter", "TokenTotals"]
 
-SYNC_S = 5.0
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
 
 
 class Conversation:
-    def __init__(self, store: SessionManager) -> None:
-        self.store = store
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.messages: list[AgentMessage] = []
         """The current context, oldest first."""
         self._dropped: set[str] = set()
@@ -39,33 +44,29 @@ class Conversation:
         """Whether a summary stands for the older part."""
         self._stats = StatsCounter()
         self._counting = asyncio.Lock()
-        self._syncing: set[asyncio.Task[None]] = set()
+        self._syncing = Tasks()
         """Waits for the disk."""
         self._last_id: str | None = None
         self.reload()
 
-    def use(self, store: SessionManager) -> None:
-        """Go on with another session file; `arrive` takes it up."""
-        self.store.close()
-        self.store = store
-
-    def arrive(self) -> SessionContext:
-        """Take up the session that the store holds now."""
+    def use(self, session: Session) -> SessionContext:
+        """Go on with another session. The one before stays open: it belongs to the caller."""
+        self.session = session
         self._dropped.clear()
         self._held.clear()
         self._stats = StatsCounter()
         return self.reload()
 
     def reload(self) -> SessionContext:
-        """Build the context anew from the tree: after a switch, a jump or a compaction."""
-        context = self.store.build_session_context()
+        """Build the context from the tree: after a switch, a jump or a compaction."""
+        context = self.session.context()
         kept = [
             (entry_id, message)
             for entry_id, message in zip(context.entry_ids, context.messages, strict=True)
             if entry_id not in self._dropped
         ]
         self.messages = [message for _, message in kept]
-        branch = self.store.get_branch()
+        branch = self.session.branch()
         last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
         self.compacted = last is not None
         self._fresh_from = 0
@@ -77,11 +78,11 @@ class Conversation:
     def append(self, message: AgentMessage) -> str:
         """Store a message and make it part of the context. Returns its entry id."""
         if isinstance(message, CustomMessage):
-            entry_id = self.store.append_custom_message_entry(
+            entry_id = self.session.append_custom_message(
                 message.custom_type, message.content, message.display, message.details
             )
         else:
-            entry_id = self.store.append_message(message)
+            entry_id = self.session.append_message(message)
         self.messages.append(message)
         self._last_id = entry_id
         return entry_id
@@ -103,17 +104,15 @@ class Conversation:
             self.append(message)
 
     def sync_soon(self) -> None:
-        """Get what was said onto the disk itself, in a thread: a slow disk holds up nobody."""
-        wait = self.store.begin_sync()
+        """Get what was said onto the disk itself, in a thread: nothing waits for a slow disk."""
+        session = self.session
+        wait = session.begin_sync()
         if wait is not None:
-            task = asyncio.create_task(_sync(self.store, wait))
-            self._syncing.add(task)
-            task.add_done_callback(self._syncing.discard)
+            self._syncing.spawn(_sync(session, wait), "spindle-sync")
 
     async def synced(self) -> None:
         """Wait for what `sync_soon` began."""
-        if self._syncing:
-            await asyncio.wait(self._syncing, timeout=SYNC_S)
+        await self._syncing.join(limits.DISK_SYNC)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -151,7 +150,7 @@ class Conversation:
     def user_messages(self) -> list[tuple[str, str]]:
         """Return entry id and text of every user message of the session, on all branches."""
         found = []
-        for entry in self.store.get_entries():
+        for entry in self.session.entries:
             if entry.type == "message" and isinstance(entry.message, UserMessage):
                 text = text_of(entry.message.content)
                 if text:
@@ -160,7 +159,7 @@ class Conversation:
 
     def user_entry(self, entry_id: str) -> tuple[Entry, UserMessage] | None:
         """Return the entry and its message if that is the user's."""
-        entry = self.store.get_entry(entry_id)
+        entry = self.session.entry(entry_id)
         if entry is not None and entry.type == "message" and isinstance(entry.message, UserMessage):
             return entry, entry.message
         return None
@@ -168,7 +167,7 @@ class Conversation:
     async def stats(self) -> StatsCounter:
         """Count the session up to now. What a long file holds is counted in a thread."""
         async with self._counting:
-            counter, entries = self._stats, self.store.get_entries()
+            counter, entries = self._stats, self.session.entries
             if len(entries) - counter.seen < COUNT_AT_ONCE:
                 counter.catch_up(entries)
             else:
@@ -176,8 +175,93 @@ class Conversation:
         return counter
 
 
-async def _sync(store: SessionManager, wait: Callable[[], None]) -> None:
+async def _sync(session: Session, wait: Callable[[], None]) -> None:
     try:
         await asyncio.to_thread(wait)
     except OSError as error:
-        store.sync_failed(error)
+        session.sync_failed(error)
+
+
+# -- figures ----------------------------------------------------------------------------------------
+
+
+
+class TokenTotals(Wire, omit_defaults=False):
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total: int = 0
+
+
+class ContextUsage(Wire):
+    """How full the model's window is; unknown (null) right after a compaction."""
+
+    tokens: int | None
+    context_window: int
+    percent: float | None
+
+
+class SessionStats(Wire, kw_only=True):
+    session_file: str | None = None
+    session_id: str
+    user_messages: int
+    assistant_messages: int
+    tool_calls: int
+    tool_results: int
+    total_messages: int
+    tokens: TokenTotals
+    cost: int | float
+    context_usage: ContextUsage | None = None
+
+
+class StatsCounter:
+    """Counts entries once; asking again costs only what is new."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """Entries that are counted."""
+        self.user = self.assistant = self.calls = self.results = self.messages = 0
+        self.tokens = TokenTotals()
+        self.cost: int | float = 0
+
+    def catch_up(self, entries: Sequence[Entry]) -> None:
+        for index in range(self.seen, len(entries)):
+            self._count(entries[index])
+        self.seen = len(entries)
+
+    def _count(self, entry: Entry) -> None:
+        if entry.type in ("compaction", "branch_summary"):
+            self._count_usage(_usage_of(entry.value))
+        elif entry.type == "custom_message":
+            self.messages += 1
+        if entry.type != "message":
+            return
+        message = entry.message
+        self.messages += 1
+        if isinstance(message, UserMessage):
+            self.user += 1
+        elif isinstance(message, ToolResultMessage):
+            self.results += 1
+        elif isinstance(message, AssistantMessage):
+            self.assistant += 1
+            self.calls += sum(isinstance(block, ToolCall) for block in message.content)
+            self._count_usage(message.usage)
+
+    def _count_usage(self, usage: Usage | None) -> None:
+        if usage is None:
+            return
+        totals = self.tokens
+        totals.input += usage.input
+        totals.output += usage.output
+        totals.cache_read += usage.cache_read
+        totals.cache_write += usage.cache_write
+        totals.total += usage.input + usage.output + usage.cache_read + usage.cache_write
+        self.cost += usage.cost.total
+
+
+def _usage_of(value: dict[str, Any]) -> Usage | None:
+    try:
+        return msgspec.convert(value.get("usage"), Usage | None)
+    except msgspec.ValidationError:
+        return None

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from spindle.agent.errors import AgentError
-from spindle.agent.extension_loading import ExtensionOptions, Generation, has_extensions, load_generation
-from spindle.agent.model_state import ModelState
+from spindle.agent import AgentError
+from spindle.agent.dialogs import Dialogs
+from spindle.agent.hooks import NoPlugins, Plugins
+from spindle.agent.model_choice import ModelState
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
 from spindle.models.select import (
@@ -18,7 +19,7 @@ from spindle.models.select import (
     thinking_level,
 )
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.sessions.manager import SessionManager
+from spindle.sessions.session import Session
 from spindle.shapes.models import Model
 from spindle.tools.base import Tool
 from spindle.tools.builtin import DEFAULT_TOOLS, builtin_tools
@@ -38,63 +39,52 @@ class AgentOptions(Struct, frozen=True):
     """Names of built-in tools and tools of your own; None: the default set."""
     exclude_tools: Sequence[str] = ()
     no_builtin_tools: bool = False
-    system_prompt: str | None = None
     provider_session_id: str | None = None
     """Under this name the provider keeps what it can use again; None: the session's own id."""
     mode: str = "sdk"
-    extensions: ExtensionOptions = field(default_factory=ExtensionOptions)
+    dialogs: Dialogs | None = None
+    """Where the user is asked; None: as the mode has it."""
     warn: Callable[[str], None] = lambda text: None
-    """Hears of things that are not as asked for but no reason to stop."""
+    """Told of what is not as asked for but no reason to stop."""
 
 
 async def create_session(
-    store: SessionManager, options: AgentOptions, resources: Resources | None = None
+    session: Session, options: AgentOptions, resources: Resources | None = None, plugins: Plugins | None = None
 ) -> AgentSession:
-    """Make the agent for a session, which is closed if that fails: it must not stay locked for nobody.
+    """Make the agent for a session. If that fails the session is closed: it must not stay locked.
 
-    Raises `AgentError` for an unknown model or an extension that cannot be loaded. Extensions hear of the session with
-    `extensions.begin()`.
+    Raises `AgentError` for an unknown model or an extension that cannot be loaded. `begin()` tells extensions of the
+    session.
     """
     try:
-        return await _create(store, options, resources)
+        return await _create(session, options, resources, plugins or NoPlugins())
     except BaseException:
-        store.close()
+        session.close()
         raise
 
 
-async def _create(store: SessionManager, options: AgentOptions, resources: Resources | None) -> AgentSession:
+async def _create(
+    session: Session, options: AgentOptions, resources: Resources | None, plugins: Plugins
+) -> AgentSession:
     if resources is None:
-        resources = load_resources(store.get_cwd(), ResourceOptions(system_prompt=options.system_prompt))
+        resources = load_resources(session.cwd, ResourceOptions())
     toolbox = _toolbox(options, resources)
-    generation = await _load_extensions(options, resources, toolbox)  # first, because models may come from them
-    state = _choose_model(store, options, resources)
-    session = AgentSession(store, resources, state, toolbox, mode=options.mode, extensions=options.extensions)
-    session.engine.provider_session_id = options.provider_session_id
-    if generation is not None:
-        session.extensions.install(generation)
-    return session
+    await plugins.load(resources, toolbox.builtin, options.mode)  # first, because models may come from them
+    agent = AgentSession(
+        session,
+        resources,
+        _choose_model(session, options, resources),
+        toolbox,
+        mode=options.mode,
+        plugins=plugins,
+        dialogs=options.dialogs,
+        provider_session_id=options.provider_session_id,
+    )
+    plugins.bind(agent)
+    return agent
 
 
-async def _load_extensions(options: AgentOptions, resources: Resources, toolbox: Toolbox) -> Generation | None:
-    if not has_extensions(resources, options.extensions):
-        return None
-    generation = await load_generation(resources, options.extensions, toolbox.builtin, mode=options.mode)
-    for failure in generation.failures:
-        if failure.strict:
-            raise AgentError(str(failure))
-        options.warn(str(failure))
-    for note in generation.notes:
-        options.warn(note)
-    for extension in generation.hooks.registry.extensions:
-        for name, provider in extension.providers.items():
-            try:
-                resources.registry.register_provider(name, provider.config)
-            except ValueError as error:
-                options.warn(f"{extension.path}: {error}")
-    return generation
-
-
-def _choose_model(store: SessionManager, options: AgentOptions, resources: Resources) -> ModelState:
+def _choose_model(session: Session, options: AgentOptions, resources: Resources) -> ModelState:
     registry, settings = resources.registry, resources.settings
     try:
         chosen = _asked_for(options, resources)
@@ -103,7 +93,7 @@ def _choose_model(store: SessionManager, options: AgentOptions, resources: Resou
     patterns = options.models or settings.enabled_models or ()
     scope, warnings = resolve_scope(patterns, registry.available()) if patterns else ([], [])
     start = initial_model(
-        registry, settings, chosen=chosen, scope=scope, session=store.get_model() if store.has_messages() else None
+        registry, settings, chosen=chosen, scope=scope, session=session.model() if session.has_messages() else None
     )
     for warning in [*warnings, chosen.warning if chosen else None, start.message]:
         if warning:
@@ -115,7 +105,7 @@ def _choose_model(store: SessionManager, options: AgentOptions, resources: Resou
         settings,
         asked=options.thinking,
         given=start.level,
-        session=store.get_thinking_level(),
+        session=session.thinking_level(),
     )
     return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
 

@@ -7,17 +7,37 @@ from typing import Any
 
 import msgspec
 
-from spindle.agent.answers import Answers
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.agent.toolbox import Toolbox
 from spindle.shapes.content import Image, Text, text_of
 from spindle.shapes.events import Event, HostToolCall, HostToolCancel, ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError
 
-__all__ = ["HostTools"]
+__all__ = ["HostTools", "Replies"]
 
 DISCONNECTED = "RPC client disconnected before host tool execution completed"
 _content = list[Text | Image]
+
+
+Taker = Callable[[dict[str, Any]], bool]
+
+
+class Replies:
+    """Frames that answer a dialog or a host tool. They get no response, and one that is not awaited is dropped."""
+
+    def __init__(self) -> None:
+        # An answer to a dialog is never a command, even if no dialog is open.
+        self._takers: dict[str, Taker] = {"extension_ui_response": lambda frame: True}
+
+    def register(self, kind: str, taker: Taker) -> None:
+        """Let `taker` have frames of this type; it returns False for one it does not recognise."""
+        self._takers[kind] = taker
+
+    def receive(self, frame: dict[str, Any]) -> bool:
+        """Hand the frame on. Returns whether it was an answer."""
+        kind = frame.get("type")
+        taker = self._takers.get(kind) if isinstance(kind, str) else None
+        return taker is not None and taker(frame)
 
 
 class _Pending(msgspec.Struct):
@@ -29,15 +49,15 @@ class _Pending(msgspec.Struct):
 
 class HostTools:
     def __init__(
-        self, toolbox: Toolbox, answers: Answers, publish: Callable[[Event], None], timeout_ms: int | None
+        self, toolbox: Toolbox, replies: Replies, publish: Callable[[Event], None], timeout_ms: int | None
     ) -> None:
         self._toolbox = toolbox
         self._publish = publish
         self._timeout_ms = timeout_ms
         self._names: list[str] = []
         self._pending: dict[str, _Pending] = {}
-        answers.register("host_tool_result", self._take_result)
-        answers.register("host_tool_update", self._take_update)
+        replies.register("host_tool_result", self._take_result)
+        replies.register("host_tool_update", self._take_update)
 
     def declare(self, items: list[Any]) -> list[str]:
         """Replace the client's tools; effective before the next model call. Raises `AgentError`, changing nothing."""

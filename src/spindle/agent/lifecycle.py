@@ -1,20 +1,28 @@
-"""Where the agent stands, as one table.
+"""Where the agent stands, and what becomes of a request there.
 
-A prompt is `PREPARING` while hooks and checks look at it, then the run goes back and forth between `STREAMING` (the
-model writes) and `TOOLS`. Once it has told of its end it is `ENDING` until it is clear what follows: the agent may wait
-(`RETRYING`) or summarise (`COMPACTING`) and go on by itself; when nothing more follows it is `IDLE` again. Outside any
-run, `SUMMARIZING` is a summary that a person asked for and `SWITCHING` the change to another session.
+A prompt is `PREPARING` while hooks look at it, and `MAKING_ROOM` if the context has to be compacted first. The run
+then goes back and forth between `STREAMING` (the model writes) and `TOOLS`. Once `agent_end` is out it is `ENDING`
+until it is clear what follows: a wait for another attempt (`RETRYING`), a summary (`COMPACTING`), more messages, or
+nothing; then the agent is `IDLE`. Outside of any run, `SUMMARIZING` is a summary that a person asked for, and
+`SWITCHING` the change to another session.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from enum import Enum
+from typing import Final
 
-__all__ = ["Lifecycle", "Phase"]
+from spindle.agent import AgentError
+from spindle.agent.abort import AbortSignal
+
+__all__ = ["Lifecycle", "Phase", "Request", "Verdict"]
 
 
 class Phase(Enum):
     IDLE = "idle"
     PREPARING = "preparing"
+    MAKING_ROOM = "making room"
     STREAMING = "streaming"
     TOOLS = "tools"
     ENDING = "ending"
@@ -25,39 +33,78 @@ class Phase(Enum):
 
 
 _P = Phase
-MOVES: dict[Phase, frozenset[Phase]] = {
+MOVES: Final[dict[Phase, frozenset[Phase]]] = {
     _P.IDLE: frozenset({_P.PREPARING, _P.SUMMARIZING, _P.SWITCHING}),
-    # A prompt may be refused or handled elsewhere (back to idle), or need room first.
-    _P.PREPARING: frozenset({_P.STREAMING, _P.COMPACTING, _P.IDLE}),
+    # A prompt may be dealt with by a hook (back to idle), or need room first.
+    _P.PREPARING: frozenset({_P.STREAMING, _P.MAKING_ROOM, _P.IDLE}),
+    _P.MAKING_ROOM: frozenset({_P.PREPARING, _P.IDLE}),
     _P.STREAMING: frozenset({_P.TOOLS, _P.ENDING, _P.IDLE}),
     _P.TOOLS: frozenset({_P.STREAMING, _P.ENDING, _P.IDLE}),
     _P.ENDING: frozenset({_P.STREAMING, _P.RETRYING, _P.COMPACTING, _P.IDLE}),
     _P.RETRYING: frozenset({_P.STREAMING, _P.IDLE}),
-    # Compaction returns to where it came from: before a prompt, or after a run.
-    _P.COMPACTING: frozenset({_P.PREPARING, _P.ENDING, _P.IDLE}),
+    _P.COMPACTING: frozenset({_P.ENDING, _P.IDLE}),
     _P.SUMMARIZING: frozenset({_P.IDLE}),
     _P.SWITCHING: frozenset({_P.IDLE}),
+}
+
+
+class Request(Enum):
+    """What may be asked of the agent."""
+
+    PROMPT = "a prompt"
+    PROMPT_OR_QUEUE = "a prompt with streamingBehavior"
+    QUEUE = "a steering or follow-up message"
+    INSIDE = "a prompt of an extension, which may be what the agent waits for"
+    INSIDE_OR_QUEUE = "a prompt of an extension with deliver_as"
+    REGENERATE = "another answer to the last prompt, or an empty context"
+    SUMMARY = "a compaction, or a jump in the tree"
+    CHANGE = "another session"
+
+
+class Verdict(Enum):
+    START = "the agent is idle: begin"
+    QUEUE = "the message waits in its queue for the run that is going on"
+    WAIT = "kept until the agent has arrived in the other session, then looked at again"
+    ABORT_FIRST = "what runs is aborted, then this begins"
+
+
+_START, _QUEUE, _WAIT, _ABORT = Verdict.START, Verdict.QUEUE, Verdict.WAIT, Verdict.ABORT_FIRST
+_BUSY = "Agent is already processing. Specify streamingBehavior ('steer' or 'followUp') to queue the message."
+_SUMMARY = "Cannot submit a prompt while compaction is in progress. Wait for compaction to finish and retry."
+_CHANGE = "Cannot submit a prompt while the session is being replaced."
+
+_COLUMNS = (
+    _P.IDLE, _P.PREPARING, _P.MAKING_ROOM, _P.STREAMING, _P.TOOLS,
+    _P.ENDING, _P.RETRYING, _P.COMPACTING, _P.SUMMARIZING, _P.SWITCHING,
+)  # fmt: skip
+# A text is a refusal. Clients older than `agent_settled` prompt again at `agent_end`: hence the queue in ENDING.
+# fmt: off
+_ROWS: dict[Request, tuple[Verdict | str, ...]] = {
+    #                         idle    prepar. room    stream. tools   ending  retry.  compact. summar.   switching
+    Request.PROMPT:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _QUEUE, _BUSY,  _QUEUE,  _SUMMARY, _WAIT),
+    Request.PROMPT_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _WAIT),
+    Request.QUEUE:           (_QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _QUEUE,   _WAIT),
+    Request.INSIDE:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
+    Request.INSIDE_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _CHANGE),
+    Request.REGENERATE:      (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
+    Request.SUMMARY:         (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
+    Request.CHANGE:          (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
+}
+# fmt: on
+ADMISSION: Final[dict[Request, dict[Phase, Verdict | str]]] = {
+    request: dict(zip(_COLUMNS, row, strict=True)) for request, row in _ROWS.items()
 }
 
 
 class Lifecycle:
     def __init__(self) -> None:
         self.phase = Phase.IDLE
-        self._moved = asyncio.Event()
-
-    def move(self, to: Phase) -> None:
-        """Go on to another phase. Staying is always allowed; a move that is not in the table is a bug."""
-        if to is self.phase:
-            return
-        if to not in MOVES[self.phase]:
-            raise RuntimeError(f"An agent that is {self.phase.value} cannot become {to.value}")
-        self.phase = to
-        self._moved.set()
-        self._moved = asyncio.Event()
-
-    async def moved(self) -> None:
-        """Wait for the next move."""
-        await self._moved.wait()
+        self.signal = AbortSignal()
+        """Ends the work in hand."""
+        self.changes = 0
+        """Changes of session that were asked for and have not happened yet."""
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def running(self) -> bool:
@@ -66,4 +113,47 @@ class Lifecycle:
 
     @property
     def compacting(self) -> bool:
-        return self.phase in (Phase.COMPACTING, Phase.SUMMARIZING)
+        return self.phase in (Phase.MAKING_ROOM, Phase.COMPACTING, Phase.SUMMARIZING)
+
+    def admit(self, request: Request) -> Verdict:
+        """Say what becomes of a request now. Raises `AgentError` if it is refused.
+
+        What is sent behind a change of session is meant for the session it leads to.
+        """
+        inside = request in (Request.INSIDE, Request.INSIDE_OR_QUEUE)
+        verdict = ADMISSION[request][Phase.SWITCHING if self.changes and not inside else self.phase]
+        if isinstance(verdict, str):
+            raise AgentError(verdict)
+        return verdict
+
+    def begin(self, phase: Phase) -> None:
+        """Leave `IDLE`; `end` comes back to it."""
+        self.move(phase)
+        self.signal = AbortSignal()
+        self._idle.clear()
+
+    def move(self, to: Phase) -> None:
+        """Go on to another phase. Staying is always allowed; a move that is not in the table is a bug."""
+        if to is not self.phase and to not in MOVES[self.phase]:
+            raise RuntimeError(f"An agent that is {self.phase.value} cannot become {to.value}")
+        self.phase = to
+
+    def end(self) -> None:
+        self.move(Phase.IDLE)
+        self._idle.set()
+
+    async def wait_idle(self) -> None:
+        await self._idle.wait()
+
+    @asynccontextmanager
+    async def alone(self, request: Request, phase: Phase, stop: Callable[[], None]) -> AsyncIterator[AbortSignal]:
+        """Do other work than a run, in that phase. `stop` stops what is going on if the table says so."""
+        while (verdict := ADMISSION[request][self.phase]) is not Verdict.START:
+            if verdict is Verdict.ABORT_FIRST:
+                stop()
+            await self._idle.wait()  # then look again: someone else may have been quicker
+        self.begin(phase)
+        try:
+            yield self.signal
+        finally:
+            self.end()

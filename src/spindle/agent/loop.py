@@ -9,17 +9,14 @@ from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
 from spindle.agent.abort import Aborted, AbortSignal
+from spindle.agent.hooks import AnswerStopped
 from spindle.agent.queues import Queued, Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
 from spindle.shapes.events import AgentStart, Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
-__all__ = ["AnswerStopped", "Ending", "LoopPort", "run"]
-
-
-class AnswerStopped(Exception):
-    """Raised out of `emit` by somebody who wants this answer cut short (a stream rule, for instance)."""
+__all__ = ["Ending", "LoopPort", "run"]
 
 
 class LoopPort(Protocol):

@@ -1,4 +1,4 @@
-"""Jumps in the session tree: where the conversation goes on, and notes on the branch that is left behind."""
+"""Jumps in the session tree: where the conversation goes on, and notes on the branch that is left."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,21 +6,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spindle.agent.abort import Aborted
-from spindle.agent.compaction import FileLists, append_file_lists, file_lists
-from spindle.agent.errors import AgentError
-from spindle.agent.estimate import estimate_tokens
-from spindle.agent.lifecycle import Phase
-from spindle.agent.summarize import BRANCH, summary_request
-from spindle.extensions.runtime import Navigated
+from spindle.agent.compaction.plan import FileLists, append_file_lists, file_lists
+from spindle.agent import AgentError
+from spindle.agent.compaction.plan import estimate_tokens
+from spindle.agent.engine import Engine
+from spindle.agent.lifecycle import Phase, Request
+from spindle.agent.compaction.summary import BRANCH, summary_request
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
-from spindle.shapes.content import text_of
+from spindle.sessions.session import Session
+from spindle.shapes.content import Wire, text_of
 from spindle.shapes.messages import AgentMessage, CustomMessage, ToolResultMessage, Usage, UserMessage
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
 
-__all__ = ["Jump", "navigate"]
+__all__ = ["Jump", "Navigated", "TreePreparation", "navigate"]
 
 SUMMARY_TOKENS = 2048
 PREAMBLE = (
@@ -40,6 +41,29 @@ class Jump(Struct, frozen=True):
     label: str | None = None
 
 
+class Navigated(Wire):
+    """What came of a jump in the session tree."""
+
+    cancelled: bool
+    aborted: bool = False
+    editor_text: str | None = None
+    """Text of the user message that was jumped to, to be edited and sent again."""
+    summary_entry: dict[str, Any] | None = None
+
+
+class TreePreparation(Wire):
+    """Where a jump in the session tree leads, as hooks see it."""
+
+    target_id: str
+    old_leaf_id: str | None
+    common_ancestor_id: str | None
+    entries_to_summarize: list[dict[str, Any]]
+    user_wants_summary: bool
+    custom_instructions: str | None = None
+    replace_instructions: bool = False
+    label: str | None = None
+
+
 class _Notes(Struct, frozen=True):
     """A summary to be left at the new place."""
 
@@ -49,67 +73,61 @@ class _Notes(Struct, frozen=True):
     usage: Usage | None = None
 
 
-async def navigate(session: "AgentSession", jump: Jump) -> Navigated:
+async def navigate(agent: "AgentSession", engine: Engine, jump: Jump) -> Navigated:
     """Go on from another entry of the session. Raises `AgentError`; then, or if cancelled, nothing has changed.
 
     A user message is not itself the new end: its text is given back to be edited, and the conversation goes on
     before it.
     """
-    _target(session, jump)
-    if jump.target_id == session.store.get_leaf_id():
+    _target(agent.session, jump)
+    if jump.target_id == agent.session.leaf_id:
         return Navigated(False)
-    async with session.engine.alone(Phase.SUMMARIZING) as signal:
-        target, store = _target(session, jump), session.store  # it may be another session by now
-        old_leaf = store.get_leaf_id()
-        left, ancestor = _left_behind(store.get_branch(), store.get_branch(jump.target_id))
+    async with engine.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, engine.stop) as signal:
+        session = agent.session  # it may be another one by now
+        target = _target(session, jump)
+        old_leaf = session.leaf_id
+        left, ancestor = _only_in_old(session.branch(), session.branch(jump.target_id))
         try:
             with signal:
-                if "session_before_tree" in session.hooks.listening:
-                    answer = await session.hooks.ask(
-                        "session_before_tree", preparation=_preparation(jump, old_leaf, ancestor, left)
-                    )
-                    if answer.get("cancel"):
-                        return Navigated(True)
-                    jump, notes = _changed(jump, answer)
-                else:
-                    notes = None
+                answer = await agent.hooks.ask(
+                    "session_before_tree", lambda: {"preparation": _preparation(jump, old_leaf, ancestor, left)}
+                )
+                if answer.get("cancel"):
+                    return Navigated(True)
+                jump, notes = _changed(jump, answer)
                 if notes is None and jump.summarize and left:
-                    notes = await _summarize(session, left, jump)
+                    notes = await _summarize(engine, left, jump)
         except Aborted:
             return Navigated(True, aborted=True)
         place, editor_text = _landing(target)
         summary_id = None
         if notes is not None:
-            summary_id = store.branch_with_summary(place, notes.text, notes.details, notes.from_hook, notes.usage)
-        elif place is None:
-            store.reset_leaf()
+            summary_id = session.branch_with_summary(place, notes.text, notes.details, notes.from_hook, notes.usage)
         else:
-            store.branch(place)
+            session.move(place)
         if jump.label:
-            store.append_label_change(summary_id or jump.target_id, jump.label)
-        session.rebuild()
-    session.tell_change("tree")
-    entry = store.get_entry(summary_id) if summary_id else None
+            session.append_label(summary_id or jump.target_id, jump.label)
+        agent.rebuild("tree")
+    entry = session.entry(summary_id) if summary_id else None
     made = Navigated(False, editor_text=editor_text, summary_entry=entry.value if entry else None)
-    if "session_tree" in session.hooks.listening:
-        await session.hooks.notify(
-            "session_tree",
-            new_leaf_id=store.get_leaf_id(),
-            old_leaf_id=old_leaf,
-            summary_entry=made.summary_entry,
-            from_extension=notes.from_hook if notes else None,
-        )
+    await agent.hooks.notify(
+        "session_tree",
+        new_leaf_id=session.leaf_id,
+        old_leaf_id=old_leaf,
+        summary_entry=made.summary_entry,
+        from_extension=notes.from_hook if notes else None,
+    )
     return made
 
 
-def _target(session: "AgentSession", jump: Jump) -> Entry:
-    target = session.store.get_entry(jump.target_id)
+def _target(session: Session, jump: Jump) -> Entry:
+    target = session.entry(jump.target_id)
     if target is None:
         raise AgentError(f"Entry {jump.target_id} not found")
     return target
 
 
-def _left_behind(old: Sequence[Entry], new: Sequence[Entry]) -> tuple[list[Entry], str | None]:
+def _only_in_old(old: Sequence[Entry], new: Sequence[Entry]) -> tuple[list[Entry], str | None]:
     """Return the entries only the old branch has, oldest first, and the last entry both have."""
     kept = {entry.id for entry in new}
     common = [entry.id for entry in old if entry.id in kept]
@@ -128,8 +146,6 @@ def _landing(target: Entry) -> tuple[str | None, str | None]:
 
 
 def _preparation(jump: Jump, old_leaf: str | None, ancestor: str | None, left: Sequence[Entry]) -> Any:
-    from spindle.extensions.events import TreePreparation
-
     return TreePreparation(
         jump.target_id,
         old_leaf,
@@ -162,12 +178,12 @@ def _changed(jump: Jump, answer: dict[str, Any]) -> tuple[Jump, _Notes | None]:
 # -- the summary ---------------------------------------------------------------------------------
 
 
-async def _summarize(session: "AgentSession", left: Sequence[Entry], jump: Jump) -> _Notes | None:
+async def _summarize(engine: Engine, left: Sequence[Entry], jump: Jump) -> _Notes | None:
     """Ask the model for notes on what is left behind. None if there is nothing in it to note."""
-    model = session.choice.model
+    model = engine.model
     if model is None:
         raise AgentError("No model available for summarization")
-    budget = model.context_window - session.resources.settings.branch_summary.reserve_tokens
+    budget = model.context_window - engine.settings.branch_summary.reserve_tokens
     messages = _newest_within(left, budget)
     if not messages:
         return None
@@ -175,7 +191,7 @@ async def _summarize(session: "AgentSession", left: Sequence[Entry], jump: Jump)
         request = summary_request(messages, jump.instructions)
     else:
         request = summary_request(messages, BRANCH, instructions=jump.instructions)
-    made = await session.engine.compactor.ask(
+    made = await engine.compactor.ask(
         request, SUMMARY_TOKENS, "Branch summarization failed", "branchSummary", None
     )
     files = _files(left)

@@ -1,157 +1,89 @@
-"""How a message gets to the model: hooks and templates look at it, then it starts a run or waits in a queue."""
+"""How a message gets to the model: it is accepted or refused at once, then prepared, then it starts a run or waits.
 
-import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+What is known without waiting decides about acceptance: the admission table, and whether there is a model and a key.
+Everything that may take time (hooks, extensions that still load, a compaction) comes after the answer to the client.
+"""
 
-from spindle.agent.engine import ABORTED_EARLY
-from spindle.agent.errors import AgentError
-from spindle.agent.images import read_images
-from spindle.agent.session_changes import SessionChanges
+from typing import Literal
+
+from spindle.agent import AgentError
+from spindle.agent.engine import Engine, Run
+from spindle.agent.hooks import Plugins, Start
+from spindle.agent.lifecycle import Request, Verdict
+from spindle.agent.submission import Submission
+from spindle.flow import Tasks
 from spindle.models.credentials import MissingCredentials
-from spindle.shapes.content import Image, Text
-from spindle.shapes.events import ExtensionError
-from spindle.shapes.messages import CustomMessage, UserMessage
-
-if TYPE_CHECKING:
-    from spindle.agent.session import AgentSession
+from spindle.shapes.content import Image
+from spindle.shapes.events import AgentSettled, ExtensionError
+from spindle.shapes.messages import AgentMessage, CustomMessage
 
 __all__ = ["Disposition", "Prompting"]
 
 Disposition = Literal["started", "queued", "handled"]
-Ordered = Sequence[Text | Image]
 
 
 class Prompting:
-    def __init__(self, session: "AgentSession", changes: SessionChanges) -> None:
-        self._session = session
-        self._changes = changes
-        self._refusals = 0
-        """How often everybody who waited was sent away."""
+    def __init__(self, engine: Engine, plugins: Plugins) -> None:
+        self._engine = engine
+        self._plugins = plugins
+        self.commands = Tasks()
+        """Slash commands of extensions at work, and messages that hooks look at before they are queued."""
 
-    async def submit(
-        self, text: str, images: Sequence[Any], behavior: str | None, source: str, expand: bool, ordered: Ordered | None
-    ) -> Disposition:
-        session, engine = self._session, self._session.engine
-        pictures = read_images(images)
-        if source != "extension":  # those may be what the beginning, or the change of the session, waits for
-            await self._until_begun()
-        if expand and text.startswith("/") and await session.hooks.run_command(text):
-            return "handled"
-        if behavior and engine.lifecycle.running:
-            ready = await self._ready(text, pictures, source, behavior, expand)
-            if ready is None:
-                return "handled"
-            if engine.lifecycle.running:
-                self._put(behavior, _user_message(*ready))
-                return "queued"
-            with engine.claimed():  # the run has ended while hooks looked at the message
-                await self._launch(*ready)
-            return "started"
-        if source != "extension":  # the end may wait for those, too
-            await engine.wait_ended()
-        with engine.claimed():
-            ready = await self._ready(text, pictures, source, None, expand)
-            if ready is None:
-                return "handled"
-            await self._launch(*ready, ordered=ordered if ready == (text, pictures) else None)
-        return "started"
-
-    def refuse_waiting(self) -> None:
-        """Send away the prompts that wait for the session to begin: the user does not want them any more."""
-        self._refusals += 1
-
-    async def submit_message(self, message: CustomMessage) -> None:
-        engine = self._session.engine
-        with engine.claimed():
-            self._require_model()
-            await engine.make_room()
-            engine.signal.check()
-            engine.start([message])
-
-    async def queue(self, text: str, images: Sequence[Any], source: str, behavior: str) -> Disposition:
-        pictures = read_images(images)
-        if source != "extension":
-            await self._changes.wait()
-        name = text[1:].split(" ", 1)[0] if text.startswith("/") else ""
-        if name and self._session.hooks.has_command(name):
+    def take(self, submission: Submission) -> Disposition:
+        """Accept what was sent, or raise `AgentError`. Never waits."""
+        engine, hooks = self._engine, self._engine.hooks
+        name = submission.text[1:].split(" ", 1)[0] if submission.expand and submission.text.startswith("/") else ""
+        is_command = bool(name) and hooks.has_command(name)
+        if is_command and not submission.is_prompt:
             raise AgentError(
                 f'Extension command "/{name}" cannot be queued. Use prompt() or execute the command when not streaming.'
             )
-        ready = await self._ready(text, pictures, source, behavior)
-        if ready is None:
+        if is_command and not engine.lifecycle.changes:
+            self.commands.spawn(self._run_command(submission), f"spindle-command-{name}")
             return "handled"
-        self._put(behavior, _user_message(*ready))
-        return "queued"
+        verdict = engine.lifecycle.admit(_request(submission))
+        if verdict is Verdict.WAIT:
+            engine.queues.keep(submission)
+            return "queued"
+        if verdict is Verdict.QUEUE:
+            if hooks.wants_input:
+                self.commands.spawn(self._queue_later(submission), "spindle-queue")
+            else:
+                self._queue(submission, self._expand(submission.text, submission), submission.images)
+            return "queued"
+        self.require_model()
+        engine.start(lambda run: self._prepare(submission, run), submission.options)
+        return "started"
 
-    async def regenerate(self) -> None:
-        session = self._session
-        with session.engine.claimed():
-            branch = reversed(session.store.get_branch())
-            entry = next((entry for entry in branch if session.conversation.user_entry(entry.id)), None)
-            if entry is None:
-                raise AgentError("Nothing to regenerate")
-            self._require_model()
-            session.store.branch(entry.id)
-            session.rebuild()
-            session.tell_change("regenerate")
-            session.engine.start([])
+    def arrive(self, *, aborted: bool) -> None:
+        """Look again at what was sent while the session changed. After an abort it only waits in its queue."""
+        engine = self._engine
+        for submission in engine.queues.arrived():
+            try:
+                if not aborted and not (submission.is_prompt and engine.lifecycle.running):
+                    self.take(submission)
+                    continue
+            except AgentError as error:
+                engine.publish(AgentSettled(False, "error", str(error)))
+                continue
+            message = submission.message(self._expand(submission.text, submission), submission.images)
+            engine.queues.put(message, submission.behavior, prompt=not aborted)
 
-    # -- on the way ------------------------------------------------------------------------------
+    def send(self, message: CustomMessage) -> None:
+        """Let the model answer a message of an extension. Raises `AgentError`."""
+        self._engine.lifecycle.admit(Request.INSIDE)
+        self.require_model()
 
-    async def _until_begun(self) -> None:
-        """Wait while the session changes and extensions hear of it. Raises `AgentError` if that was aborted."""
-        refusals = self._refusals
-        begun = False
-        while not begun:
-            await self._changes.wait()
-            await self._session.extensions.begin()
-            begun = not self._changes.under_way  # another one may have come meanwhile
-        if self._refusals != refusals:
-            raise AgentError(ABORTED_EARLY)
+        async def prepare(run: Run) -> list[AgentMessage]:
+            await self._engine.make_room()
+            self._engine.signal.check()
+            return [message]
 
-    async def _ready(
-        self, text: str, images: list[Image], source: str, behavior: str | None, expand: bool = True
-    ) -> tuple[str, list[Image]] | None:
-        """Let hooks look at the input, then expand skills and templates. None: somebody dealt with it."""
-        session = self._session
-        if "input" in session.hooks.listening:
-            changed = await session.hooks.input(text, images, source, behavior)
-            if changed is None:
-                return None
-            text, images = changed
-        return session.resources.expand(text, self._tell_bad_skill) if expand else text, images
+        self._engine.start(prepare)
 
-    def _tell_bad_skill(self, error: str) -> None:
-        self._session.publish(ExtensionError("", "skill_expansion", error))
-
-    def _put(self, behavior: str, message: UserMessage) -> None:
-        queues = self._session.engine.queues
-        if behavior == "followUp":
-            queues.follow(message)
-        else:
-            queues.steer(message)
-
-    async def _launch(self, text: str, images: list[Image], ordered: Ordered | None = None) -> None:
-        """Start the run of a claimed agent. Raises `AgentError`, `Aborted`."""
-        session, engine = self._session, self._session.engine
-        session.conversation.release_held()
-        self._require_model()
-        await engine.make_room()
-        prompt: list[Any] = [_user_message(text, images, ordered), *engine.next_turn]
-        system_prompt = None
-        if "before_agent_start" in session.hooks.listening:
-            # What the system prompt was made of, for extensions that make their own.
-            made_of = {"cwd": session.cwd, "selectedTools": list(session.toolbox.active)}
-            extra, system_prompt = await session.hooks.before_agent_start(text, images, engine.system_prompt, made_of)
-            prompt += extra
-        engine.signal.check()
-        engine.next_turn.clear()
-        # Nobody awaits anything from here on: the caller's answer must go out before the run's first event.
-        engine.start(prompt, system_prompt)
-
-    def _require_model(self) -> None:
-        choice = self._session.choice
+    def require_model(self) -> None:
+        """Raise `AgentError` if there is no model, or no key for it."""
+        choice = self._engine.choice
         if choice.model is None:
             raise AgentError(choice.registry.no_model_text())
         try:
@@ -159,6 +91,69 @@ class Prompting:
         except MissingCredentials as error:
             raise AgentError(str(error)) from None
 
+    # -- after acceptance ------------------------------------------------------------------------
 
-def _user_message(text: str, images: list[Image], ordered: Ordered | None = None) -> UserMessage:
-    return UserMessage(content=list(ordered or (Text(text), *images)), timestamp=int(time.time() * 1000))
+    async def _run_command(self, submission: Submission) -> None:
+        await self._until_begun(submission)
+        await self._engine.hooks.run_command(submission.text)
+
+    async def _until_begun(self, submission: Submission) -> None:
+        """Wait until extensions know the session. One that sends a prompt may be what they wait for."""
+        if submission.source != "extension":
+            await self._plugins.begin()
+
+    async def _prepare(self, submission: Submission, run: Run) -> list[AgentMessage] | None:
+        """Make the first messages of a run. Raises `AgentError`, `Aborted`."""
+        engine, signal = self._engine, self._engine.signal
+        with signal:
+            await self._until_begun(submission)
+            ready = await run.hooks.input(submission.text, submission.images, submission.source, None)
+        if ready is None:
+            return None
+        text, images = self._expand(ready[0], submission), ready[1]
+        engine.conversation.release_held()
+        self.require_model()
+        await engine.make_room()
+        made_of = {"cwd": engine.conversation.session.cwd, "selectedTools": list(engine.toolbox.active)}
+        before = engine.run_prompt()
+        start = Start(text, images, before, made_of)
+        with signal:
+            await run.hooks.before_agent_start(start)
+        if start.system_prompt != before:
+            run.system_prompt = start.system_prompt
+        return [submission.message(text, images), *engine.take_for_next_prompt(), *start.messages]
+
+    async def _queue_later(self, submission: Submission) -> None:
+        """Let hooks look at a message, then put it in its queue; if the run has ended meanwhile, a prompt starts one."""
+        await self._until_begun(submission)
+        ready = await self._engine.hooks.input(
+            submission.text, submission.images, submission.source, submission.behavior
+        )
+        if ready is not None:
+            self._queue(submission, self._expand(ready[0], submission), ready[1])
+
+    def _queue(self, submission: Submission, text: str, images: list[Image]) -> None:
+        engine = self._engine
+        engine.queues.put(submission.message(text, images), submission.behavior, prompt=submission.is_prompt)
+        if submission.is_prompt and not (engine.lifecycle.running or engine.lifecycle.changes):
+            engine.start(_deliver_queue)
+
+    def _expand(self, text: str, submission: Submission) -> str:
+        if not submission.expand:
+            return text
+        return self._engine.resources.expand(
+            text, lambda error: self._engine.publish(ExtensionError("", "skill_expansion", error))
+        )
+
+
+async def _deliver_queue(run: Run) -> list[AgentMessage]:
+    """Begin a run with what waits in the queues."""
+    return []
+
+
+def _request(submission: Submission) -> Request:
+    if not submission.is_prompt:
+        return Request.QUEUE
+    if submission.source == "extension":
+        return Request.INSIDE_OR_QUEUE if submission.behavior else Request.INSIDE
+    return Request.PROMPT_OR_QUEUE if submission.behavior else Request.PROMPT

@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from spindle.agent.submission import Submission
 from spindle.shapes.content import text_of
 from spindle.shapes.messages import CustomMessage, UserMessage
 
@@ -18,7 +19,7 @@ class MessageQueue(Struct):
     mode: QueueMode = "one-at-a-time"
     waiting: list[Queued] = field(default_factory=list)
     taken: list[Queued] = field(default_factory=list)
-    """On their way into the conversation: still shown, but nobody can clear them any more."""
+    """On their way into the conversation: still shown, but they cannot be cleared any more."""
 
     def __len__(self) -> int:
         return len(self.taken) + len(self.waiting)
@@ -58,40 +59,64 @@ class Queues:
     def __init__(self, changed: Callable[[], None], steering_mode: QueueMode, follow_up_mode: QueueMode) -> None:
         self.steering = MessageQueue(steering_mode)
         self.follow_up = MessageQueue(follow_up_mode)
+        self.prompted = False
+        """Whether a prompt is among the follow-ups: it is delivered even if the run before it failed."""
+        self._arriving: list[Submission] = []
+        """Sent while the session changes, for the session it changes to."""
         self._changed = changed
 
     def __len__(self) -> int:
-        return len(self.steering) + len(self.follow_up)
+        return len(self.steering) + len(self.follow_up) + len(self._arriving)
 
-    def steer(self, message: Queued) -> None:
-        self.steering.put(message)
-        self._changed()
-
-    def follow(self, message: Queued) -> None:
-        self.follow_up.put(message)
+    def put(self, message: Queued, behavior: str | None, *, prompt: bool = False) -> None:
+        """Add a message: `steer`, else behind the run."""
+        (self.steering if behavior == "steer" else self.follow_up).put(message)
+        self.prompted = self.prompted or prompt
         self._changed()
 
     def deliver(self, message: Queued) -> None:
         """Let go of a message because it enters the conversation now."""
         self.steering.delivered(message)
         self.follow_up.delivered(message)
+        self.prompted = self.prompted and len(self.follow_up) > 0
         self._changed()
 
     def put_back(self) -> None:
         self.steering.put_back()
         self.follow_up.put_back()
 
+    def texts(self) -> tuple[list[str], list[str]]:
+        """Return what waits, as the user wrote it: steering, and all the rest."""
+        return self.steering.texts(), [*self.follow_up.texts(), *(item.text for item in self._arriving)]
+
     def clear(self) -> tuple[list[str], list[str]]:
-        """Empty both; return the texts that were waiting."""
-        removed = self.steering.clear(), self.follow_up.clear()
+        """Empty all; return the texts that were waiting."""
+        removed = self.steering.clear(), [*self.follow_up.clear(), *(item.text for item in self._arriving)]
+        self._arriving.clear()
+        self.prompted = False
         self._changed()
         return removed
 
     def forget(self) -> None:
-        """Empty both without a word: the session they belonged to is gone."""
+        """Empty both queues without an event: the session they belonged to is gone."""
         for queue in (self.steering, self.follow_up):
             queue.waiting.clear()
             queue.taken.clear()
+        self.prompted = False
+
+    # -- while the session changes ---------------------------------------------------------------
+
+    def keep(self, submission: Submission) -> None:
+        """Keep what was sent until the agent has arrived in the other session."""
+        self._arriving.append(submission)
+        self._changed()
+
+    def arrived(self) -> list[Submission]:
+        """Return what was kept, to be looked at now."""
+        arriving, self._arriving = self._arriving, []
+        if arriving:
+            self._changed()
+        return arriving
 
 
 def _texts(messages: list[Queued]) -> list[str]:

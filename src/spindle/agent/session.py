@@ -1,130 +1,174 @@
 """The agent as every wire drives it: one object, one method per thing a client can ask for.
 
-The work itself is done by its parts: the engine (runs), the conversation (messages and session file), the way of a
-prompt, the change of sessions, the model choice, the bash runner. This class holds them together.
+The work is done by its parts: the engine (runs), the conversation (messages and session file), the way of a prompt,
+the changes of session, the model choice, the shell. This class holds them together, and is all that a wire, an
+extension or a program needs to know of them.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spindle.agent.answers import Answers
-from spindle.agent.bash import BashRunner
-from spindle.agent.conversation import Conversation
+from spindle import limits
+from spindle.agent import AgentError
+from spindle.agent.approval import Approval, Ask, Question
+from spindle.agent.changes import SessionChanges, Setup
+from spindle.agent.conversation import ContextUsage, Conversation, SessionStats
+from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
 from spindle.agent.engine import Engine
-from spindle.agent.errors import AgentError
-from spindle.agent.extension_host import ExtensionHost
-from spindle.agent.extension_loading import ExtensionOptions
-from spindle.agent.host_tools import HostTools
+from spindle.agent.hooks import HookChain, Hooks, NoPlugins, Plugins
+from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.hub import Listener
-from spindle.agent.lifecycle import Phase
-from spindle.agent.model_state import CycledModel, ModelState
+from spindle.agent.lifecycle import Lifecycle, Phase, Request
+from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.prompting import Disposition, Prompting
-from spindle.agent.session_changes import SessionChanges, Setup
-from spindle.agent.stats import ContextUsage, SessionStats
+from spindle.agent.queues import QueueMode
+from spindle.agent.shell import Shell
 from spindle.agent.stream_rules import StreamRules
+from spindle.agent.submission import RunOptions, Submission, read_images
 from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
 from spindle.config.settings import Todo
-from spindle.extensions.hooks import Hooks
 from spindle.resources.loader import Resources
-from spindle.sessions.index import SessionInfo
-from spindle.sessions.manager import SessionManager
-from spindle.shapes.content import Image, Text
+from spindle.sessions.entries import Entry
+from spindle.sessions.index import SessionInfo, list_sessions
+from spindle.sessions.session import Session
+from spindle.shapes.codec import decode
+from spindle.shapes.content import Image, Text, Wire, text_of
 from spindle.shapes.events import (
     CompactionResult,
+    EntryAppended,
     Event,
     ExtensionError,
+    ExtensionUIRequest,
+    MessageStart,
     SessionChanged,
     SessionInfoChanged,
     StateChanged,
     ThinkingLevelChanged,
+    ToolResult,
 )
-from spindle.shapes.messages import CustomMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
 from spindle.shapes.models import Model, ThinkingLevel
+from spindle.tools.base import Tool, ToolContext
+from spindle.tools.todo import TodoPhase
+from spindle.tools.user_bash import BashResult
 
 if TYPE_CHECKING:
-    from spindle.agent.approval import Approval
-    from spindle.extensions.runtime import Navigated
+    from spindle.agent.navigate import Navigated
 
-__all__ = ["AgentSession"]
+__all__ = ["AgentSession", "Queued", "State"]
+
+
+class Asked(Wire):
+    tools: bool
+    max_turns: int | None = None
+
+
+class Queued(Wire):
+    steering: list[str]
+    follow_up: list[str]
+
+
+class State(Wire, kw_only=True):
+    model: Model | None
+    thinking_level: str
+    is_streaming: bool
+    is_compacting: bool
+    steering_mode: str
+    follow_up_mode: str
+    interrupt_mode: str
+    session_file: str | None = None
+    session_id: str
+    session_name: str | None = None
+    auto_compaction_enabled: bool
+    auto_retry_enabled: bool
+    message_count: int
+    pending_message_count: int
+    queued_message_count: int
+    queue: Queued
+    """The texts that wait; messages of extensions are only counted."""
+    approval: Asked
+    """As `set_approval` set it."""
+    todo_phases: list[TodoPhase]
+    system_prompt: str
+    dump_tools: list[dict[str, Any]]
+    """The active tools as the model is told of them."""
+    context_usage: ContextUsage | None = None
 
 
 class AgentSession:
     def __init__(
         self,
-        store: SessionManager,
+        session: Session,
         resources: Resources,
         choice: ModelState,
         toolbox: Toolbox,
         *,
         mode: str = "rpc",
-        extensions: ExtensionOptions | None = None,
+        plugins: Plugins | None = None,
+        dialogs: Dialogs | None = None,
+        provider_session_id: str | None = None,
     ) -> None:
         self.resources = resources
         self.mode = mode
         """Which kind of wire drives it: `rpc`, `json`, `print`, `remote`, or `sdk` for a Python program."""
-        self.conversation = Conversation(store)
-        self.engine = Engine(self.conversation, choice, toolbox, resources)
-        self.bash = BashRunner(self.engine)
-        self.answers = Answers()
+        self.plugins = plugins or NoPlugins()
+        self.shutdown_requested = asyncio.Event()
+        """An extension wants the session to end."""
+        self._conversation = Conversation(session)
+        self._extension_hooks = Hooks()
+        """Those that plugins brought."""
+        self.hooks = HookChain()
+        self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
+        engine.provider_session_id = provider_session_id
+        self._shell = Shell(engine)
+        self._replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
         todo = Todo() if mode == "rpc" else resources.settings.todo
-        self.todos = Todos(self.engine, todo, resources.settings.tasks.todo_clear_delay)
-        self.rules = StreamRules(self.engine, resources.rules, resources.settings.ttsr)
-        self.host_tools = HostTools(
-            toolbox, self.answers, self.engine.publish, resources.settings.host_tools.timeout_ms
-        )
-        self.extensions = ExtensionHost(self, extensions or ExtensionOptions())
-        self.shutdown_requested = asyncio.Event()
-        self.approval: Approval | None = None
-        """What the user is asked about; None: nothing."""
+        self._todos = Todos(engine, todo, resources.settings.tasks.todo_clear_delay)
+        self._rules = StreamRules(engine, resources.settings.ttsr)
+        self._approval = Approval(lambda: self._ask)
+        self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
+        self._host_tools = HostTools(toolbox, self._replies, engine.publish, resources.settings.host_tools.timeout_ms)
+        self.dialogs = dialogs or self._make_dialogs()
         self._changes = SessionChanges(self)
-        self._prompting = Prompting(self, self._changes)
-        store.on_write_error(self.tell_write_error)
-        self.record_choice()
-        self.todos.rebuild()
-        self.rules.rebuild()
+        self._prompting = Prompting(engine, self.plugins)
+        session.on_write_error(self._tell_write_error)
+        self._record_choice()
+        self._todos.rebuild()
+        self._rules.rebuild()
 
-    # -- parts that others need ------------------------------------------------------------------
+    def _make_dialogs(self) -> Dialogs:
+        if self.mode not in ("rpc", "remote"):
+            return NoDialogs()
+        dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
+        self._replies.register("extension_ui_response", dialogs.receive)
+        return dialogs
 
-    @property
-    def store(self) -> SessionManager:
-        return self.conversation.store
-
-    @property
-    def choice(self) -> ModelState:
-        return self.engine.choice
-
-    @property
-    def toolbox(self) -> Toolbox:
-        return self.engine.toolbox
-
-    @property
-    def hooks(self) -> Hooks:
-        return self.engine.hooks
-
-    @property
-    def cwd(self) -> str:
-        return self.store.get_cwd()
+    # -- events ----------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> None:
-        self.engine.hub.add(listener)
+        self._engine.hub.add(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
-        self.engine.hub.remove(listener)
+        self._engine.hub.remove(listener)
 
     def publish(self, event: Event) -> None:
-        self.engine.publish(event)
+        self._engine.publish(event)
 
-    def tell_change(self, reason: str) -> None:
-        """Tell that the conversation has to be read anew."""
-        self.publish(SessionChanged(self.store.get_session_id(), reason))
+    def receive_reply(self, frame: dict[str, Any]) -> bool:
+        """Hand on a client's answer to a dialog or a host tool. Returns whether it was one."""
+        return self._replies.receive(frame)
 
-    def tell_write_error(self, error: str) -> None:
+    def _tell_change(self, reason: str) -> None:
+        """Tell that the conversation has to be read again."""
+        self.publish(SessionChanged(self.session.id, reason))
+
+    def _tell_write_error(self, error: str) -> None:
         """Tell that the conversation goes on in memory only."""
         self.publish(ExtensionError("", "session_write", error))
 
@@ -139,222 +183,176 @@ class AgentSession:
         source: str = "rpc",
         expand: bool = True,
         ordered: Sequence[Text | Image] | None = None,
+        options: RunOptions = RunOptions(),  # noqa: B008 - frozen
     ) -> Disposition:
-        """Take a prompt. Returns when it is accepted, queued or dealt with; its events follow.
+        """Take a prompt. Returns when it is accepted; its events follow.
 
-        `expand` says whether commands, skills and templates in it count. `ordered` is the same text and images in an
-        order of their own, which holds unless something is changed in them.
+        `behavior` is the queue it may wait in if the agent is at work. `expand` says whether commands, skills and
+        templates in it count. `ordered` is the same text and images in an order of their own.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        return await self._prompting.submit(text, images, behavior, source, expand, ordered)
-
-    async def submit_message(self, message: CustomMessage) -> None:
-        """Let the model answer a message of an extension. Raises `AgentError` like `submit`."""
-        await self._prompting.submit_message(message)
+        return self._prompting.take(
+            Submission(text, read_images(images), behavior, source, expand, ordered, options)
+        )
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        return await self._prompting.queue(text, images, source, "steer")
+        return self._prompting.take(Submission(text, read_images(images), "steer", source, is_prompt=False))
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        return await self._prompting.queue(text, images, source, "followUp")
+        return self._prompting.take(Submission(text, read_images(images), "followUp", source, is_prompt=False))
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""
-        self._prompting.refuse_waiting()
-        while self.busy:  # again if somebody else was quicker
+        while self.busy:  # again if another client was quicker
             await self.abort()
         return await self.submit(text, images)
 
-    async def regenerate(self) -> None:
+    async def send_message(self, message: CustomMessage, *, trigger_turn: bool, deliver_as: str | None) -> None:
+        """Put a message of an extension into the conversation, or into a queue if the agent is at work."""
+        engine = self._engine
+        if deliver_as == "nextTurn":
+            engine.add_to_next_prompt(message)
+        elif engine.lifecycle.running:
+            engine.queues.put(message, deliver_as or "steer")
+        elif trigger_turn:
+            self._prompting.send(message)
+        else:
+            await engine.emit(MessageStart(message))
+            await engine.commit(message)
+
+    async def regenerate(self, options: RunOptions = RunOptions()) -> None:  # noqa: B008 - frozen
         """Drop everything after the last user message and answer it again. Raises `AgentError`."""
-        await self._prompting.regenerate()
+        self._engine.lifecycle.admit(Request.REGENERATE)
+        branch = reversed(self.session.branch())
+        entry = next((e for e in branch if e.type == "message" and isinstance(e.message, UserMessage)), None)
+        if entry is None:
+            raise AgentError("Nothing to regenerate")
+        self._prompting.require_model()
+        self.session.move(entry.id)
+        self.rebuild("regenerate")
 
-    # -- stopping --------------------------------------------------------------------------------
+        async def prepare(_: Any) -> list[AgentMessage]:
+            return []
 
-    async def abort(self) -> None:
-        """Stop the run, a wait for a retry, or a compaction, refuse what waits; return when the agent is idle."""
-        self._prompting.refuse_waiting()
-        await self.engine.abort()
+        self._engine.start(prepare, options)
+
+    def clear_queue(self) -> Queued:
+        """Empty both queues and return what was waiting."""
+        return Queued(*self._engine.queues.clear())
 
     def clear_context(self) -> None:
-        """Begin anew within the session: what came before stays in the file, on a branch of its own."""
-        with self.engine.claimed():
-            self.store.reset_leaf()
-            self.record_choice()
-            self.rebuild()
-        self.tell_change("clear")
+        """Begin again within the session: what came before stays in the file, on a branch of its own."""
+        self._engine.lifecycle.admit(Request.REGENERATE)
+        self.session.move(None)
+        self._record_choice()
+        self.rebuild("clear")
 
-    def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
-        """Ask the user before tools run, or after so many model calls; neither: no more questions."""
-        from spindle.agent.approval import Approval
+    def take_arrivals(self) -> None:
+        """Take what was sent while the session changed."""
+        self._prompting.arrive(aborted=self.lifecycle.signal.aborted)
 
-        if self.approval is not None:
-            self.engine.guards.remove(self.approval)
-        asks = tools or max_turns is not None
-        self.approval = Approval(self, tools=tools, max_turns=max_turns) if asks else None
-        if self.approval is not None:
-            self.engine.guards.insert(0, self.approval)
-        self.publish(StateChanged())
+    async def complete_command(self, name: str, prefix: str) -> list[str]:
+        """Return what the arguments of a slash command may become."""
+        return await self.hooks.complete_command(name, prefix)
 
-    async def abort_retry(self) -> None:
-        await self.engine.abort_retry()
+    def commands(self) -> list[Any]:
+        """Return what may follow a slash: commands of extensions, prompt templates, skills."""
+        return [*self.hooks.commands(), *self.resources.commands()]
 
-    async def close(self) -> None:
-        """End all work at once and leave the session file whole."""
-        self.host_tools.disconnect()
-        self.todos.close()
-        if not self.busy:  # what was running has ended by itself, and extensions may see to that
-            await self.extensions.finish()
-        await self.engine.kill()
-        await self.bash.abort_all()
-        await self.extensions.close()
-        self.conversation.release_held()
-        self.store.close()
-        await self.conversation.synced()
+    # -- where it stands -------------------------------------------------------------------------
 
-    # -- models ----------------------------------------------------------------------------------
+    @property
+    def lifecycle(self) -> Lifecycle:
+        return self._engine.lifecycle
 
-    async def set_model(self, provider: str, model_id: str) -> Model:
-        """Switch to an available model; it answers from the next turn on."""
-        for model in self.choice.registry.available():
-            if (model.provider, model.id) == (provider, model_id):
-                await self.use_model(model, None, "set")
-                return model
-        raise AgentError(f"Model not found: {provider}/{model_id}")
+    @property
+    def session(self) -> Session:
+        return self._conversation.session
 
-    async def cycle_model(self) -> CycledModel | None:
-        following = self.choice.next_model()
-        if following is None:
+    @property
+    def cwd(self) -> str:
+        return self.session.cwd
+
+    @property
+    def model(self) -> Model | None:
+        return self._engine.model
+
+    @property
+    def thinking_level(self) -> ThinkingLevel:
+        return self._engine.choice.level
+
+    @property
+    def messages(self) -> list[AgentMessage]:
+        """The current context, oldest first."""
+        return self._conversation.messages
+
+    @property
+    def is_streaming(self) -> bool:
+        return self.lifecycle.running
+
+    @property
+    def busy(self) -> bool:
+        return self.lifecycle.phase is not Phase.IDLE
+
+    @property
+    def aborting(self) -> bool:
+        """Whether a run was aborted and is coming to its end."""
+        return self.busy and self.lifecycle.signal.aborted
+
+    @property
+    def has_pending_messages(self) -> bool:
+        return len(self._engine.queues) > 0
+
+    @property
+    def system_prompt(self) -> str:
+        return self._engine.system_prompt
+
+    def state(self) -> State:
+        engine, session, approval = self._engine, self.session, self._approval
+        waiting = len(engine.queues)
+        return State(
+            model=engine.model,
+            thinking_level=engine.choice.level,
+            is_streaming=engine.lifecycle.running,
+            is_compacting=engine.lifecycle.compacting,
+            steering_mode=engine.queues.steering.mode,
+            follow_up_mode=engine.queues.follow_up.mode,
+            interrupt_mode=engine.interrupt_mode,
+            session_file=str(session.path) if session.path else None,
+            session_id=session.id,
+            session_name=session.name,
+            auto_compaction_enabled=engine.compactor.automatic,
+            auto_retry_enabled=engine.retry.enabled,
+            message_count=len(self._conversation.messages),
+            pending_message_count=waiting,
+            queued_message_count=waiting,
+            queue=Queued(*engine.queues.texts()),
+            approval=Asked(approval.tools, approval.max_turns),
+            todo_phases=self._todos.phases,
+            system_prompt=engine.system_prompt,
+            dump_tools=[
+                {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+                for tool in self.active_tools()
+            ],
+            context_usage=self.context_usage(),
+        )
+
+    def context_usage(self) -> ContextUsage | None:
+        model = self.model
+        if model is None or not model.context_window:
             return None
-        model, level, scoped = following
-        await self.use_model(model, level, "cycle")
-        return CycledModel(model, self.choice.level, scoped)
-
-    async def use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
-        """Switch models, keep it in the session and tell of it."""
-        previous, old_level = self.choice.model, self.choice.level
-        level_changed = self.choice.use(model, level)
-        self.store.append_model_change(model.provider, model.id)
-        self.publish(StateChanged())
-        if level_changed:
-            await self.tell_level(old_level)
-        if "model_select" in self.hooks.listening:
-            await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
-
-    async def set_thinking_level(self, level: ThinkingLevel) -> None:
-        previous = self.choice.level
-        if self.choice.set_level(level):
-            await self.tell_level(previous)
-
-    async def cycle_thinking_level(self) -> ThinkingLevel | None:
-        level = self.choice.next_level()
-        if level is not None:
-            await self.set_thinking_level(level)
-        return level
-
-    async def tell_level(self, previous: str) -> None:
-        """Keep a change of the thinking level in the session and tell of it."""
-        self.store.append_thinking_level_change(self.choice.level)
-        self.publish(ThinkingLevelChanged(self.choice.level))
-        if "thinking_level_select" in self.hooks.listening:
-            await self.hooks.notify("thinking_level_select", level=self.choice.level, previous_level=previous)
-
-    # -- sessions --------------------------------------------------------------------------------
-
-    async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
-        """Begin an empty session with the same model. Returns whether an extension cancelled it.
-
-        `setup` may write to the new session before anybody sees it.
-        """
-        return await self._changes.new(parent, setup)
-
-    async def switch_session(self, path: str) -> bool:
-        """Go on with another session file; a path that does not exist yet is a new session there."""
-        return await self._changes.switch(path)
-
-    async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
-        """Begin a session with everything before that user message. Returns its text, and whether it was cancelled."""
-        return await self._changes.fork(entry_id, invalid)
-
-    async def clone(self, entry_id: str | None = None) -> bool:
-        """Copy the current branch (or the one that ends at an entry) into a session of its own and go on there."""
-        return await self._changes.clone(entry_id)
-
-    def rebuild(self) -> None:
-        """Read the context anew after a jump in the session tree."""
-        self.conversation.reload()
-        self.todos.rebuild()
-        self.rules.rebuild()
-
-    def record_choice(self) -> None:
-        """A new session begins with the model and level it starts with; an old one lacks at most the level."""
-        store, model = self.store, self.choice.model
-        if model is not None and store.get_model() is None and not store.has_messages():
-            store.append_model_change(model.provider, model.id)
-        if store.get_thinking_level() is None:
-            store.append_thinking_level_change(self.choice.level)
-
-    def set_host_tools(self, tools: list[Any]) -> list[str]:
-        names = self.host_tools.declare(tools)
-        self.engine.tools_changed()
-        return names
-
-    async def navigate(
-        self, entry_id: str, summarize: bool = False, instructions: str | None = None, label: str | None = None
-    ) -> "Navigated":
-        """Go on from another entry of the session. Raises `AgentError`."""
-        from spindle.agent.navigate import Jump, navigate
-
-        return await navigate(self, Jump(entry_id, summarize, instructions, label=label))
-
-    def stored_sessions(self) -> list[SessionInfo]:
-        """Return the sessions on disk that belong here. Blocks; call it in a thread."""
-        directory = self.store.get_session_dir() or None
-        return SessionManager.list(self.cwd, directory)
-
-    def use_system_prompt(self, text: str) -> None:
-        """Replace the built-in part of the system prompt."""
-        self.resources.prompt = msgspec.structs.replace(self.resources.prompt, custom=text)
-        self.engine.tools_changed()
-
-    def set_label(self, entry_id: str, label: str | None) -> None:
-        """Label an entry; None or nothing takes its label away. Raises `EntryNotFound`."""
-        self.store.append_label_change(entry_id, label)
-        self.publish(StateChanged())
-
-    def set_name(self, name: str) -> None:
-        if not name.strip():
-            raise AgentError("Session name cannot be empty")
-        self.store.append_session_info(name)
-        self.publish(SessionInfoChanged(self.store.get_session_name()))
-
-    async def compact(self, instructions: str | None = None) -> CompactionResult:
-        return await self.engine.compact(instructions)
-
-    async def export_html(self, output: str | None = None) -> str:
-        """Write the session as a page. Returns the path, as given if one was given. Raises `AgentError`."""
-        from spindle.export import ExportError, export_session
-
-        tools = self.toolbox.active_tools()
-        target = Path(self.cwd, output) if output else None
-        try:
-            written = await asyncio.to_thread(
-                export_session, self.store, target, system_prompt=self.engine.system_prompt, tools=tools
-            )
-        except ExportError as error:
-            raise AgentError(str(error)) from None
-        return output or str(written)
-
-    # -- questions -------------------------------------------------------------------------------
+        if not self._conversation.usage_known():
+            return ContextUsage(None, model.context_window, None)
+        tokens = self._conversation.tokens()
+        return ContextUsage(tokens, model.context_window, tokens / model.context_window * 100)
 
     async def stats(self) -> SessionStats:
-        counted = await self.conversation.stats()
-        file = self.store.get_session_file()
+        counted = await self._conversation.stats()
         return SessionStats(
-            session_file=str(file) if file else None,
-            session_id=self.store.get_session_id(),
+            session_file=str(self.session.path) if self.session.path else None,
+            session_id=self.session.id,
             user_messages=counted.user,
             assistant_messages=counted.assistant,
             tool_calls=counted.calls,
@@ -365,23 +363,365 @@ class AgentSession:
             context_usage=self.context_usage(),
         )
 
-    def context_usage(self) -> ContextUsage | None:
-        model = self.choice.model
-        if model is None or not model.context_window:
+    def last_answer(self) -> AssistantMessage | None:
+        return self._conversation.last_assistant()
+
+    def last_assistant_text(self) -> str | None:
+        """Return the text of the last answer that has any content."""
+        return self._conversation.last_assistant_text()
+
+    def user_messages(self) -> list[tuple[str, str]]:
+        """Return entry id and text of every user message of the session, on all branches."""
+        return self._conversation.user_messages()
+
+    def stored_sessions(self) -> list[SessionInfo]:
+        """Return the sessions on disk that belong here. Blocks; call it in a thread."""
+        return list_sessions(self.cwd, self.session.directory)
+
+    # -- how it is set up ------------------------------------------------------------------------
+
+    def configure(
+        self,
+        *,
+        steering_mode: QueueMode | None = None,
+        follow_up_mode: QueueMode | None = None,
+        interrupt_mode: str | None = None,
+        auto_compaction: bool | None = None,
+        auto_retry: bool | None = None,
+    ) -> None:
+        """Change how the agent works, and tell every client."""
+        engine = self._engine
+        engine.queues.steering.mode = steering_mode or engine.queues.steering.mode
+        engine.queues.follow_up.mode = follow_up_mode or engine.queues.follow_up.mode
+        engine.interrupt_mode = interrupt_mode or engine.interrupt_mode
+        if auto_compaction is not None:
+            engine.compactor.automatic = auto_compaction
+        if auto_retry is not None:
+            engine.retry.enabled = auto_retry
+        self.publish(StateChanged())
+
+    def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
+        """Ask the user before tools run, or after so many model calls; neither: no more questions."""
+        self._approval.tools, self._approval.max_turns = tools, max_turns
+        self.publish(StateChanged())
+
+    @property
+    def _ask(self) -> Ask:
+        """The way to the user who should be asked now."""
+        run = self._engine.run
+        return (run.options.ask if run is not None else None) or self._ask_in_dialog
+
+    async def _ask_in_dialog(self, question: Question) -> bool:
+        import uuid
+
+        answer = await self.dialogs.ask(
+            ExtensionUIRequest(
+                id=str(uuid.uuid4()), method="confirm", title=question.title(), message=question.text()
+            )
+        )
+        return answer is not None and answer.get("confirmed") is True
+
+    def set_todos(self, phases: Any) -> list[TodoPhase]:
+        """Replace the todo list. Raises `AgentError`, changing nothing."""
+        made = self._todos.set(phases)
+        self.publish(StateChanged())
+        return made
+
+    def set_host_tools(self, tools: list[Any]) -> list[str]:
+        """Replace the tools that run in the client. Raises `AgentError`, changing nothing."""
+        names = self._host_tools.declare(tools)
+        self._engine.tools_changed()
+        self.publish(StateChanged())
+        return names
+
+    def use_extensions(self, hooks: Hooks, tools: Iterable[Tool]) -> None:
+        """Let these hooks and tools take the place of those that plugins brought before."""
+        self.hooks.replace(self._extension_hooks, hooks)
+        self._extension_hooks = hooks
+        self._engine.toolbox.use_extension_tools(tools)
+        self._engine.tools_changed()
+
+    def add_extension_tool(self, tool: Tool) -> None:
+        self._engine.toolbox.add_extension_tool(tool)
+        self._engine.tools_changed()
+
+    def all_tools(self) -> list[Tool]:
+        return self._engine.toolbox.all()
+
+    def active_tools(self) -> list[Tool]:
+        return self._engine.toolbox.active_tools()
+
+    def set_active_tools(self, names: Sequence[str]) -> None:
+        """Set the tools that the model may use; unknown and excluded names are ignored."""
+        self._engine.toolbox.activate(names)
+        self._engine.tools_changed()
+        self.publish(StateChanged())
+
+    def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
+        return self._engine.tool_context(update)
+
+    def resources_changed(self) -> None:
+        """Skills or templates were added: the system prompt names them."""
+        self._engine.tools_changed()
+
+    # -- models ----------------------------------------------------------------------------------
+
+    def available_models(self) -> list[Model]:
+        return self._engine.choice.registry.available()
+
+    def thinking_levels(self) -> list[ThinkingLevel]:
+        return self._engine.choice.levels()
+
+    async def set_model(self, provider: str, model_id: str) -> Model:
+        """Switch to an available model; it answers from the next turn on."""
+        for model in self.available_models():
+            if (model.provider, model.id) == (provider, model_id):
+                await self.use_model(model, None, "set")
+                return model
+        raise AgentError(f"Model not found: {provider}/{model_id}")
+
+    async def cycle_model(self) -> CycledModel | None:
+        following = self._engine.choice.next_model()
+        if following is None:
             return None
-        if not self.conversation.usage_known():
-            return ContextUsage(None, model.context_window, None)
-        tokens = self.conversation.tokens()
-        return ContextUsage(tokens, model.context_window, tokens / model.context_window * 100)
+        model, level, scoped = following
+        await self.use_model(model, level, "cycle")
+        return CycledModel(model, self.thinking_level, scoped)
 
-    @property
-    def is_streaming(self) -> bool:
-        return self.engine.lifecycle.running
+    async def use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
+        """Switch models, keep it in the session and tell of it."""
+        choice = self._engine.choice
+        previous, old_level = choice.model, choice.level
+        level_changed = choice.use(model, level)
+        self.session.append_model_change(model.provider, model.id)
+        self.publish(StateChanged())
+        if level_changed:
+            await self._tell_level(old_level)
+        await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
 
-    @property
-    def is_compacting(self) -> bool:
-        return self.engine.lifecycle.compacting
+    async def set_thinking_level(self, level: ThinkingLevel) -> None:
+        """Set how hard the model thinks, clamped to what it supports."""
+        previous = self.thinking_level
+        if self._engine.choice.set_level(level):
+            await self._tell_level(previous)
 
-    @property
-    def busy(self) -> bool:
-        return self.engine.lifecycle.phase is not Phase.IDLE
+    async def cycle_thinking_level(self) -> ThinkingLevel | None:
+        level = self._engine.choice.next_level()
+        if level is not None:
+            await self.set_thinking_level(level)
+        return level
+
+    async def _tell_level(self, previous: str) -> None:
+        """Keep a change of the thinking level in the session and tell of it."""
+        self.session.append_thinking_level(self.thinking_level)
+        self.publish(ThinkingLevelChanged(self.thinking_level))
+        await self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
+
+    def _record_choice(self) -> None:
+        """A new session begins with the model and level it starts with; an old one lacks at most the level."""
+        session, model = self.session, self.model
+        if model is not None and session.model() is None and not session.has_messages():
+            session.append_model_change(model.provider, model.id)
+        if session.thinking_level() is None:
+            session.append_thinking_level(self.thinking_level)
+
+    # -- the session -----------------------------------------------------------------------------
+
+    def set_label(self, entry_id: str, label: str | None) -> None:
+        """Label an entry; None or nothing takes its label away. Raises `EntryNotFound`."""
+        self.session.append_label(entry_id, label)
+        self.publish(StateChanged())
+
+    def set_name(self, name: str) -> None:
+        if not name.strip():
+            raise AgentError("Session name cannot be empty")
+        self.session.append_name(name)
+        self.publish(SessionInfoChanged(self.session.name))
+
+    def append_entry(self, custom_type: str, data: Any) -> str:
+        """Keep `data` in the session, out of the model's sight. Returns the entry's id."""
+        entry_id = self.session.append_custom(custom_type, data)
+        if entry := self.session.entry(entry_id):
+            self.publish(EntryAppended(entry.value))
+        return entry_id
+
+    async def compact(self, instructions: str | None = None) -> CompactionResult:
+        """Replace the older part of the context by a summary. Raises `AgentError`."""
+        return await self._engine.compact(instructions)
+
+    async def navigate(
+        self,
+        entry_id: str,
+        summarize: bool = False,
+        instructions: str | None = None,
+        label: str | None = None,
+        *,
+        replace_instructions: bool = False,
+    ) -> "Navigated":
+        """Go on from another entry of the session. Raises `AgentError`."""
+        from spindle.agent.navigate import Jump, navigate
+
+        jump = Jump(entry_id, summarize, instructions, replace_instructions, label)
+        return await navigate(self, self._engine, jump)
+
+    def rebuild(self, reason: str) -> None:
+        """Read the context again after a jump in the session tree, and tell of it."""
+        self._conversation.reload()
+        self._todos.rebuild()
+        self._rules.rebuild()
+        self._tell_change(reason)
+
+    async def export_html(self, output: str | None = None) -> str:
+        """Write the session as a page. Returns the path, as given if one was given. Raises `AgentError`."""
+        from spindle.export import ExportError, export_session
+
+        target = Path(self.cwd, output) if output else None
+        try:
+            written = await asyncio.to_thread(
+                export_session, self.session, target, system_prompt=self.system_prompt, tools=self.active_tools()
+            )
+        except ExportError as error:
+            raise AgentError(str(error)) from None
+        return output or str(written)
+
+    # -- shell commands of the user --------------------------------------------------------------
+
+    async def run_bash(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashResult:
+        """Run a shell command as the user; the model sees it with the next prompt."""
+        return await self._shell.run(command, id, exclude_from_context=exclude_from_context)
+
+    def abort_bash(self) -> None:
+        """Kill every shell command of the user."""
+        self._shell.stop_all()
+
+    # -- other sessions --------------------------------------------------------------------------
+
+    async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
+        """Begin an empty session with the same model. Returns whether an extension cancelled it.
+
+        `setup` may write to the new session before anyone sees it.
+        """
+        return await self._changes.new(parent, setup)
+
+    async def switch_session(self, path: str) -> tuple[bool, bool]:
+        """Go on with another session file; a path that does not exist yet is a new session there.
+
+        Returns whether an extension cancelled it, and whether the session is a new one.
+        """
+        return await self._changes.switch(path)
+
+    async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
+        """Begin a session with everything before that user message. Returns its text, and whether it was cancelled."""
+        return await self._changes.fork(entry_id, invalid)
+
+    async def clone(self, entry_id: str | None = None) -> bool:
+        """Copy the current branch (or the one that ends at an entry) into a session of its own and go on there."""
+        return await self._changes.clone(entry_id)
+
+    async def reload(self) -> None:
+        """Load extensions, skills, templates and settings again in mid-session."""
+        await self._leave_extensions("reload")
+        self.resources.reload()
+        await self.load_for(self.cwd)
+        self.plugins.bind(self)
+        await self.begin("reload")
+
+    # -- a change of session, in the order of its steps ------------------------------------------
+
+    async def leave(self, reason: str, target: str | None) -> None:
+        """End what belongs to the session: shell commands, extensions, the writing of its file."""
+        await self._shell.abort_all()
+        await self._leave_extensions(reason, target)
+        self.hooks.interrupt()  # a handler that hangs is not taken along
+        self._conversation.sync_soon()
+        await self._conversation.synced()  # or closing the file would wait for the disk
+
+    async def _leave_extensions(self, reason: str, target: str | None = None) -> None:
+        self.dialogs.withdraw()
+        await self.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
+        await self.plugins.leave(reason, target)
+
+    async def load_for(self, cwd: str) -> Resources:
+        """Load what belongs to a working directory; it is not in force yet."""
+        resources = self.resources.at(cwd)
+        await self.plugins.load(resources, self._engine.toolbox.builtin, self.mode)
+        return resources
+
+    def swap(self, other: Session, resources: Resources, reason: str) -> Callable[[], Awaitable[None]]:
+        """Put another session in place of this one, for everyone at once.
+
+        Returns what tells extensions which model and thinking level came with it.
+        """
+        engine, choice, left = self._engine, self._engine.choice, self.session
+        model, level = choice.model, choice.level
+        engine.queues.forget()
+        engine.take_for_next_prompt()
+        self.resources = engine.resources = resources
+        context = self._conversation.use(other)
+        if reason == "resume":
+            other.on_write_error(self._tell_write_error)
+            if context.messages:  # the session's own model and level, as far as they are still there
+                choice.restore(context.model, other.thinking_level())
+        self._record_choice()
+        self._todos.rebuild()
+        self._rules.rebuild()
+        self.plugins.bind(self)
+        engine.tools_changed()
+        left.close()
+        if other.write_error is not None:
+            self._tell_write_error(other.write_error)
+        self._tell_change(reason)
+
+        async def tell_restored() -> None:
+            if choice.model != model:
+                await self.hooks.notify(
+                    "model_select", model=choice.model, previous_model=model, source="restore"
+                )
+            if choice.level != level:
+                await self.hooks.notify("thinking_level_select", level=choice.level, previous_level=level)
+
+        return tell_restored
+
+    async def begin(self, reason: str = "startup", previous: str | None = None) -> None:
+        """Tell extensions that a session has begun; at start-up once there is a client to see what they say."""
+        await self.plugins.begin(reason, previous)
+
+    # -- stopping --------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop whatever is running, without waiting for its end."""
+        self._engine.stop()
+
+    async def abort(self) -> None:
+        """Stop the run, a wait for a retry, or a compaction; return when the agent is idle. Queues are kept."""
+        await self._engine.abort()
+
+    async def abort_retry(self) -> None:
+        """End the wait for a retry; the run is over then."""
+        await self._engine.abort_retry()
+
+    async def wait_idle(self) -> None:
+        await self.lifecycle.wait_idle()
+
+    async def finished(self) -> None:
+        """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""
+        while self.busy or len(self._prompting.commands):
+            await self.wait_idle()
+            await self._prompting.commands.join()
+            await self.hooks.caught_up()
+
+    async def close(self) -> None:
+        """End all work at once and leave the session file whole."""
+        self._host_tools.disconnect()
+        self._todos.close()
+        if not self.busy:  # what was running has ended by itself, and extensions may see to that
+            self.dialogs.withdraw()
+            await self.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
+        await self._engine.kill()
+        await self._shell.abort_all()
+        await self._changes.tasks.end(limits.TASKS_END)
+        await self._prompting.commands.end(limits.TASKS_END)
+        await self.plugins.close()
+        self._conversation.release_held()
+        self.session.close()
+        await self._conversation.synced()

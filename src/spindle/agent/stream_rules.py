@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 
 from spindle.agent.engine import Engine
-from spindle.agent.loop import AnswerStopped
+from spindle.agent.hooks import AnswerStopped, Hooks
 from spindle.config.settings import Ttsr
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.rules import Rule, RuleScope
@@ -101,11 +101,12 @@ class _Watch:
         return any(pattern.search(text, start) for pattern in self.patterns)
 
 
-class StreamRules:
-    def __init__(self, engine: Engine, rules: Sequence[Rule], settings: Ttsr) -> None:
+class StreamRules(Hooks):
+    def __init__(self, engine: Engine, settings: Ttsr) -> None:
         self._engine = engine
         self._settings = settings
-        self._watches = [_Watch(rule) for rule in rules]
+        self._rules: list[Rule] = []
+        self._watches: list[_Watch] = []
         self._texts: dict[int, _Text] = {}
         """By content index of the answer in hand."""
         self._turn = 0
@@ -113,15 +114,15 @@ class StreamRules:
         """Rules that cut the answer in hand short."""
         self._noted: list[_Watch] = []
         """Rules that will be told when the answer is finished."""
-        if rules and settings.enabled:
-            engine.on_piece = self._see
-            engine.on_commit.append(self._finished)
-            engine.continuations.insert(0, self._go_on)
 
     def rebuild(self) -> None:
-        """Learn from the session which rules the model was already told."""
+        """Take the rules of the working directory, and learn from the session which of them the model was told."""
+        rules = self._engine.resources.rules if self._settings.enabled else []
+        if rules is not self._rules:
+            self._rules, self._watches = rules, [_Watch(rule) for rule in rules]
+        self.sees_pieces = bool(rules)
         told = set()
-        for entry in self._engine.conversation.store.get_branch() if self._watches else ():
+        for entry in self._engine.conversation.session.branch() if rules else ():
             if entry.type == "custom" and entry.value.get("customType") == STORED:
                 told |= set(entry.value.get("data", {}).get("rules", ()))
         for watch in self._watches:
@@ -129,7 +130,7 @@ class StreamRules:
 
     # -- while the model writes ------------------------------------------------------------------
 
-    def _see(self, update: MessageUpdate) -> None:
+    def piece(self, update: MessageUpdate) -> None:
         """Look at one piece. Raises `AnswerStopped` if the answer must not go on."""
         if self._stopped:
             return  # these are the last pieces of an answer that was stopped already
@@ -183,7 +184,7 @@ class StreamRules:
         """Return the path arguments of a call: as given, without `./`, absolute, and relative to the cwd."""
         if block.paths is not None:
             return block.paths
-        cwd = self._engine.conversation.store.get_cwd()
+        cwd = self._engine.conversation.session.cwd
         arguments = call.arguments.value()
         named = [(key.lower(), value) for key, value in arguments.items()] if isinstance(arguments, dict) else []
         paths: list[str] = []
@@ -199,7 +200,7 @@ class StreamRules:
 
     # -- afterwards ------------------------------------------------------------------------------
 
-    def _finished(self, message: AgentMessage) -> None:
+    def committed(self, message: AgentMessage) -> None:
         if isinstance(message, UserMessage):
             self._stopped = []  # the user was quicker than the rule
         if not isinstance(message, AssistantMessage):
@@ -208,9 +209,9 @@ class StreamRules:
         self._texts.clear()
         noted, self._noted = self._noted, []
         if noted and message.stop_reason not in ("error", "aborted"):
-            self._engine.queues.follow(self._injection(noted))
+            self._engine.queues.put(self._injection(noted), "followUp")
 
-    async def _go_on(self, answer: AssistantMessage) -> bool:
+    async def go_on(self, answer: AssistantMessage) -> bool:
         """After an answer was stopped: tell the rule, and let the model try again."""
         stopped, self._stopped = self._stopped, []
         if not stopped:
@@ -225,7 +226,7 @@ class StreamRules:
         names = [watch.rule.name for watch in watches]
         for watch in watches:
             watch.told_at = self._turn
-        self._engine.conversation.store.append_custom_entry(STORED, {"rules": names})
+        self._engine.conversation.session.append_custom(STORED, {"rules": names})
         blocks = [_told(watch.rule) for watch in watches]
         if so_far:
             blocks.insert(0, f"<stopped-answer>\n{so_far}\n</stopped-answer>")

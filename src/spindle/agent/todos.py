@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from spindle.agent.engine import Engine
-from spindle.agent.errors import AgentError
+from spindle.agent.hooks import Hooks
+from spindle.agent import AgentError
 from spindle.config.settings import Todo
 from spindle.shapes.content import ToolCall
 from spindle.shapes.events import TodoAutoClear, TodoReminder, ToolResult
@@ -28,7 +29,7 @@ from spindle.tools.todo import (
 __all__ = ["Todos"]
 
 
-class Todos:
+class Todos(Hooks):
     def __init__(self, engine: Engine, settings: Todo, clear_delay: float) -> None:
         self._engine = engine
         self._settings = settings
@@ -43,9 +44,6 @@ class Todos:
         """Finished tasks that will vanish, by task id."""
         if settings.enabled:
             engine.toolbox.add(self._tool(), active=False)
-        engine.on_commit.append(self._see)
-        engine.on_compaction.append(self._read_back)
-        engine.continuations.append(self._remind)
 
     # -- the client's side -----------------------------------------------------------------------
 
@@ -67,11 +65,11 @@ class Todos:
             self._engine.tools_changed()
 
     def rebuild(self) -> None:
-        """Begin anew with the list of the current branch."""
-        self._read_back()
+        """Begin with the list of the current branch."""
+        self.compacted()
         self._reminders, self._progress = 0, True
 
-    def _read_back(self) -> None:
+    def compacted(self) -> None:
         """Take the list from the newest result of the tool on the current branch."""
         self._adopt(remaining(self._last_written() or []))
         self._offer_tool()
@@ -81,7 +79,7 @@ class Todos:
         for message in reversed(conversation.messages):
             if (phases := _phases_of(message)) is not None:
                 return phases
-        for entry in reversed(conversation.store.get_branch()) if conversation.compacted else ():
+        for entry in reversed(conversation.session.branch()) if conversation.compacted else ():
             # Most entries are seen to be something else without being decoded.
             is_about_todos = entry.type == "message" and TODO_TOOL.encode() in entry.raw
             if is_about_todos and (phases := _phases_of(entry.message)) is not None:
@@ -116,10 +114,10 @@ class Todos:
             phases, errors = apply_ops(self.phases, args["ops"])
         except ValueError as error:
             phases, errors = self.phases, [str(error)]
-        storage = "session" if self._engine.conversation.store.get_session_file() else "memory"
+        storage = "session" if self._engine.conversation.session.path else "memory"
         return text_result(render(phases, errors), {"phases": msgspec.to_builtins(phases), "storage": storage})
 
-    def _see(self, message: AgentMessage) -> None:
+    def committed(self, message: AgentMessage) -> None:
         """Follow the conversation: adopt what the tool wrote, and note progress."""
         if isinstance(message, UserMessage):
             self._reminders, self._progress = 0, True
@@ -129,7 +127,7 @@ class Todos:
             if phases is not None:
                 self._adopt([_without_details(phase) for phase in phases])
             elif message.tool_name == TODO_TOOL and message.is_error:
-                self._engine.next_turn.append(
+                self._engine.add_to_next_prompt(
                     _hidden(
                         "todo-write-error-reminder", "The last todo update failed. Correct its arguments and try again."
                     )
@@ -137,7 +135,7 @@ class Todos:
 
     # -- reminders -------------------------------------------------------------------------------
 
-    async def _remind(self, answer: AssistantMessage) -> bool:
+    async def go_on(self, answer: AssistantMessage) -> bool:
         """Tell a model that stopped with open tasks to go on. Returns whether it was told."""
         waiting = open_items(self.phases)
         if not waiting:

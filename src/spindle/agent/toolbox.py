@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from spindle.llm.stream import ToolSpec
 from spindle.tools.base import Tool
 
 __all__ = ["Toolbox"]
@@ -41,7 +40,7 @@ class Toolbox:
             self.active.append(name)
 
     def add_extension_tool(self, tool: Tool) -> None:
-        """Register a tool that nobody asked for by name: active unless the user made a choice without it."""
+        """Register a tool of an extension: active unless the user made a choice without it."""
         self.use_extension_tools([*self._extensions.values(), tool])
 
     def use_extension_tools(self, tools: Iterable[Tool]) -> None:
@@ -66,18 +65,11 @@ class Toolbox:
         self.active = [name for name in self.active if name in self._tools]
 
     def activate(self, names: Iterable[str]) -> None:
-        """Set the active tools; unknown names are ignored."""
-        self.active = [name for name in dict.fromkeys(names) if name in self._tools]
-
-    def find(self, name: str) -> Tool | None:
-        """Return an active tool."""
-        return self._tools.get(name) if name in self.active else None
+        """Set the active tools; unknown and excluded names are ignored."""
+        self.active = [name for name in dict.fromkeys(names) if name in self._tools and name not in self._never]
 
     def all(self) -> list[Tool]:
         return list(self._tools.values())
 
     def active_tools(self) -> list[Tool]:
         return [self._tools[name] for name in self.active]
-
-    def specs(self) -> list[ToolSpec]:
-        return [ToolSpec(tool.name, tool.description, tool.parameters) for tool in self.active_tools()]

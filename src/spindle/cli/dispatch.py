@@ -64,7 +64,7 @@ def _run(options: Options) -> int:
 
 
 def _run_agent(options: Options) -> int:
-    from spindle.agent.errors import AgentError
+    from spindle.agent import AgentError
     from spindle.cli.inputs import BadInput
     from spindle.cli.session_choice import NothingChosen
     from spindle.sessions.errors import SessionError

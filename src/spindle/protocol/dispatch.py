@@ -11,7 +11,7 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import Call, Client, Fields

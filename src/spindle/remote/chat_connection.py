@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.remote.chat_protocol import (
     ChatRequest,
     Command,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spindle.agent.abort import Aborted
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.extensions.hooks import Blocked
 from spindle.remote.chat_protocol import ChatRequest, Config, Parts, structured_error

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.remote.chat_protocol import Command, ProtocolError, parse_config
 from spindle.remote.chat_run import ChatState

@@ -2,27 +2,18 @@
 
 import math
 from collections.abc import Iterable, Sequence
-
 from msgspec import Struct
-
-from spindle.agent.estimate import estimate_context, estimate_tokens
 from spindle.config.settings import Compaction
 from spindle.sessions.context import build_context, entry_message
 from spindle.sessions.entries import Entry
 from spindle.shapes.content import ToolCall
 from spindle.shapes.messages import AgentMessage, AssistantMessage, BashExecutionMessage, CustomMessage, UserMessage
 from spindle.shapes.models import Model
+from collections.abc import Sequence
+from spindle.llm.tokens import estimate_tokens
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Usage
 
-__all__ = [
-    "CompactionLimits",
-    "FileLists",
-    "Preparation",
-    "append_file_lists",
-    "file_lists",
-    "join_summaries",
-    "limits_for",
-    "prepare_compaction",
-]
+__all__ = ["CompactionLimits", "ContextEstimate", "FileLists", "Preparation", "append_file_lists", "context_tokens", "estimate_context", "estimate_tokens", "file_lists", "join_summaries", "limits_for", "prepare_compaction"]
 
 NO_HISTORY = "No prior history."
 _TURN_ENTRIES = ("custom_message", "branch_summary")
@@ -186,3 +177,30 @@ def append_file_lists(summary: str, files: FileLists) -> str:
         if paths:
             summary += f"\n\n<{tag}>\n" + "\n".join(paths) + f"\n</{tag}>"
     return summary
+
+
+def context_tokens(usage: Usage) -> int:
+    """Return how full the context was when this usage was reported."""
+    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
+
+
+class ContextEstimate(Struct, frozen=True):
+    tokens: int
+    usage_tokens: int
+    """What the last good answer reported."""
+    trailing_tokens: int
+    """The estimate of what came after it."""
+    last_usage_index: int | None
+
+
+def estimate_context(messages: Sequence[AgentMessage]) -> ContextEstimate:
+    """Estimate a conversation: the last reported usage plus the length of later messages."""
+    trailing = 0
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
+            used = context_tokens(message.usage)
+            if used:
+                return ContextEstimate(used + trailing, used, trailing, index)
+        trailing += estimate_tokens(message)
+    return ContextEstimate(trailing, 0, trailing, None)

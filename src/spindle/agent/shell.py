@@ -6,19 +6,18 @@ from typing import Any
 
 import msgspec
 
+from spindle import limits
 from spindle.agent.engine import Engine, tool_settings
-from spindle.agent.errors import AgentError
+from spindle.agent import AgentError
 from spindle.shapes.events import BashExecutionUpdate, SessionChanged
 from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashResult, run_user_bash
 
-__all__ = ["BashRunner"]
-
-ABORT_S = 10.0
+__all__ = ["Shell"]
 
 
-class BashRunner:
+class Shell:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._running: set[asyncio.Task[BashResult]] = set()
@@ -44,19 +43,16 @@ class BashRunner:
         return result
 
     async def _supplied(self, command: str, exclude_from_context: bool) -> BashResult | None:
-        """Ask extensions whether they have the result already."""
-        hooks = self._engine.hooks
-        if "user_bash" not in hooks.listening:
-            return None
-        cwd = self._engine.conversation.store.get_cwd()
-        value = await hooks.user_bash(command, exclude_from_context, cwd)
+        """Ask hooks whether they have the result already."""
+        cwd = self._engine.conversation.session.cwd
+        value = await self._engine.hooks.user_bash(command, exclude_from_context, cwd)
         return msgspec.convert(value, BashResult) if value is not None else None
 
     async def _execute(self, command: str, id: Any) -> BashResult:
         def tell(delta: str) -> None:
             self._engine.publish(BashExecutionUpdate(id=id, delta=delta))
 
-        cwd = self._engine.conversation.store.get_cwd()
+        cwd = self._engine.conversation.session.cwd
         settings = tool_settings(self._engine.settings)
         return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._engine.hub)
 
@@ -75,7 +71,7 @@ class BashRunner:
             self._engine.conversation.hold(message)
         else:
             self._engine.conversation.append(message)
-            self._engine.publish(SessionChanged(self._engine.conversation.store.get_session_id(), "bash"))
+            self._engine.publish(SessionChanged(self._engine.conversation.session.id, "bash"))
 
     def stop_all(self) -> None:
         """Kill every running command; each then answers with what it had written."""
@@ -86,4 +82,4 @@ class BashRunner:
         """Kill every running command and wait until their results are where they belong."""
         self.stop_all()
         if self._running:
-            await asyncio.wait(self._running, timeout=ABORT_S)
+            await asyncio.wait(self._running, timeout=limits.USER_BASH_END)

@@ -1,31 +1,34 @@
 """Carries a compaction out: events, hooks, the summary calls, the entry in the session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from spindle.agent.abort import Aborted, AbortSignal
-from spindle.agent.compaction import (
+from spindle.agent.compaction.plan import (
     NO_HISTORY,
     CompactionLimits,
     Preparation,
     append_file_lists,
+    context_tokens,
+    estimate_tokens,
     join_summaries,
     limits_for,
     prepare_compaction,
 )
+from spindle.agent.hooks import Hooks
 from spindle.agent.conversation import Conversation
-from spindle.agent.errors import AgentError
-from spindle.agent.estimate import context_tokens, estimate_tokens
+from spindle.agent import AgentError
+from spindle.agent.compaction.plan import context_tokens, estimate_tokens
 from spindle.agent.retry import Retry
-from spindle.agent.summarize import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
+from spindle.agent.compaction.summary import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
 from spindle.config.settings import Settings
-from spindle.extensions.hooks import Hooks
 from spindle.llm.errors import is_overflow
 from spindle.llm.stream import Chunk, Request
 from spindle.sessions.entries import Entry
+from spindle.shapes.content import Wire
 from spindle.shapes.events import (
     AutoCompactionEnd,
     AutoCompactionStart,
@@ -37,10 +40,10 @@ from spindle.shapes.events import (
     SummarizationRetryFinished,
     SummarizationRetryScheduled,
 )
-from spindle.shapes.messages import AssistantMessage, Cost, Usage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage
 from spindle.shapes.models import Model
 
-__all__ = ["CompactionPort", "Compactor", "add_usage"]
+__all__ = ["CompactionPort", "CompactionPreparation", "Compactor", "add_usage"]
 
 CANCELLED = "Compaction cancelled"
 TOO_SMALL = "Nothing to compact (session too small)"
@@ -59,8 +62,9 @@ class CompactionPort(Protocol):
     hooks: Hooks
     conversation: Conversation
     retry: Retry
-    on_compaction: list[Callable[[], None]]
-    max_tokens: int | None
+
+    @property
+    def max_tokens(self) -> int | None: ...
 
     @property
     def settings(self) -> Settings: ...
@@ -73,6 +77,20 @@ class CompactionPort(Protocol):
     async def emit(self, event: Event) -> None: ...
 
     async def open_stream(self, request: Request, max_tokens: int) -> AsyncGenerator[Chunk, None]: ...
+
+
+class CompactionPreparation(Wire):
+    """What a compaction is about to do, as hooks see it."""
+
+    first_kept_entry_id: str
+    messages_to_summarize: list[AgentMessage]
+    turn_prefix_messages: list[AgentMessage]
+    is_split_turn: bool
+    tokens_before: int
+    previous_summary: str | None
+    file_ops: dict[str, list[str]]
+    """`readFiles` and `modifiedFiles` of the part that is summarised."""
+    settings: dict[str, Any]
 
 
 class Compactor:
@@ -119,32 +137,15 @@ class Compactor:
         try:
             with signal:
                 made = await self._compact(reason, instructions, will_retry)
-        except Aborted:
+        except (Aborted, _Cancelled):
             aborted = True
-        except asyncio.CancelledError:  # whoever asked for it has left; the others still want to hear of its end
+        except asyncio.CancelledError:  # the one who asked for it has left; the others still want to know
             for event in _endings(reason, aborted=True):
                 self._port.publish(event)
             raise
         except Exception as failure:  # the model failed, a hook or an adapter broke; the run must be able to go on
             error = str(failure) or type(failure).__name__
         if made is not None:
-            await self._notify_success(made, reason, will_retry)
-            for event in _endings(reason, made.result, will_retry=will_retry):
-                await self._port.emit(event)
-            return made.result
-        told = f"{_FAILURE[reason]}: {error}" if error is not None else None
-        for event in _endings(reason, aborted=aborted, error=told):
-            await self._port.emit(event)
-        await self._notify_failure(reason, told, aborted, will_retry)
-        raise Aborted if aborted else AgentError(error or CANCELLED)
-
-    async def refuse(self, text: str) -> None:
-        """Tell that an overflow is not answered by another compaction."""
-        for event in _endings("overflow", error=text):
-            await self._port.emit(event)
-
-    async def _notify_success(self, made: "_Made", reason: str, will_retry: bool) -> None:
-        if "session_compact" in self._port.hooks.listening:
             await self._port.hooks.notify(
                 "session_compact",
                 compaction_entry=made.entry,
@@ -152,20 +153,29 @@ class Compactor:
                 reason=reason,
                 will_retry=will_retry,
             )
+            for event in _endings(reason, made.result, will_retry=will_retry):
+                await self._port.emit(event)
+            return made.result
+        told = f"{_FAILURE[reason]}: {error}" if error is not None else None
+        for event in _endings(reason, aborted=aborted, error=told):
+            await self._port.emit(event)
+        await self._port.hooks.notify(
+            "session_compact_failed",
+            reason=reason,
+            error_message=told,
+            aborted=aborted,
+            will_retry=will_retry,
+            from_extension=False,
+        )
+        raise Aborted if aborted else AgentError(error or CANCELLED)
 
-    async def _notify_failure(self, reason: str, error: str | None, aborted: bool, will_retry: bool) -> None:
-        if "session_compact_failed" in self._port.hooks.listening:
-            await self._port.hooks.notify(
-                "session_compact_failed",
-                reason=reason,
-                error_message=error,
-                aborted=aborted,
-                will_retry=will_retry,
-                from_extension=False,
-            )
+    async def refuse(self, text: str) -> None:
+        """Tell that an overflow is not answered by another compaction."""
+        for event in _endings("overflow", error=text):
+            await self._port.emit(event)
 
     def _branch(self) -> list[Entry]:
-        return self._port.conversation.store.get_branch()
+        return self._port.conversation.session.branch()
 
     async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> "_Made":
         conversation, branch = self._port.conversation, self._branch()
@@ -174,12 +184,10 @@ class Compactor:
         plan = prepare_compaction(branch, self.limits.keep_recent_tokens)
         if plan is None:
             raise AgentError(TOO_SMALL)
-        replacement = None
-        if "session_before_compact" in self._port.hooks.listening:
-            replacement = await self._ask_extensions(plan, branch, reason, instructions, will_retry)
+        replacement = await self._ask_hooks(plan, branch, reason, instructions, will_retry)
         result = replacement or await self._summarize(plan, reason, instructions)
         # From here on nothing waits: an abort comes before the change or after it.
-        entry_id = conversation.store.append_compaction(
+        entry_id = conversation.session.append_compaction(
             result.summary,
             result.first_kept_entry_id,
             result.tokens_before,
@@ -189,36 +197,35 @@ class Compactor:
         )
         conversation.reload()
         result.estimated_tokens_after = _size_after(conversation)
-        for listener in self._port.on_compaction:
-            listener()
-        entry = conversation.store.get_entry(entry_id)
+        self._port.hooks.compacted()
+        entry = conversation.session.entry(entry_id)
         return _Made(result, entry.value if entry else {}, bool(replacement))
 
-    async def _ask_extensions(
+    async def _ask_hooks(
         self, plan: Preparation, branch: Sequence[Entry], reason: str, instructions: str | None, will_retry: bool
     ) -> CompactionResult | None:
-        """Let extensions cancel the compaction or do it themselves."""
-        from spindle.extensions.events import CompactionPreparation
-
+        """Let hooks cancel the compaction or do it themselves. Raises `AgentError` if they cancel it."""
         answer = await self._port.hooks.ask(
             "session_before_compact",
-            preparation=CompactionPreparation(
-                plan.first_kept_entry_id,
-                plan.history,
-                plan.prefix,
-                plan.is_split_turn,
-                plan.tokens_before,
-                plan.previous_summary,
-                plan.files.as_details(),
-                msgspec.to_builtins(self._port.settings.compaction),
-            ),
-            branch_entries=[entry.value for entry in branch],
-            custom_instructions=instructions,
-            reason=reason,
-            will_retry=will_retry,
+            lambda: {
+                "preparation": CompactionPreparation(
+                    plan.first_kept_entry_id,
+                    plan.history,
+                    plan.prefix,
+                    plan.is_split_turn,
+                    plan.tokens_before,
+                    plan.previous_summary,
+                    plan.files.as_details(),
+                    msgspec.to_builtins(self._port.settings.compaction),
+                ),
+                "branch_entries": [entry.value for entry in branch],
+                "custom_instructions": instructions,
+                "reason": reason,
+                "will_retry": will_retry,
+            },
         )
         if answer.get("cancel"):
-            raise Aborted
+            raise _Cancelled
         given = answer.get("compaction")
         return None if given is None else _supplied_result(given, plan)
 
@@ -275,6 +282,10 @@ class Compactor:
         finally:
             if announced:
                 await self._port.emit(SummarizationRetryFinished())
+
+
+class _Cancelled(Exception):
+    """A hook does not want this compaction."""
 
 
 class _Made(msgspec.Struct, frozen=True):

@@ -1,0 +1,93 @@
+"""Questions and notices for the user, on whatever client there is: of approval, and of extensions."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from spindle.shapes.events import Event, ExtensionUIRequest
+
+__all__ = ["Dialogs", "NoDialogs", "WireDialogs"]
+
+
+class Dialogs(Protocol):
+    """Where dialogs are shown: a client behind a wire, a terminal, or nowhere."""
+
+    has_ui: bool
+
+    async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
+        """Return the answer's fields, or None for no answer: cancelled, too late, no client."""
+
+    def tell(self, request: ExtensionUIRequest) -> None:
+        """Show something that needs no answer."""
+
+    def withdraw(self) -> None:
+        """Close every open dialog without an answer."""
+
+    def open_requests(self) -> list[ExtensionUIRequest]:
+        """Return the dialogs that wait for an answer, for a client that has just come."""
+
+
+class NoDialogs:
+    """There is no one to ask."""
+
+    has_ui = False
+
+    async def ask(self, request: ExtensionUIRequest) -> None:
+        return None
+
+    def tell(self, request: ExtensionUIRequest) -> None: ...
+
+    def withdraw(self) -> None: ...
+
+    def open_requests(self) -> list[ExtensionUIRequest]:
+        return []
+
+
+class WireDialogs:
+    """Asks clients: requests go out as events, answers come back as frames."""
+
+    has_ui = True
+
+    def __init__(self, publish: Callable[[Event], None], *, shared: bool = False) -> None:
+        """`shared`: several clients are asked, and those who did not answer are told that it is over."""
+        self._publish = publish
+        self._shared = shared
+        self._open: dict[str, tuple[ExtensionUIRequest, asyncio.Future[dict[str, Any] | None]]] = {}
+
+    def open_requests(self) -> list[ExtensionUIRequest]:
+        return [request for request, _ in self._open.values()]
+
+    async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
+        answer: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
+        self._open[request.id] = request, answer
+        self._publish(request)
+        withdrawn = True
+        try:
+            async with asyncio.timeout(None if request.timeout is None else request.timeout / 1000):
+                given = await answer
+            withdrawn = given is None
+            return given
+        except TimeoutError:
+            withdrawn = False  # the client was told when to expect this
+            return None
+        finally:
+            del self._open[request.id]
+            if withdrawn or self._shared:
+                self._publish(ExtensionUIRequest(id=str(uuid.uuid4()), method="cancel", target_id=request.id))
+
+    def tell(self, request: ExtensionUIRequest) -> None:
+        self._publish(request)
+
+    def receive(self, frame: dict[str, Any]) -> bool:
+        """Take an `extension_ui_response`. Unknown and late ids are ignored; it is never a command."""
+        id = frame.get("id")
+        _, answer = self._open.get(id, (None, None)) if isinstance(id, str) else (None, None)
+        if answer is not None and not answer.done():
+            answer.set_result(frame)
+        return True
+
+    def withdraw(self) -> None:
+        for _, answer in self._open.values():
+            if not answer.done():
+                answer.set_result(None)

@@ -1,0 +1,367 @@
+"""The places where others look into a run and change it: todos, stream rules, approval, a wire, extensions.
+
+All of them subclass `Hooks` and override what they need. The engine holds one `HookChain`, which asks its members in
+order. `Plugins` is what the agent needs of whoever brings such members along: it knows nothing else of extensions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spindle.resources.loader import Resources
+from spindle.shapes.content import Image
+from spindle.shapes.events import Event, MessageUpdate, ToolResult
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.tools.base import Tool
+
+if TYPE_CHECKING:
+    from spindle.agent.session import AgentSession
+
+__all__ = ["AnswerStopped", "Blocked", "HookChain", "Hooks", "NoPlugins", "Plugins", "Start"]
+
+Fields = Callable[[], dict[str, Any]]
+"""Makes the fields of an event, if anyone wants it."""
+
+
+class Blocked(Exception):
+    """A tool call must not run; the text is what the model reads."""
+
+    def __init__(self, reason: str, *, terminate: bool = False) -> None:
+        super().__init__(reason)
+        self.terminate = terminate
+        """Whether the run should end as well."""
+
+
+class AnswerStopped(Exception):
+    """Raised by `Hooks.piece`: this answer must not go on. The text is its error message."""
+
+
+class Start:
+    """A run that is about to start, as `before_agent_start` may change it."""
+
+    def __init__(self, prompt: str, images: Sequence[Image], system_prompt: str, made_of: Mapping[str, Any]) -> None:
+        self.prompt = prompt
+        self.images = images
+        self.system_prompt = system_prompt
+        self.made_of = made_of
+        """What the system prompt was made of."""
+        self.messages: list[CustomMessage] = []
+        """Added behind the prompt."""
+
+
+class Hooks:
+    """What happens where no one looks in."""
+
+    listening: frozenset[str] = frozenset()
+    """Types of events that `observe` wants: every token is an event."""
+    sees_pieces = False
+    """Whether `piece` wants to be called: that is for every token, too."""
+
+    # -- a prompt --------------------------------------------------------------------------------
+
+    def has_command(self, name: str) -> bool:
+        return False
+
+    async def run_command(self, text: str) -> None:
+        """Run `/name args`, of a command that is there."""
+
+    def commands(self) -> list[Any]:
+        """Return the items that commands add to `get_commands`."""
+        return []
+
+    async def complete_command(self, name: str, prefix: str) -> list[str]:
+        """Return what the arguments of a command may become."""
+        return []
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether `input` may change or take a message, so that it has to be asked first."""
+        return False
+
+    async def input(
+        self, text: str, images: list[Image], source: str, behavior: str | None
+    ) -> tuple[str, list[Image]] | None:
+        """Return the text and images to go on with, or None if the input was dealt with."""
+        return text, images
+
+    async def before_agent_start(self, start: Start) -> None:
+        """Change the run that is about to start."""
+
+    # -- a run -----------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """The task that calls this runs for itself, even if a handler began it."""
+
+    async def before_turn(self) -> bool:
+        """Say whether the model may be called; false stops the run, as an abort does."""
+        return True
+
+    async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
+        """Return the conversation and the system prompt as this one model call should see them."""
+        return messages, system_prompt
+
+    async def before_provider_request(self, payload: Any) -> Any:
+        """Return the request body to send."""
+        return payload
+
+    async def before_provider_headers(self, headers: dict[str, str]) -> None:
+        """Change request headers in place."""
+
+    async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
+        """Learn how the server answered."""
+
+    async def observe(self, event: Event) -> None:
+        """See an event before it goes out."""
+
+    def observe_soon(self, event: Event) -> None:
+        """See an event that nothing waits for."""
+
+    async def caught_up(self, limit: float | None = None) -> None:
+        """Return when those events have been seen too, or after `limit` seconds."""
+
+    def piece(self, update: MessageUpdate) -> None:
+        """See a piece of an answer that went out. Raises `AnswerStopped`."""
+
+    async def message_end(self, message: AgentMessage) -> AgentMessage:
+        """Return the message to keep, of the same role."""
+        return message
+
+    def committed(self, message: AgentMessage) -> None:
+        """A message is part of the conversation now."""
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        """Return the arguments to run with. Raises `Blocked`."""
+        return args
+
+    async def tool_result(
+        self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
+    ) -> tuple[ToolResult, bool]:
+        """Return the result to keep, and whether it is an error."""
+        return result, failed
+
+    def interrupt(self) -> None:
+        """The user aborted: handlers at work and open dialogs should end."""
+
+    def compacted(self) -> None:
+        """A summary has taken the place of older messages."""
+
+    async def go_on(self, answer: AssistantMessage) -> bool:
+        """Say whether another run should follow one that would be the last."""
+        return False
+
+    async def before_settle(
+        self, answer: AssistantMessage, context: Sequence[AgentMessage]
+    ) -> list[CustomMessage] | None:
+        """Return messages (perhaps none) if the model should go on, or None if all is done."""
+        return None
+
+    # -- a session -------------------------------------------------------------------------------
+
+    async def ask(self, event: str, fields: Fields) -> dict[str, Any]:
+        """Ask a `session_before_…` event; return what was answered, merged. `cancel` in it is a veto."""
+        return {}
+
+    async def notify(self, event: str, **fields: Any) -> None:
+        """Tell of something that happened (`session_start`, `model_select`, `session_shutdown`, …)."""
+
+    async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
+        """Return a bash result to use instead of running the command. Errors of handlers come out."""
+        return None
+
+
+class HookChain(Hooks):
+    """Several hooks as one. Each member gets what the one before it made of things."""
+
+    def __init__(self, *members: Hooks) -> None:
+        self.use(*members)
+
+    def use(self, *members: Hooks) -> None:
+        self._members = members
+
+    def replace(self, old: Hooks, new: Hooks) -> None:
+        self.use(*(new if member is old else member for member in self._members))
+
+    # -- a prompt --------------------------------------------------------------------------------
+
+    def has_command(self, name: str) -> bool:
+        return any(member.has_command(name) for member in self._members)
+
+    async def run_command(self, text: str) -> None:
+        name = text[1:].split(" ", 1)[0]
+        await next(member for member in self._members if member.has_command(name)).run_command(text)
+
+    def commands(self) -> list[Any]:
+        return [item for member in self._members for item in member.commands()]
+
+    async def complete_command(self, name: str, prefix: str) -> list[str]:
+        return [item for member in self._members for item in await member.complete_command(name, prefix)]
+
+    @property
+    def wants_input(self) -> bool:
+        return any(member.wants_input for member in self._members)
+
+    async def input(
+        self, text: str, images: list[Image], source: str, behavior: str | None
+    ) -> tuple[str, list[Image]] | None:
+        for member in self._members:
+            if (changed := await member.input(text, images, source, behavior)) is None:
+                return None
+            text, images = changed
+        return text, images
+
+    async def before_agent_start(self, start: Start) -> None:
+        for member in self._members:
+            await member.before_agent_start(start)
+
+    # -- a run -----------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        for member in self._members:
+            member.begin_run()
+
+    async def before_turn(self) -> bool:
+        for member in self._members:
+            if not await member.before_turn():
+                return False
+        return True
+
+    async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
+        for member in self._members:
+            messages, system_prompt = await member.context(messages, system_prompt)
+        return messages, system_prompt
+
+    async def before_provider_request(self, payload: Any) -> Any:
+        for member in self._members:
+            payload = await member.before_provider_request(payload)
+        return payload
+
+    async def before_provider_headers(self, headers: dict[str, str]) -> None:
+        for member in self._members:
+            await member.before_provider_headers(headers)
+
+    async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
+        for member in self._members:
+            await member.after_provider_response(status, headers)
+
+    @property
+    def sees_pieces(self) -> bool:  # type: ignore[override]
+        for member in self._members:
+            if member.sees_pieces:
+                return True
+        return False
+
+    def hears(self, kind: str) -> bool:
+        """Say whether any member wants events of this type."""
+        for member in self._members:
+            if member.hears(kind) if isinstance(member, HookChain) else kind in member.listening:
+                return True
+        return False
+
+    async def observe(self, event: Event) -> None:
+        for member in self._members:
+            if isinstance(member, HookChain) or event.type in member.listening:
+                await member.observe(event)
+
+    def observe_soon(self, event: Event) -> None:
+        for member in self._members:
+            if isinstance(member, HookChain) or event.type in member.listening:
+                member.observe_soon(event)
+
+    async def caught_up(self, limit: float | None = None) -> None:
+        for member in self._members:
+            await member.caught_up(limit)
+
+    def piece(self, update: MessageUpdate) -> None:
+        for member in self._members:
+            member.piece(update)
+
+    async def message_end(self, message: AgentMessage) -> AgentMessage:
+        for member in self._members:
+            message = await member.message_end(message)
+        return message
+
+    def committed(self, message: AgentMessage) -> None:
+        for member in self._members:
+            member.committed(message)
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        for member in self._members:
+            args = await member.tool_call(call_id, tool, args)
+        return args
+
+    async def tool_result(
+        self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
+    ) -> tuple[ToolResult, bool]:
+        for member in self._members:
+            result, failed = await member.tool_result(call_id, tool, args, result, failed)
+        return result, failed
+
+    def interrupt(self) -> None:
+        for member in self._members:
+            member.interrupt()
+
+    def compacted(self) -> None:
+        for member in self._members:
+            member.compacted()
+
+    async def go_on(self, answer: AssistantMessage) -> bool:
+        for member in self._members:
+            if await member.go_on(answer):
+                return True
+        return False
+
+    async def before_settle(
+        self, answer: AssistantMessage, context: Sequence[AgentMessage]
+    ) -> list[CustomMessage] | None:
+        for member in self._members:
+            if (more := await member.before_settle(answer, context)) is not None:
+                return more
+        return None
+
+    # -- a session -------------------------------------------------------------------------------
+
+    async def ask(self, event: str, fields: Fields) -> dict[str, Any]:
+        answers: dict[str, Any] = {}
+        for member in self._members:
+            answers |= await member.ask(event, fields)
+            if answers.get("cancel"):
+                break
+        return answers
+
+    async def notify(self, event: str, **fields: Any) -> None:
+        for member in self._members:
+            await member.notify(event, **fields)
+
+    async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
+        for member in self._members:
+            if (result := await member.user_bash(command, exclude_from_context, cwd)) is not None:
+                return result
+        return None
+
+
+class Plugins(Protocol):
+    """Code of others that comes and goes with a session: extensions."""
+
+    async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
+        """Load what there is for a working directory. Nothing of it is in force before `bind`. Raises `AgentError`."""
+
+    def bind(self, agent: "AgentSession") -> None:
+        """Put what was loaded last in force, in place of what was loaded before."""
+
+    async def begin(self, reason: str = "startup", previous: str | None = None) -> None:
+        """Tell that the session has begun; only the first call for a session does. Returns when all know."""
+
+    async def leave(self, reason: str, target: str | None = None) -> None:
+        """Tell that the session ends. What is in force stays so until the next `bind`."""
+
+    async def close(self) -> None:
+        """End everything that was begun."""
+
+
+class NoPlugins:
+    """An agent without extensions."""
+
+    async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None: ...
+    def bind(self, agent: "AgentSession") -> None: ...
+    async def begin(self, reason: str = "startup", previous: str | None = None) -> None: ...
+    async def leave(self, reason: str, target: str | None = None) -> None: ...
+    async def close(self) -> None: ...

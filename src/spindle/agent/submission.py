@@ -1,0 +1,73 @@
+"""What is sent to the agent: a message with its images, and what the sender wishes for its run."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from spindle.agent import AgentError
+from spindle.agent.approval import Ask
+from spindle.agent.hooks import Hooks
+from spindle.shapes.content import Image, Text
+from spindle.shapes.messages import UserMessage
+
+__all__ = ["RunOptions", "Submission", "read_images"]
+
+
+class RunOptions(Struct, frozen=True):
+    """Wishes of one request. They hold for its run and for nothing else."""
+
+    max_tokens: int | None = None
+    """Limit of an answer; None: the model's own."""
+    system_prompt: str | None = None
+    """Takes the place of the built-in part of the system prompt."""
+    tools: Sequence[str] | None = None
+    """The only tools the model is told of; None: those of the session."""
+    hooks: Hooks | None = None
+    """Sees the run like the session's own hooks, after them."""
+    ask: Ask | None = None
+    """Asks the user what approval wants to know; None: a dialog of the session does."""
+
+
+class Submission(Struct, frozen=True):
+    text: str
+    images: list[Image] = []
+    behavior: str | None = None
+    """`steer` or `followUp`: which queue it may wait in."""
+    source: str = "rpc"
+    expand: bool = True
+    """Whether commands, skills and templates in it count."""
+    ordered: Sequence[Text | Image] | None = None
+    """The same text and images in an order of their own, which holds unless a hook changes them."""
+    options: RunOptions = RunOptions()
+    is_prompt: bool = True
+    """False: a steering or follow-up message, which starts nothing."""
+
+    def message(self, text: str, images: list[Image]) -> UserMessage:
+        """Return the message of the user, of the text and images that were made of it."""
+        same = self.ordered is not None and (text, images) == (self.text, self.images)
+        content = self.ordered if same and self.ordered is not None else (Text(text), *images)
+        return UserMessage(content=list(content), timestamp=int(time.time() * 1000))
+
+
+def read_images(items: Sequence[Any]) -> list[Image]:
+    """Accept `{data, mimeType}` and the older `{source: {type: "base64", mediaType, data}}`. Raises `AgentError`."""
+    return [_read(index, item) for index, item in enumerate(items)]
+
+
+def _read(index: int, item: Any) -> Image:
+    if isinstance(item, Image):
+        return item
+    if not isinstance(item, dict):
+        raise AgentError(f"images[{index}] must be an object with data and mimeType")
+    source = item.get("source")
+    if isinstance(source, dict):
+        if source.get("type") not in (None, "base64"):
+            raise AgentError(f"images[{index}]: only base64 images are supported, not {source.get('type')!r}")
+        data, mime = source.get("data"), source.get("mediaType") or source.get("media_type")
+    else:
+        data, mime = item.get("data"), item.get("mimeType")
+    if not isinstance(data, str) or not isinstance(mime, str):
+        raise AgentError(f"images[{index}] must have data (base64) and mimeType")
+    return Image(data, mime)
