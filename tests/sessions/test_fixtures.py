@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from spindle.sessions import InvalidSession, SessionManager
-from spindle.sessions.damage import SKIPPED
-from spindle.sessions.ids import iso_time
+from spindle.sessions.entries import iso_time
 from spindle.sessions.index import most_recent_session, read_info
+from spindle.sessions.load import SKIPPED
 from spindle.sessions.tree import TreeNode
 from spindle.shapes.codec import decode, encode
 

@@ -1,6 +1,7 @@
 """Finding sessions: lists for people, the latest one to go on with, one by its id. Reads files, never changes them."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -8,22 +9,26 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from spindle.sessions.entries import Header
-from spindle.sessions.ids import parse_time
-from spindle.sessions.parse import read_header
-from spindle.sessions.paths import absolute, session_dir_for, sessions_root
+from spindle.agent_dir import agent_dir
+from spindle.sessions.entries import Header, parse_time
+from spindle.sessions.file import absolute
+from spindle.sessions.load import read_header
 from spindle.shapes.codec import DecodeError, decode, encode
 
 __all__ = [
     "Found",
     "Progress",
     "SessionInfo",
+    "encode_cwd",
     "find_by_id",
     "find_sessions",
     "list_all_sessions",
     "list_sessions",
     "most_recent_session",
     "read_info",
+    "session_dir_for",
+    "session_file_name",
+    "sessions_root",
 ]
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -305,3 +310,24 @@ def _modification_time(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def sessions_root(agent_directory: Path | None = None) -> Path:
+    """Return the directory that holds one directory per project."""
+    return (agent_directory or agent_dir()) / "sessions"
+
+
+def session_dir_for(cwd: str | os.PathLike[str], agent_directory: Path | None = None) -> Path:
+    """Return the directory for sessions of the project in `cwd`; it may not exist yet."""
+    return sessions_root(agent_directory) / encode_cwd(absolute(cwd))
+
+
+def encode_cwd(cwd: str) -> str:
+    """Return the directory name for `cwd`. Two projects may share one: `/a/b` and `/a-b` encode alike."""
+    without_root = re.sub(r"^[/\\]", "", cwd)
+    return "--" + re.sub(r"[/\\:]", "-", without_root) + "--"
+
+
+def session_file_name(timestamp: str, session_id: str) -> str:
+    """Return the name of a new session's file; `timestamp` is the one in its header."""
+    return f"{re.sub('[:.]', '-', timestamp)}_{session_id}.jsonl"
