@@ -201,8 +201,8 @@ def test_lists_show_what_pi_shows(copy: Path, name: str) -> None:
         "modified": iso_time(info.modified),
         "messageCount": info.message_count,
         "firstMessage": info.first_message,
-        "allMessagesText": info.all_messages_text,
     }
+    want.pop("allMessagesText")  # pi's list has it for a search that we do not offer
     assert got == want
 
 

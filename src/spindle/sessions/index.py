@@ -1,4 +1,7 @@
-"""Finding sessions: lists for people, the latest one to go on with, one by its id. Reads files, never changes them."""
+"""Where session files live, and which there are: lists for people, the latest one, one by its id.
+
+One directory per project under the agent directory, or one that the user names. Reads files, never changes them.
+"""
 
 import os
 import re
@@ -49,8 +52,6 @@ class SessionInfo(msgspec.Struct, frozen=True):
     """The last message of user or model."""
     message_count: int
     first_message: str
-    all_messages_text: str
-    """What user and model said, for searching."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -167,7 +168,6 @@ def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
         modified=tally.last_time or (file_time if created is None else created),
         message_count=tally.count,
         first_message=tally.first or NO_MESSAGES,
-        all_messages_text=" ".join(tally.texts),
     )
 
 
@@ -178,7 +178,6 @@ class _Tally:
         self.name: str | None = None
         self.count = 0
         self.first = ""
-        self.texts: list[str] = []
         self.last_time = 0
 
     def add(self, data: bytes) -> None:
@@ -198,11 +197,8 @@ class _Tally:
             return
         time = parse_time(timestamp if message.timestamp is None else message.timestamp)
         self.last_time = max(self.last_time, time or 0)
-        text = _text_of(message.content)
-        if text:
-            self.texts.append(text)
-            if not self.first and message.role == "user":
-                self.first = text
+        if not self.first and message.role == "user":
+            self.first = _text_of(message.content)
 
 
 def _text_of(content: Any) -> str:
