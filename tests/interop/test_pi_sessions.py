@@ -215,8 +215,8 @@ def test_lists_agree(tmp_path: Path) -> None:
     everything(tmp_path)
     (theirs,) = pi(["list", "/srv/demo", str(tmp_path)])
     ours = SessionManager.list("/srv/demo", tmp_path)
-    assert {(s.path, s.id, s.name, s.message_count, s.first_message, s.all_messages_text) for s in ours} == {
-        (s["path"], s["id"], s["name"], s["messageCount"], s["firstMessage"], s["allMessagesText"]) for s in theirs
+    assert {(s.path, s.id, s.name, s.message_count, s.first_message) for s in ours} == {
+        (s["path"], s["id"], s["name"], s["messageCount"], s["firstMessage"]) for s in theirs
     }
 
 

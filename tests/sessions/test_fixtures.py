@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from spindle.sessions import InvalidSession, SessionManager
-from spindle.sessions.damage import SKIPPED
-from spindle.sessions.ids import iso_time
+from spindle.sessions.entries import iso_time
 from spindle.sessions.index import most_recent_session, read_info
+from spindle.sessions.load import SKIPPED
 from spindle.sessions.tree import TreeNode
 from spindle.shapes.codec import decode, encode
 
@@ -201,8 +201,8 @@ def test_lists_show_what_pi_shows(copy: Path, name: str) -> None:
         "modified": iso_time(info.modified),
         "messageCount": info.message_count,
         "firstMessage": info.first_message,
-        "allMessagesText": info.all_messages_text,
     }
+    want.pop("allMessagesText")  # pi's list has it for a search that we do not offer
     assert got == want
 
 

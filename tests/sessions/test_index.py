@@ -7,6 +7,7 @@ import pytest
 
 from spindle.sessions import SessionManager
 from spindle.sessions.index import find_sessions
+from spindle.shapes.codec import encode
 
 from .helpers import HEADER, entry, user, write_session
 
@@ -41,7 +42,7 @@ def test_a_list_is_sorted_by_the_last_message_and_tells_progress(agent_dir: Path
     assert [info.id for info in infos] == ["new", "old"]
     assert progress == [(1, 3), (2, 3), (3, 3)]
     assert infos[0].modified == 1_800_000_000_000
-    assert infos[0].first_message == infos[0].all_messages_text == "hello from new"
+    assert infos[0].first_message == "hello from new"
 
 
 def test_listing_changes_nothing_and_a_missing_directory_is_an_empty_list(agent_dir: Path) -> None:
@@ -122,3 +123,14 @@ def test_only_as_much_is_read_as_is_needed(tmp_path: Path) -> None:
         file.truncate(1 << 36)  # a hole of 64 GB: nobody could read that
     assert [info.id for info in SessionManager.list(OURS, tmp_path)] == ["mine"]
     assert SessionManager.find_by_id(OURS, "mine", tmp_path) is not None
+
+
+def test_a_list_does_not_keep_the_conversations(tmp_path: Path) -> None:
+    """A list of many long sessions would otherwise hold all their text in memory, and nothing shows it."""
+    with SessionManager.create(OURS, tmp_path, fsync="never") as manager:
+        manager.append_message(user("first words"))
+        for _ in range(100):
+            manager.append_message(user("x" * 10_000))
+    (info,) = SessionManager.list(OURS, tmp_path)
+    assert (info.message_count, info.first_message) == (101, "first words")
+    assert len(encode(info)) < 1000

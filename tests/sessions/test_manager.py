@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spindle.sessions import EntryNotFound, InvalidSession, SessionError, SessionManager
-from spindle.sessions.ids import new_session_id
-from spindle.sessions.paths import encode_cwd, session_dir_for
+from spindle.sessions.entries import new_session_id
+from spindle.sessions.index import encode_cwd, session_dir_for
 from spindle.shapes.messages import OpaqueMessage, UserMessage
 
 from .helpers import assistant, begun, chain, entry, lines_of, user, when, write_session

@@ -67,7 +67,7 @@ def _run_agent(options: Options) -> int:
     from spindle.agent import AgentError
     from spindle.cli.inputs import BadInput
     from spindle.cli.session_choice import NothingChosen
-    from spindle.sessions.errors import SessionError
+    from spindle.sessions.entries import SessionError
 
     run_mode = _mode(options)
     _raise_on_interrupt()

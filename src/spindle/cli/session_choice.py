@@ -7,9 +7,10 @@ import sys
 from spindle.cli.args import Options, UsageError
 from spindle.cli.tell import warn
 from spindle.config.settings import Settings
-from spindle.sessions.errors import SessionError
+from spindle.sessions.entries import SessionError
 from spindle.sessions.index import Found, SessionInfo, find_sessions
-from spindle.sessions.manager import Saving, SessionManager
+from spindle.sessions.manager import SessionManager
+from spindle.sessions.session import Saving
 
 __all__ = ["NothingChosen", "choose_session", "locate", "pick_session", "session_directory"]
 

@@ -11,10 +11,9 @@ from spindle.agent_dir import agent_dir
 from spindle.cli.session_choice import locate, session_directory
 from spindle.config.settings_store import SettingsStore
 from spindle.sessions.context import entry_message
-from spindle.sessions.entries import Entry
-from spindle.sessions.errors import InvalidSession, SessionError
-from spindle.sessions.ids import iso_time, now_ms
+from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.index import SessionInfo
+from spindle.sessions.load import InvalidSession
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.repair import examine, repair_copy
 from spindle.sessions.tree import TreeNode

@@ -11,7 +11,7 @@ __all__ = ["export_file", "run_export"]
 
 def export_file(session_path: Path, out: Path | None = None, *, redact: bool = False) -> Path:
     """Write the page of a session file and return its path. The file is only read. Raises `ExportError`."""
-    from spindle.sessions.errors import SessionError
+    from spindle.sessions.entries import SessionError
     from spindle.sessions.manager import SessionManager
 
     if not session_path.exists():

@@ -16,7 +16,7 @@ from spindle.agent.session import AgentSession
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import Call, Client, Fields
 from spindle.protocol.render import Response
-from spindle.sessions.errors import SessionError
+from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
 
 __all__ = ["Dispatcher"]

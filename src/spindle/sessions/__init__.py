@@ -1,14 +1,17 @@
 """Sessions: a conversation as a tree in one JSONL file, interchangeable with pi's.
 
-A library of its own: `SessionManager` works without an agent. Only this package touches session files.
+A library of its own: `Session`, and `SessionManager` with pi's names, work without an agent. Only this package touches
+session files.
 """
 
 from spindle.sessions.context import SessionContext, build_context
-from spindle.sessions.damage import Damage
-from spindle.sessions.entries import Entry, Header
-from spindle.sessions.errors import EntryNotFound, InvalidSession, SessionError, SessionLocked
+from spindle.sessions.entries import Entry, Header, SessionError
+from spindle.sessions.file import SessionLocked
 from spindle.sessions.index import SessionInfo
+from spindle.sessions.load import Damage, InvalidSession
 from spindle.sessions.manager import SessionManager
+from spindle.sessions.session import Session
+from spindle.sessions.tree import EntryNotFound
 
 __all__ = [
     "Damage",
@@ -16,6 +19,7 @@ __all__ = [
     "EntryNotFound",
     "Header",
     "InvalidSession",
+    "Session",
     "SessionContext",
     "SessionError",
     "SessionInfo",

@@ -10,9 +10,7 @@ from typing import Any
 
 import msgspec
 
-from spindle.sessions.entries import Entry
-from spindle.sessions.ids import parse_time
-from spindle.sessions.memory import collector_paused
+from spindle.sessions.entries import Entry, collector_paused, parse_time
 from spindle.shapes.content import Text
 from spindle.shapes.messages import (
     AgentMessage,

@@ -6,12 +6,28 @@ from the byte where the disk refused, so that the next attempt goes on as if not
 
 import io
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["AppendFile", "open_for_reading", "replace_file", "sync_directory", "write_new_file"]
+from spindle.agent_dir import expand_home
+from spindle.sessions.entries import SessionError
+from spindle.shapes.codec import DecodeError, decode, encode
+
+__all__ = [
+    "AppendFile",
+    "SessionLock",
+    "SessionLocked",
+    "absolute",
+    "make_private_dir",
+    "open_for_reading",
+    "replace_file",
+    "sync_directory",
+    "try_lock",
+    "write_new_file",
+]
 
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change newlines without it
 _APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
@@ -19,6 +35,21 @@ _APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
 
 def open_for_reading(path: Path) -> BinaryIO:
     return open(path, "rb", buffering=1 << 17)  # few reads, and yet what was read is still in the cache
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return `path` with `~` expanded, absolute and normalised; links are not followed."""
+    return os.path.abspath(expand_home(os.fspath(path)))
+
+
+def make_private_dir(path: Path) -> None:
+    """Create `path` and its missing parents for the owner only; what exists keeps its mode."""
+    missing = []
+    while not path.is_dir() and path != path.parent:
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(mode=0o700, exist_ok=True)
 
 
 class AppendFile:
@@ -201,3 +232,98 @@ def sync_directory(path: Path) -> None:
         pass  # some file systems cannot, and their names are durable by other means
     finally:
         os.close(descriptor)
+
+
+class SessionLocked(SessionError):
+    """Another process, or another `Session` of this one, writes to the session."""
+
+    def __init__(self, path: str | os.PathLike[str], pid: int | None, host: str | None) -> None:
+        holder = f"process {pid} on {host}" if pid is not None else "another process"
+        super().__init__(f"Session is in use by {holder}: {path}. Open it read-only or fork it.")
+        self.pid = pid
+        self.host = host
+
+
+class SessionLock:
+    """Held from creation until `release`, or until nobody refers to it any more."""
+
+    def __init__(self, session_file: Path) -> None:
+        """Take the lock. Raises `SessionLocked`, or `OSError` where no side file can be made."""
+        real = session_file.resolve()  # whatever name it was opened by
+        path = real.with_name(real.name + ".lock")
+        descriptor = _take(path, session_file)
+        self._release = weakref.finalize(self, _let_go, descriptor, path, os.getpid())
+        try:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, encode({"pid": os.getpid(), "host": _host()}) + b"\n")
+        except OSError:
+            pass  # a full disk: the lock holds all the same, it only does not say whose it is
+
+    def release(self) -> None:
+        self._release()
+
+
+def try_lock(session_file: Path) -> SessionLock | None:
+    """Take the lock; None where no side file can be made, as on read-only media. Raises `SessionLocked`."""
+    try:
+        return SessionLock(session_file)
+    except OSError:
+        return None
+
+
+def _take(path: Path, session_file: Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if not _lock(descriptor):
+                raise SessionLocked(session_file, *_holder(descriptor))
+            # The former holder may have removed the file between our open and our lock: then nobody else sees ours.
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _let_go(descriptor: int, path: Path, owner: int) -> None:
+    try:
+        # A forked child that exits must not take its parent's lock away.
+        if os.getpid() == owner and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            os.unlink(path)  # while still locked, so that it cannot be somebody else's
+    except OSError:
+        pass  # the directory is gone or read-only; a side file without a holder does no harm
+    finally:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> tuple[int | None, str | None]:
+    try:
+        told = decode(os.pread(descriptor, 4096, 0))
+        return int(told["pid"]), str(told["host"])
+    except (DecodeError, ValueError, KeyError, TypeError):
+        return None, None  # it has just begun to write
+
+
+if sys.platform == "win32":
+
+    def _lock(descriptor: int) -> bool:
+        return True  # there is no lock of this kind; appends are whole lines all the same
+
+    def _host() -> str:
+        return os.environ.get("COMPUTERNAME", "this machine")
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _host() -> str:
+        return os.uname().nodename

@@ -1,6 +1,10 @@
-"""Finding sessions: lists for people, the latest one to go on with, one by its id. Reads files, never changes them."""
+"""Where session files live, and which there are: lists for people, the latest one, one by its id.
+
+One directory per project under the agent directory, or one that the user names. Reads files, never changes them.
+"""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -8,22 +12,26 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from spindle.sessions.entries import Header
-from spindle.sessions.ids import parse_time
-from spindle.sessions.parse import read_header
-from spindle.sessions.paths import absolute, session_dir_for, sessions_root
+from spindle.agent_dir import agent_dir
+from spindle.sessions.entries import Header, parse_time
+from spindle.sessions.file import absolute
+from spindle.sessions.load import read_header
 from spindle.shapes.codec import DecodeError, decode, encode
 
 __all__ = [
     "Found",
     "Progress",
     "SessionInfo",
+    "encode_cwd",
     "find_by_id",
     "find_sessions",
     "list_all_sessions",
     "list_sessions",
     "most_recent_session",
     "read_info",
+    "session_dir_for",
+    "session_file_name",
+    "sessions_root",
 ]
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -44,8 +52,6 @@ class SessionInfo(msgspec.Struct, frozen=True):
     """The last message of user or model."""
     message_count: int
     first_message: str
-    all_messages_text: str
-    """What user and model said, for searching."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -162,7 +168,6 @@ def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
         modified=tally.last_time or (file_time if created is None else created),
         message_count=tally.count,
         first_message=tally.first or NO_MESSAGES,
-        all_messages_text=" ".join(tally.texts),
     )
 
 
@@ -173,7 +178,6 @@ class _Tally:
         self.name: str | None = None
         self.count = 0
         self.first = ""
-        self.texts: list[str] = []
         self.last_time = 0
 
     def add(self, data: bytes) -> None:
@@ -193,11 +197,8 @@ class _Tally:
             return
         time = parse_time(timestamp if message.timestamp is None else message.timestamp)
         self.last_time = max(self.last_time, time or 0)
-        text = _text_of(message.content)
-        if text:
-            self.texts.append(text)
-            if not self.first and message.role == "user":
-                self.first = text
+        if not self.first and message.role == "user":
+            self.first = _text_of(message.content)
 
 
 def _text_of(content: Any) -> str:
@@ -305,3 +306,24 @@ def _modification_time(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def sessions_root(agent_directory: Path | None = None) -> Path:
+    """Return the directory that holds one directory per project."""
+    return (agent_directory or agent_dir()) / "sessions"
+
+
+def session_dir_for(cwd: str | os.PathLike[str], agent_directory: Path | None = None) -> Path:
+    """Return the directory for sessions of the project in `cwd`; it may not exist yet."""
+    return sessions_root(agent_directory) / encode_cwd(absolute(cwd))
+
+
+def encode_cwd(cwd: str) -> str:
+    """Return the directory name for `cwd`. Two projects may share one: `/a/b` and `/a-b` encode alike."""
+    without_root = re.sub(r"^[/\\]", "", cwd)
+    return "--" + re.sub(r"[/\\:]", "-", without_root) + "--"
+
+
+def session_file_name(timestamp: str, session_id: str) -> str:
+    """Return the name of a new session's file; `timestamp` is the one in its header."""
+    return f"{re.sub('[:.]', '-', timestamp)}_{session_id}.jsonl"

@@ -4,14 +4,9 @@ import io
 import re
 from pathlib import Path
 
-from spindle.sessions.damage import SKIPPED, Damage
-from spindle.sessions.entries import Entry, Header, edit_line, new_header
-from spindle.sessions.errors import SessionError
+from spindle.sessions.entries import Entry, Header, SessionError, edit_line, new_entry_id, new_header, new_session_id
 from spindle.sessions.file import write_new_file
-from spindle.sessions.ids import new_entry_id, new_session_id
-from spindle.sessions.load import load_session
-from spindle.sessions.migrate import link, migrate, needs_migration
-from spindle.sessions.parse import parse_tail
+from spindle.sessions.load import SKIPPED, Damage, link, load_session, migrate, needs_migration, parse_tail
 from spindle.sessions.tree import Tree
 
 __all__ = ["examine", "repair_copy"]

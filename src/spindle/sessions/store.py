@@ -11,12 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from spindle.sessions.entries import Entry
-from spindle.sessions.errors import SessionError
-from spindle.sessions.file import AppendFile, replace_file, sync_directory
-from spindle.sessions.load import load_session
-from spindle.sessions.lock import SessionLock, try_lock
-from spindle.sessions.parse import parse_tail
+from spindle.sessions.entries import Entry, SessionError
+from spindle.sessions.file import AppendFile, SessionLock, replace_file, sync_directory, try_lock
+from spindle.sessions.load import load_session, parse_tail
 from spindle.sessions.tree import Tree
 
 __all__ = ["FsyncPolicy", "Store", "is_worth_a_file"]

@@ -4,17 +4,27 @@ Plain data in memory: nothing here knows files. The tree survives whatever a dam
 missing, later or circular, and ids that occur twice. Nothing in here recurses, so depth has no limit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from spindle.sessions.entries import Entry, Header
-from spindle.sessions.errors import EntryNotFound, SessionError
-from spindle.sessions.ids import parse_time
-from spindle.sessions.memory import collector_paused
+from spindle.sessions.entries import (
+    Entry,
+    Header,
+    SessionError,
+    collector_paused,
+    new_entry_id,
+    parse_time,
+)
 from spindle.shapes.codec import encode
+from spindle.shapes.entries import LabelEntry
 
-__all__ = ["Flaw", "Tree", "TreeNode"]
+__all__ = ["EntryNotFound", "Flaw", "Tree", "TreeNode", "branched_entries", "chain"]
+
+
+class EntryNotFound(SessionError):
+    def __init__(self, entry_id: str) -> None:
+        super().__init__(f"Entry {entry_id} not found")
 
 
 class TreeNode(Struct, eq=False, gc=False):
@@ -244,3 +254,42 @@ def _sort_by_time(siblings: list[TreeNode]) -> None:
     times = {id(node): parse_time(node.entry.timestamp) for node in siblings}
     if None not in times.values():
         siblings.sort(key=lambda node: times[id(node)] or 0)
+
+
+def branched_entries(tree: Tree, leaf_id: str) -> list[Entry]:
+    """Return copies of the entries from the root to `leaf_id`, linked without gaps.
+
+    Label entries of the path are left out; labels that are in force on it are set anew at its end.
+    """
+    path = tree.path_to(leaf_id)
+    successors: dict[str, str | None] = {}
+    following = None
+    for entry in reversed(path):
+        if entry.type == "label":
+            successors[entry.id] = following
+        else:
+            following = entry.id
+    entries = chain((entry for entry in path if entry.type != "label"), successors)
+    kept = {entry.id for entry in entries}
+    taken = set(kept)
+    for target, (label, timestamp) in tree.labels().items():
+        if target in kept:
+            entries.append(Entry.of(LabelEntry(new_entry_id(taken), entries[-1].id, timestamp, target, label)))
+            taken.add(entries[-1].id)
+    return entries
+
+
+def chain(path: Iterable[Entry], successors: Mapping[str, str | None] | None = None) -> list[Entry]:
+    """Return the entries as one line of descent; `successors` says what takes the place of those left out."""
+    chained: list[Entry] = []
+    for entry in path:
+        changes: dict[str, str | None] = {}
+        parent_id = chained[-1].id if chained else None
+        if entry.parent_id != parent_id:
+            changes["parentId"] = parent_id
+        if successors and entry.type == "compaction":
+            first_kept = entry.value.get("firstKeptEntryId")
+            if isinstance(first_kept, str) and first_kept in successors:
+                changes["firstKeptEntryId"] = successors[first_kept] or entry.id
+        chained.append(entry.edited(changes) if changes else entry)
+    return chained

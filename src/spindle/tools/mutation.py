@@ -2,20 +2,18 @@
 
 import asyncio
 import os
+import threading
+from collections import deque
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 
 __all__ = ["file_lock"]
 
-
-class _Queue:
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
-        """Who holds the lock or waits for it."""
-
-
-_queues: dict[str, _Queue] = {}
+# Agents of one process may run on different event loops, so an `asyncio.Lock` will not do: it belongs to one loop.
+_queues: dict[str, deque[Future[None]]] = {}
+"""For each file the turns of those that hold it (the first) or wait for it."""
+_queues_guard = threading.Lock()
 
 
 @asynccontextmanager
@@ -23,12 +21,22 @@ async def file_lock(path: str) -> AsyncIterator[None]:
     """Hold the file at the absolute `path`, whatever other names it has."""
     # Resolved here and not in a thread: the order of arrival is the order of the queue.
     key = os.path.realpath(path)
-    queue = _queues.setdefault(key, _Queue())
-    queue.users += 1
+    turn: Future[None] = Future()
+    with _queues_guard:
+        queue = _queues.setdefault(key, deque())
+        queue.append(turn)
+        must_wait = len(queue) > 1
     try:
-        async with queue.lock:
-            yield
+        if must_wait:
+            await asyncio.wrap_future(turn)
+        yield
     finally:
-        queue.users -= 1
-        if not queue.users:
-            del _queues[key]
+        with _queues_guard:
+            was_first = queue[0] is turn
+            queue.remove(turn)
+            following = queue[0] if queue else None
+            if following is None:
+                del _queues[key]
+        # A turn that was cancelled has no one to tell: its own end passes the file on.
+        if was_first and following is not None and following.set_running_or_notify_cancel():
+            following.set_result(None)

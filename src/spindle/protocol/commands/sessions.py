@@ -7,7 +7,7 @@ import msgspec
 
 from spindle.agent.stats import SessionStats
 from spindle.protocol.registry import Call, Fields, NoFields, command
-from spindle.sessions.ids import iso_time
+from spindle.sessions.entries import iso_time
 from spindle.shapes.content import Wire
 
 # -- what is in it --------------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""Ways to a `Session`: begin one, load one, go on from another. Each returns a new object and leaves all others alone.
+
+A session that was begun has no file until its first message; if it is closed before, none is made.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Unpack
+
+from spindle.sessions.entries import SessionError, new_header
+from spindle.sessions.file import SessionLock, absolute, try_lock
+from spindle.sessions.index import most_recent_session, session_dir_for
+from spindle.sessions.load import Loaded, load_session
+from spindle.sessions.session import Saving, Session, StrPath
+from spindle.sessions.store import is_worth_a_file
+from spindle.sessions.tree import Tree, branched_entries
+
+__all__ = ["branched", "create", "following", "forked_from", "in_memory", "load", "loaded_after", "recent"]
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+def create(
+    cwd: StrPath,
+    directory: StrPath | None = None,
+    *,
+    id: str | None = None,
+    parent: StrPath | None = None,
+    **saving: Unpack[Saving],
+) -> Session:
+    """Begin a session of the project in `cwd`. Raises `SessionError` for a bad id."""
+    return Session(_empty(absolute(cwd), id, parent), absolute(cwd), _directory(cwd, directory), **saving)
+
+
+def in_memory(cwd: StrPath | None = None) -> Session:
+    """Begin a session that is never written anywhere."""
+    place = absolute(cwd or os.getcwd())
+    return Session(_empty(place), place)
+
+
+def load(
+    path: StrPath,
+    cwd: StrPath | None = None,
+    directory: StrPath | None = None,
+    *,
+    read_only: bool = False,
+    **saving: Unpack[Saving],
+) -> Session:
+    """Open a session file; a missing one is a new session at exactly that place.
+
+    The session works in `cwd`, by default in the directory that the file names. Raises `SessionLocked` if another
+    `Session` or process writes to the file, `InvalidSession` if it is something else (and leaves it alone),
+    `SessionError` if it cannot be read.
+    """
+    file = Path(absolute(path))
+    place = absolute(cwd or os.getcwd())
+    siblings = Path(absolute(directory)) if directory else file.parent
+    loaded, lock = _read(file, read_only)
+    tree = (loaded and loaded.tree) or _empty(place)
+    if cwd is None:
+        place = tree.header.cwd or place
+    return Session(tree, place, siblings, file, loaded=loaded, lock=lock, read_only=read_only, **saving)
+
+
+def recent(cwd: StrPath, directory: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
+    """Load the project's session that was written to last, or begin one. Raises as `load` does."""
+    path = most_recent_session(cwd, directory)
+    return create(cwd, directory, **saving) if path is None else load(path, cwd, directory, **saving)
+
+
+def forked_from(source: StrPath, cwd: StrPath, directory: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
+    """Copy a session file with all its branches into a project. The source may be in use. Raises `SessionError`."""
+    origin = Path(absolute(source))
+    try:
+        tree = load_session(origin).tree
+    except (FileNotFoundError, SessionError):
+        tree = None
+    if tree is None:
+        raise SessionError(f"Cannot fork: source session file is empty or invalid: {origin}")
+    place = absolute(cwd)
+    copy = Tree(new_header(place, parent_session=str(origin)), tree.entries)
+    session = Session(copy, place, _directory(place, directory), **saving)
+    session.save()
+    return session
+
+
+def following(session: Session, *, id: str | None = None, parent: StrPath | None = None) -> Session:
+    """Begin an empty session in the same place, saved as `session` is. Raises `SessionError` for a bad id."""
+    return session.beside(_empty(session.cwd, id, parent))
+
+
+def branched(session: Session, leaf_id: str) -> Session:
+    """Copy the branch that ends in `leaf_id` into a session of its own, in the same place. Raises `EntryNotFound`.
+
+    If there is a message in it, its file is there at once.
+    """
+    session.tree.require(leaf_id)
+    parent = str(session.path) if session.path is not None else None
+    entries = branched_entries(session.tree, leaf_id)
+    other = session.beside(Tree(new_header(session.cwd, parent_session=parent), entries))
+    if any(is_worth_a_file(entry) for entry in entries):
+        other.save()
+    return other
+
+
+def loaded_after(session: Session, path: StrPath) -> Session:
+    """Load a file as `load` does, but keep directories and saving of `session`; in memory only if that is."""
+    file = Path(absolute(path))
+    loaded, lock = _read(file, session.read_only)
+    return session.beside((loaded and loaded.tree) or _empty(session.cwd), file, loaded, lock)
+
+
+def _read(file: Path, read_only: bool) -> tuple[Loaded | None, SessionLock | None]:
+    """Return what is in a file and the lock on it; nothing if there is no file. Raises as `load` does."""
+    lock = try_lock(file) if not read_only and os.path.isfile(file) else None
+    try:
+        return load_session(file), lock
+    except FileNotFoundError:
+        if read_only:
+            raise SessionError(f"Session file not found: {file}") from None
+        return None, None
+    except SessionError:
+        if lock is not None:
+            lock.release()
+        raise
+
+
+def _empty(cwd: str, session_id: str | None = None, parent: StrPath | None = None) -> Tree:
+    if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+        raise SessionError(
+            "Session id must be non-empty, contain only alphanumeric characters, '-', '_', and '.', "
+            "and start and end with an alphanumeric character"
+        )
+    parent_path = os.fspath(parent) if parent is not None else None
+    return Tree(new_header(cwd, session_id=session_id, parent_session=parent_path))
+
+
+def _directory(cwd: StrPath, directory: StrPath | None) -> Path:
+    return Path(absolute(directory)) if directory else session_dir_for(cwd)

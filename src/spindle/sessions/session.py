@@ -1,0 +1,342 @@
+"""A session: one conversation as a tree, kept in one file that other programs can read and continue.
+
+A `Session` is made by the functions in `open` and stays what it is: another session is another object. The leaf is
+where the conversation stands; it is not stored, so moving it writes nothing and the next entry makes the move visible.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict, Unpack
+
+from spindle.sessions.context import (
+    SessionContext,
+    build_context,
+    entry_message,
+    model_in_force,
+    thinking_level_in_force,
+)
+from spindle.sessions.entries import Entry, Header, SessionError, iso_time, new_entry_id, new_header, now_ms
+from spindle.sessions.file import SessionLock, absolute, make_private_dir, write_new_file
+from spindle.sessions.index import session_file_name
+from spindle.sessions.load import Damage, Loaded
+from spindle.sessions.store import FsyncPolicy, Store
+from spindle.sessions.tree import Tree, chain
+from spindle.shapes.content import Image, Text
+from spindle.shapes.entries import (
+    BranchSummaryEntry,
+    CompactionEntry,
+    CustomEntry,
+    CustomMessageEntry,
+    LabelEntry,
+    MessageEntry,
+    ModelChangeEntry,
+    SessionInfoEntry,
+    ThinkingLevelChangeEntry,
+)
+from spindle.shapes.messages import AgentMessage, Usage
+
+__all__ = ["Saving", "Session", "StrPath"]
+
+StrPath: TypeAlias = str | os.PathLike[str]
+
+
+class Saving(TypedDict, total=False):
+    """How a session is kept on disk."""
+
+    fsync: FsyncPolicy
+    on_write_error: Callable[[str], None]
+    """Called once when saving begins to fail; the session goes on in memory."""
+
+
+class Session:
+    def __init__(
+        self,
+        tree: Tree,
+        cwd: str,
+        directory: Path | None = None,
+        path: Path | None = None,
+        *,
+        loaded: Loaded | None = None,
+        lock: SessionLock | None = None,
+        read_only: bool = False,
+        listeners: Iterable[Callable[[str], None]] = (),
+        **saving: Unpack[Saving],
+    ) -> None:
+        """Keep `tree` at `path`, by default in a new file in `directory`; in memory only if there is no directory.
+
+        `loaded` is what was read from `path`, `lock` the lock that is held on it already.
+        """
+        self.tree = tree
+        """The entries and the leaf, as plain data."""
+        self.cwd = cwd
+        self.directory = directory
+        """Where sessions go that are made from this one."""
+        self.path: Path | None = None
+        """Where the session is saved, or will be with its first message; None if it lives in memory only."""
+        self.read_only = read_only
+        self.damage: list[Damage] = loaded.damage if loaded is not None else []
+        """What was wrong with the file when it was opened."""
+        self._fsync: FsyncPolicy = saving.get("fsync", "run")
+        self._write_listeners = [*listeners]
+        if "on_write_error" in saving:
+            self._write_listeners.append(saving["on_write_error"])
+        self._store: Store | None = None
+        """None if nothing is to be written."""
+        if directory is None:
+            return
+        self.path = path or directory / session_file_name(tree.header.timestamp, self.id)
+        if read_only:
+            return
+        try:
+            make_private_dir(self.path.parent)
+        except OSError:
+            pass  # the first save will say what is wrong with the place
+        file = loaded.file if loaded is not None and loaded.tree is not None else None
+        self._store = Store(
+            tree, self.path, file=file, lock=lock, fsync=self._fsync, on_write_error=self._tell_write_error
+        )
+        if loaded is not None and loaded.was_migrated:
+            self._store.rewrite(keep_old=loaded.has_new_ids or bool(loaded.damage))
+
+    def beside(
+        self, tree: Tree, path: Path | None = None, loaded: Loaded | None = None, lock: SessionLock | None = None
+    ) -> "Session":
+        """Return a session with other entries in the same place, saved in the same way, with the same listeners."""
+        return Session(
+            tree,
+            self.cwd,
+            self.directory,
+            path,
+            loaded=loaded,
+            lock=lock,
+            read_only=self.read_only,
+            listeners=self._write_listeners,
+            fsync=self._fsync,
+        )
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what it is ------------------------------------------------------------------------------
+
+    @property
+    def header(self) -> Header:
+        return self.tree.header
+
+    @property
+    def id(self) -> str:
+        return str(self.tree.header.id)
+
+    @property
+    def name(self) -> str | None:
+        return self.tree.name
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self.tree.leaf_id
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries in file order: a list of your own."""
+        return self.tree.entries[:]
+
+    def is_same_file(self, path: StrPath) -> bool:
+        return self.path is not None and os.path.realpath(self.path) == os.path.realpath(absolute(path))
+
+    # -- growing: each returns the id of the new entry, which becomes the leaf -------------------
+
+    def append_message(self, message: AgentMessage | dict[str, Any]) -> str:
+        return self._append(MessageEntry, message=message)
+
+    def append_custom_message(
+        self, custom_type: str, content: str | list[Text | Image], display: bool, details: Any = None
+    ) -> str:
+        """Add a message of an extension; the model sees it, people only if `display`."""
+        return self._append(
+            CustomMessageEntry, custom_type=custom_type, content=content, display=display, details=details
+        )
+
+    def append_custom(self, custom_type: str, data: Any = None) -> str:
+        """Keep state of an extension; no model sees it."""
+        return self._append(CustomEntry, custom_type=custom_type, data=data)
+
+    def append_model_change(self, provider: str, model_id: str) -> str:
+        return self._append(ModelChangeEntry, provider=provider, model_id=model_id)
+
+    def append_thinking_level(self, level: str) -> str:
+        return self._append(ThinkingLevelChangeEntry, thinking_level=level)
+
+    def append_compaction(
+        self,
+        summary: str,
+        first_kept_entry_id: str | None,
+        tokens_before: int,
+        details: Any = None,
+        from_hook: bool | None = None,
+        usage: Usage | None = None,
+    ) -> str:
+        """Put a summary in place of what came before `first_kept_entry_id`, or of everything (None)."""
+        entry_id = self._new_id()
+        return self._append(
+            CompactionEntry,
+            id=entry_id,
+            summary=summary,
+            first_kept_entry_id=first_kept_entry_id or entry_id,
+            tokens_before=tokens_before,
+            details=details,
+            from_hook=from_hook,
+            usage=usage,
+        )
+
+    def append_name(self, name: str) -> str:
+        """Name the session; an empty name removes the old one."""
+        return self._append(SessionInfoEntry, name=re.sub(r"[\r\n]+", " ", name).strip())
+
+    def append_label(self, target_id: str, label: str | None) -> str:
+        """Label an entry; None or an empty label removes the old one. Raises `EntryNotFound`."""
+        self.tree.require(target_id)
+        return self._append(LabelEntry, target_id=target_id, label=label)
+
+    # -- moving ----------------------------------------------------------------------------------
+
+    def move(self, entry_id: str | None) -> None:
+        """Make an entry the leaf; None: the next entry becomes a root. Raises `EntryNotFound`."""
+        self.tree.leaf_id = self.tree.require(entry_id).id if entry_id is not None else None
+
+    def branch_with_summary(
+        self,
+        entry_id: str | None,
+        summary: str,
+        details: Any = None,
+        from_hook: bool | None = None,
+        usage: Usage | None = None,
+    ) -> str:
+        """Move to an entry (None: before the first) and add what was tried elsewhere. Raises `EntryNotFound`."""
+        if entry_id is not None:
+            self.tree.require(entry_id)
+        return self._append(
+            BranchSummaryEntry,
+            parent_id=entry_id,
+            from_id=self.tree.leaf_id or "root",
+            summary=summary,
+            details=details,
+            from_hook=from_hook,
+            usage=usage,
+        )
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def entry(self, entry_id: str | None) -> Entry | None:
+        return self.tree.get(entry_id)
+
+    def children(self, parent_id: str | None) -> list[Entry]:
+        """Return the children in file order; of None: the roots."""
+        return self.tree.children(parent_id)[:]
+
+    def label(self, entry_id: str) -> str | None:
+        return self.tree.label(entry_id)
+
+    def branch(self, from_id: str | None = None) -> list[Entry]:
+        """Return the entries from the root to an entry, or to the leaf."""
+        return self.tree.path_to(from_id if from_id is not None else self.tree.leaf_id)
+
+    def context(self) -> SessionContext:
+        """Return what a model would see at the leaf."""
+        return build_context(self.branch())
+
+    def model(self) -> tuple[str, str] | None:
+        """Return provider and id of the model that was last chosen, or answered, on the current branch."""
+        return model_in_force(self.branch())
+
+    def thinking_level(self) -> str | None:
+        """Return the level that the current branch has set last, if it has set any."""
+        return thinking_level_in_force(self.branch())
+
+    def has_messages(self) -> bool:
+        """Say whether anything was said on the current branch."""
+        return any(entry_message(entry) is not None for entry in self.branch())
+
+    def tree_json(self) -> bytes:
+        """Return the tree as JSON: an array of `{entry, children, label?, labelTimestamp?}`."""
+        return self.tree.to_json()
+
+    def entries_json(self, since: str | None = None) -> bytes:
+        """Return the entries (after `since`) as a JSON array. Raises `SessionError` if `since` is unknown."""
+        return self.tree.entries_to_json(since)
+
+    def export_branch(self, path: StrPath) -> str:
+        """Write the current branch as a session file of its own. Raises `SessionError`; never overwrites."""
+        target = Path(absolute(path))
+        header = new_header(self.cwd, session_id=self.id)
+        try:
+            write_new_file(target, b"".join(line.ended for line in (header, *chain(self.branch()))))
+        except OSError as error:
+            raise SessionError(f"Cannot export session ({error.strerror}): {target}") from error
+        return str(target)
+
+    # -- the file --------------------------------------------------------------------------------
+
+    @property
+    def write_error(self) -> str | None:
+        """Why the file is behind what is in memory; None as long as it is not."""
+        return self._store.error if self._store is not None else None
+
+    def on_write_error(self, listener: Callable[[str], None]) -> None:
+        """Call one more listener when saving begins to fail."""
+        self._write_listeners.append(listener)
+
+    def save(self) -> None:
+        """Write whatever the file lacks; make the file even if there is no message yet."""
+        if self._store is not None:
+            self._store.save_all()
+
+    def sync(self) -> None:
+        """Bring the file up to date, on the disk itself if the policy says so. Call it at the end of each run."""
+        if self._store is not None:
+            self._store.sync()
+
+    def begin_sync(self) -> Callable[[], None] | None:
+        """Like `sync`, but return what has to wait for the disk; it may be called in any thread.
+
+        Pass an `OSError` that it raises to `sync_failed`. None: there is nothing to wait for.
+        """
+        return self._store.begin_sync() if self._store is not None else None
+
+    def sync_failed(self, error: OSError) -> None:
+        """Take note that the disk refused; the next sync tries again."""
+        if self._store is not None:
+            self._store.sync_failed(error)
+
+    def close(self) -> None:
+        """Write what is still missing and let go of the file and its lock. A later append takes them up again."""
+        if self._store is not None:
+            self._store.close()
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _tell_write_error(self, error: str) -> None:
+        for listener in self._write_listeners:
+            listener(error)
+
+    def _new_id(self) -> str:
+        """Return a free id, after a look at what others added to the file."""
+        if self.read_only:
+            raise SessionError(f"Session is open read-only: {self.path}")
+        if self._store is not None:
+            self._store.catch_up()
+        return new_entry_id(self.tree)
+
+    def _append(self, shape: Callable[..., Any], **fields: Any) -> str:
+        """Add an entry, below the leaf unless the fields name another parent."""
+        fields.setdefault("parent_id", self.tree.leaf_id)
+        entry_id = fields.pop("id", None) or self._new_id()
+        entry = Entry.of(shape(id=entry_id, timestamp=iso_time(now_ms()), **fields))
+        self.tree.add(entry)
+        if self._store is not None:
+            self._store.save(entry)
+        return entry_id
