@@ -6,13 +6,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spindle.agent.api import Agent as Agent
+    from spindle.inprocess import Agent as Agent
     from spindle.agent import AgentError as AgentError
 
 __version__ = "0.1.0"
 __all__ = ["Agent", "AgentError", "__version__"]
 
-_HOMES = {"Agent": "spindle.agent.api", "AgentError": "spindle.agent.errors"}
+_HOMES = {"Agent": "spindle.inprocess", "AgentError": "spindle.agent"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,12 +3,13 @@
 Nothing of this is needed for a simple extension, which is just `def extension(agent): ...`.
 """
 
+from spindle.agent.dialogs import Dialogs as Front
+from spindle.agent.navigate import Navigated
 from spindle.extensions import events
 from spindle.extensions.api import Agent
-from spindle.extensions.binding import StaleExtensionError
-from spindle.extensions.context import CommandContext, Context
+from spindle.extensions.context import CommandContext, Context, Replaced, SessionView
 from spindle.extensions.exec import ExecResult
-from spindle.extensions.runtime import Front, Navigated, Replaced, SessionView
+from spindle.extensions.generation import StaleExtensionError
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Request, Started, StreamOptions
 from spindle.shapes.content import Image, Text, Thinking, ToolCall

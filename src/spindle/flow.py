@@ -143,9 +143,9 @@ class Tasks:
         if running := self._others():
             await asyncio.wait(running, timeout=timeout)
 
-    async def end(self, timeout: float) -> None:
-        """Cancel every task and wait for their ends, for at most `timeout` seconds."""
-        running = self._others()
+    async def end(self, timeout: float, spared: "asyncio.Task[Any] | None" = None) -> None:
+        """Cancel every task but `spared` and wait for their ends, for at most `timeout` seconds."""
+        running = self._others() - {spared}  # type: ignore[arg-type]
         for task in running:
             task.cancel()
         if running:

@@ -19,12 +19,12 @@ The keys of a step are explained in `spindle.llm.scripted`. `load` drives an ext
 More about it in `spindle.extensions.testing`.
 """
 
-from spindle.extensions.testing import FakeAgent, ToolCallOutcome, load
+from spindle.extensions.testing import LoadedExtension, ToolCallOutcome, load
 from spindle.llm.scripted import Call, Pause, Script, ScriptError, Step, load_script
 
 __all__ = [
     "Call",
-    "FakeAgent",
+    "LoadedExtension",
     "Pause",
     "Script",
     "ScriptError",

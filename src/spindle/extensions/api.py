@@ -10,25 +10,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
-from spindle.extensions.bus import BusView
 from spindle.extensions.context import Context
 from spindle.extensions.events import EVENTS
 from spindle.extensions.exec import ExecResult, execute
 from spindle.extensions.providers import make_provider
-from spindle.extensions.record import Command, Extension, Flag, Handler, Shortcut
-from spindle.extensions.registry import Registry
-from spindle.extensions.runtime import UserContent
+from spindle.extensions.generation import BusView, Command, Extension, Flag, Generation, Handler, Shortcut
 from spindle.extensions.tools import BuiltinTool, make_tool
 from spindle.extensions.values import as_content, as_custom_message, require_json
-from spindle.shapes.content import Image, Text
+from spindle.shapes.codec import to_builtins
+from spindle.shapes.content import Image, Text, text_of
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import CustomMessage
-from spindle.shapes.models import Model, ThinkingLevel
+from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolError
 
 __all__ = ["Agent"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+UserContent = str | list[Text | Image]
 Delivery = Literal["steer", "followUp", "nextTurn"]
 
 
@@ -36,11 +35,11 @@ class Agent:
     ToolError = ToolError
     """Raise it in a tool; the model reads the text."""
 
-    def __init__(self, extension: Extension, registry: Registry, make_context: Callable[[Extension], Context]) -> None:
+    def __init__(self, extension: Extension, generation: Generation, make_context: Callable[[Extension], Context]) -> None:
         self._extension = extension
-        self._registry = registry
+        self._generation = generation
         self._make_context = make_context
-        self.events = BusView(registry.bus, extension, registry.binding)
+        self.events = BusView(generation.bus, extension, generation.binding)
         """A board for messages between extensions."""
 
     @property
@@ -104,8 +103,8 @@ class Agent:
         self._changed()
 
     def _changed(self) -> None:
-        if self._extension in self._registry.extensions:
-            self._registry.refresh()
+        if self._extension in self._generation.extensions:
+            self._generation.refresh()
 
     # -- answers of handlers ---------------------------------------------------------------------
 
@@ -174,8 +173,8 @@ class Agent:
             renderers = {"call": render_call, "result": render_result}
             self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
             self._extension.tools[tool.name] = tool
-            if self._registry.binding.bound and self._registry.tools()[tool.name] is tool:
-                self._registry.binding.do(lambda runtime: runtime.add_tool(tool))
+            if self._generation.binding.bound and self._generation.tools()[tool.name] is tool:
+                self._generation.binding.do(lambda agent: agent.add_extension_tool(tool))
             return function
 
         return add if function is None else add(function)
@@ -189,24 +188,24 @@ class Agent:
 
     def builtin(self, name: str) -> BuiltinTool:
         """Return a built-in tool, to wrap it in one of your own. Raises `LookupError`."""
-        tool = self._registry.builtin_tool(name)
+        tool = self._generation.builtin_tool(name)
         if tool is None:
             raise LookupError(f'There is no built-in tool "{name}"')
-        return BuiltinTool(tool, lambda: self._registry.binding.runtime)
+        return BuiltinTool(tool, lambda: self._generation.binding.agent)
 
     @property
     def active_tools(self) -> list[str]:
         """Names of the tools the model may use; assign to change it."""
-        return self._registry.binding.runtime.active_tools()
+        return [tool.name for tool in self._generation.binding.agent.active_tools()]
 
     @active_tools.setter
     def active_tools(self, names: Sequence[str]) -> None:
         if isinstance(names, str):
             raise TypeError(f"active_tools is a list of names: [{names!r}]")
-        self._registry.binding.do(lambda runtime: runtime.set_active_tools(list(names)))
+        self._generation.binding.do(lambda agent: agent.set_active_tools(list(names)))
 
     def all_tools(self) -> list[Tool]:
-        return self._registry.binding.runtime.all_tools()
+        return self._generation.binding.agent.all_tools()
 
     # -- commands, options, keys -----------------------------------------------------------------
 
@@ -227,7 +226,8 @@ class Agent:
 
     def commands(self) -> list[Any]:
         """Return all that may follow a slash: commands, prompt templates, skills."""
-        return self._registry.binding.runtime.commands()
+        items: list[Any] = to_builtins(self._generation.binding.agent.commands())
+        return items
 
     def flag(self, name: str, *, type: type = bool, default: bool | str | None = None, help: str = "") -> None:
         """Add a command line option `--name`; its value is `get_flag(name)`."""
@@ -240,7 +240,7 @@ class Agent:
         flag = self._extension.flags.get(name)
         if flag is None:
             raise LookupError(f'This extension has no flag "{name}"')
-        given = self._registry.given_flags.get(name)
+        given = self._generation.given_flags.get(name)
         if given is None or (flag.type is str and not isinstance(given, str)):
             return flag.default
         return True if flag.type is bool else given
@@ -281,29 +281,36 @@ class Agent:
         """
         made = make_provider(name, config, stream)
         self._extension.providers[name] = made
-        if self._registry.binding.bound:
-            self._registry.binding.do(lambda runtime: runtime.add_provider(name, made.config, made.stream))
+        if self._generation.binding.bound:
+            self._generation.binding.do(lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream))
 
     def remove_provider(self, name: str) -> None:
         """Undo `provider`."""
         self._extension.providers.pop(name, None)
-        if self._registry.binding.bound:
-            self._registry.binding.do(lambda runtime: runtime.remove_provider(name))
+        if self._generation.binding.bound:
+            self._generation.binding.do(lambda agent: agent.resources.registry.unregister_provider(name))
 
     async def set_model(self, model: Model) -> bool:
         """Use another model from the next turn on. Returns False if there is no key for it."""
         if not isinstance(model, Model):
             raise TypeError("set_model takes a Model: one of ctx.models.all(), or ctx.models.find(provider, id)")
-        return await self._registry.binding.runtime.set_model(model)
+        agent = self._generation.binding.agent
+        if not agent.resources.registry.has_credentials(model.provider):
+            return False
+        await agent.use_model(model, None, "set")
+        return True
 
     @property
     def thinking_level(self) -> ThinkingLevel:
         """How hard the model thinks; assign to change it (within what the model can)."""
-        return self._registry.binding.runtime.thinking_level
+        return self._generation.binding.agent.thinking_level
 
     @thinking_level.setter
     def thinking_level(self, level: ThinkingLevel) -> None:
-        self._registry.binding.do(lambda runtime: runtime.set_thinking_level(level))
+        if level not in THINKING_LEVELS:
+            raise ValueError(f"Unknown thinking level {level!r}. Known are: {', '.join(THINKING_LEVELS)}")
+        binding = self._generation.binding
+        binding.do(lambda agent: binding.tasks.spawn(agent.set_thinking_level(level), "spindle-thinking-level"))
 
     # -- the conversation ------------------------------------------------------------------------
 
@@ -327,7 +334,7 @@ class Agent:
         message = CustomMessage(
             custom_type=custom_type, content=shown, display=display, details=details, timestamp=int(time.time() * 1000)
         )
-        await self._registry.binding.runtime.send_message(
+        await self._generation.binding.agent.send_message(
             as_custom_message(message), trigger_turn=trigger_turn, deliver_as=deliver_as
         )
 
@@ -340,24 +347,27 @@ class Agent:
         """
         _check_delivery(deliver_as, "steer", "followUp")
         shown = content if isinstance(content, str) else as_content(content)
-        await self._registry.binding.runtime.send_user_message(shown, deliver_as=deliver_as, expand=expand)
+        images = [] if isinstance(shown, str) else [block for block in shown if isinstance(block, Image)]
+        await self._generation.binding.agent.submit(
+            text_of(shown, "\n"), images, deliver_as, source="extension", expand=expand
+        )
 
     def append_entry(self, custom_type: str, data: Any = None) -> str:
         """Keep `data` in the session, out of the model's sight. Returns the entry's id."""
         require_json(data, "The data of the entry")
-        return self._registry.binding.do(lambda runtime: runtime.append_entry(custom_type, data))
+        return self._generation.binding.do(lambda agent: agent.append_entry(custom_type, data))
 
     def set_label(self, entry_id: str, label: str | None) -> None:
         """Name an entry of the session; None removes the name."""
-        self._registry.binding.do(lambda runtime: runtime.set_label(entry_id, label))
+        self._generation.binding.do(lambda agent: agent.set_label(entry_id, label))
 
     @property
     def session_name(self) -> str | None:
-        return self._registry.binding.runtime.session.name
+        return self._generation.binding.agent.session.name
 
     @session_name.setter
     def session_name(self, name: str) -> None:
-        self._registry.binding.do(lambda runtime: runtime.set_session_name(name))
+        self._generation.binding.do(lambda agent: agent.set_name(name))
 
     # -- programs --------------------------------------------------------------------------------
 
@@ -372,7 +382,7 @@ class Agent:
         """Run a program (no shell) in the working directory. Never raises; when time runs out it is stopped."""
         if isinstance(argv, str):
             raise TypeError(f"exec takes a list: {argv.split()!r}, or for a shell ['sh', '-c', {argv!r}]")
-        where = self._registry.binding.runtime.cwd / (cwd or ".")
+        where = Path(self._generation.binding.agent.cwd, cwd or ".")
         return await execute(argv, cwd=where, timeout=timeout, input=input)
 
 

@@ -1,6 +1,6 @@
-"""Events that nobody waited for, on their way to handlers: one after the other, in the order in which they happened.
+"""Events that nothing waits for, on their way to handlers: one after the other, in the order in which they happened.
 
-Whatever handlers are asked or told later waits for them (`caught_up`), so that an extension never hears of a fork
+What handlers are asked or told later waits for them (`caught_up`), so that an extension never hears of a fork
 before it hears that the run before it has settled.
 """
 
@@ -12,13 +12,12 @@ from contextvars import ContextVar
 
 from msgspec import Struct
 
-from spindle.extensions.threads import end
+from spindle import limits
+from spindle.flow import Tasks
 from spindle.shapes.events import Event, ToolExecutionUpdate
 
 __all__ = ["Backlog"]
 
-PATIENCE_S = 5.0
-"""For the handlers of one event. Afterwards they go on by themselves: one that hangs holds up nothing for ever."""
 
 _part_of: ContextVar[asyncio.Task[None] | None] = ContextVar("part_of", default=None)
 """The delivery whose handlers the running code belongs to."""
@@ -37,8 +36,8 @@ class Backlog:
         self._last: asyncio.Future[None] | None = None
         """Done when the newest event was told."""
         self._worker: asyncio.Task[None] | None = None
-        self._deliveries: set[asyncio.Task[None]] = set()
-        """At work, those that nobody waits for any more included."""
+        self._deliveries = Tasks()
+        """At work, also those that took too long to be waited for."""
 
     def add(self, event: Event) -> None:
         if len(self._waiting) > 1 and _replaces(event, self._waiting[-1].event):
@@ -63,20 +62,20 @@ class Backlog:
     async def close(self) -> None:
         """Drop what was not told and stop the handlers at work."""
         own = _part_of.get()
-        await end(task for task in (self._worker, *self._deliveries) if task is not None and task is not own)
+        if self._worker is not None:
+            self._worker.cancel()
+        await self._deliveries.end(limits.TASKS_END, own)
         self._stop()
 
     async def _work_off(self) -> None:
         try:
             while self._waiting:
-                delivery = asyncio.create_task(self._deliver(self._waiting[0].event))
-                self._deliveries.add(delivery)
-                delivery.add_done_callback(self._deliveries.discard)
-                _, late = await asyncio.wait([delivery], timeout=PATIENCE_S)
+                delivery = self._deliveries.spawn(self._deliver(self._waiting[0].event), "spindle-handlers")
+                _, late = await asyncio.wait([delivery], timeout=limits.EVENT_HANDLERS)
                 if late:
                     name = self._waiting[0].event.type
                     print(
-                        f"Handlers of {name} take longer than {PATIENCE_S:g} s; nobody waits for them", file=sys.stderr
+                        f"Handlers of {name} take longer than {limits.EVENT_HANDLERS:g} s; what comes next does not wait for them", file=sys.stderr
                     )
                 self._waiting.popleft().told.set_result(None)
         finally:

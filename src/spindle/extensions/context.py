@@ -6,8 +6,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spindle.extensions.binding import Binding
-from spindle.extensions.runtime import Models, Navigated, Replaced, Runtime, SessionView
+from spindle.agent.navigate import Navigated
+from spindle.agent.session import AgentSession
+from spindle.extensions.generation import Binding
+from spindle.models.registry import ModelRegistry
+from spindle.sessions.session import Session
+from spindle.shapes.codec import decode, to_builtins
+from spindle.shapes.content import Wire
 from spindle.extensions.threads import call
 from spindle.extensions.ui import UI
 from spindle.shapes.models import Model, ThinkingLevel
@@ -16,9 +21,17 @@ from spindle.tools.base import ToolError
 if TYPE_CHECKING:
     from spindle.extensions.api import Agent
 
-__all__ = ["CommandContext", "Context"]
+__all__ = ["CommandContext", "Context", "Replaced", "SessionView"]
 
 WithSession = Callable[["CommandContext"], Any]
+
+
+class Replaced(Wire):
+    """What came of a request to go on in another session."""
+
+    cancelled: bool
+    text: str | None = None
+    """Of a fork: the text of the message it was made at."""
 
 
 class Context:
@@ -42,67 +55,69 @@ class Context:
 
     @property
     def has_ui(self) -> bool:
-        """Whether there is somebody to ask."""
-        return self._binding.here.front.has_ui
+        """Whether there is a user to ask."""
+        return self._binding.here.dialogs.has_ui
 
     @property
     def cwd(self) -> Path:
-        return self._binding.here.cwd
+        return Path(self._binding.here.cwd)
 
     @property
-    def session(self) -> SessionView:
+    def session(self) -> "SessionView":
         """The session tree, to be read."""
-        return self._binding.runtime.session
+        return SessionView(self._binding.agent.session)
 
     @property
-    def models(self) -> Models:
-        return self._binding.runtime.models
+    def models(self) -> ModelRegistry:
+        """The models there are: `all()`, `available()`, `find(provider, id)`."""
+        return self._binding.agent.resources.registry
 
     @property
     def model(self) -> Model | None:
-        return self._binding.runtime.model
+        return self._binding.agent.model
 
     @property
     def thinking_level(self) -> ThinkingLevel:
-        return self._binding.runtime.thinking_level
+        return self._binding.agent.thinking_level
 
     @property
     def is_idle(self) -> bool:
-        return self._binding.runtime.is_idle
+        return not self._binding.agent.busy
 
     @property
     def has_pending_messages(self) -> bool:
         """Whether messages wait to be delivered."""
-        return self._binding.runtime.has_pending_messages
+        return self._binding.agent.has_pending_messages
 
     @property
     def system_prompt(self) -> str:
-        return self._binding.runtime.system_prompt
+        return self._binding.agent.system_prompt
 
     @property
     def project_trusted(self) -> bool:
-        return self._binding.runtime.project_trusted
+        return self._binding.agent.resources.trust.trusted
 
     def context_usage(self) -> dict[str, Any] | None:
         """Return `{"tokens", "contextWindow", "percent"}`; unknown figures are None."""
-        return self._binding.runtime.context_usage()
+        usage: dict[str, Any] | None = to_builtins(self._binding.agent.context_usage())
+        return usage
 
     # -- what one may do -------------------------------------------------------------------------
 
     def abort(self) -> None:
         """Stop the run that is going on."""
-        self._binding.do(lambda runtime: runtime.abort())
+        self._binding.do(lambda agent: agent.stop())
 
     def shutdown(self) -> None:
         """End the process (or under `--remote` only this session) once the agent is idle."""
-        self._binding.do(lambda runtime: runtime.shutdown())
+        self._binding.do(lambda agent: agent.shutdown_requested.set())
 
     def compact(self, instructions: str | None = None) -> "asyncio.Task[Any]":
         """Begin to replace the older part of the context by a summary, ending a run that is going on.
 
         A command may await the task; a handler of that very run would wait for itself.
         """
-        return self._binding.do(lambda runtime: runtime.compact(instructions))
+        return self._binding.do(lambda agent: self._binding.tasks.spawn(agent.compact(instructions), "spindle-compact", report=False))
 
     # -- for work in threads ---------------------------------------------------------------------
 
@@ -114,7 +129,7 @@ class Context:
         return self._cancelled
 
     def raise_if_aborted(self) -> None:
-        """Raise `ToolError` if nobody wants the result any more. For loops in threads."""
+        """Raise `ToolError` if the result is not wanted any more. For loops in threads."""
         if self.cancelled.is_set():
             raise ToolError("Operation aborted")
 
@@ -126,7 +141,7 @@ class CommandContext(Context):
 
     async def wait_for_idle(self) -> None:
         """Return when the agent has nothing more to do."""
-        await self._binding.runtime.wait_for_idle()
+        await self._binding.agent.wait_idle()
 
     async def new_session(
         self,
@@ -136,8 +151,8 @@ class CommandContext(Context):
         with_session: WithSession | None = None,
     ) -> Replaced:
         """Begin an empty session. `setup(session)` may write to it before extensions see it."""
-        runtime = self._binding.runtime
-        return await self._replace(runtime, runtime.new_session(parent_session, setup), with_session)
+        cancelled = await self._binding.agent.new_session(parent_session, setup)
+        return await self._replaced(Replaced(cancelled), with_session)
 
     async def fork(
         self,
@@ -147,13 +162,16 @@ class CommandContext(Context):
         with_session: WithSession | None = None,
     ) -> Replaced:
         """Go on in a copy that ends `before` a user message, or `at` an entry."""
-        runtime = self._binding.runtime
-        return await self._replace(runtime, runtime.fork(entry_id, position), with_session)
+        agent = self._binding.agent
+        if position == "at":
+            return await self._replaced(Replaced(await agent.clone(entry_id)), with_session)
+        text, cancelled = await agent.fork(entry_id)
+        return await self._replaced(Replaced(cancelled, text), with_session)
 
     async def switch_session(self, path: str | Path, *, with_session: WithSession | None = None) -> Replaced:
         """Go on with another session file."""
-        runtime = self._binding.runtime
-        return await self._replace(runtime, runtime.switch_session(str(path)), with_session)
+        cancelled, _ = await self._binding.agent.switch_session(str(path))
+        return await self._replaced(Replaced(cancelled), with_session)
 
     async def navigate_tree(
         self,
@@ -165,24 +183,72 @@ class CommandContext(Context):
         label: str | None = None,
     ) -> Navigated:
         """Jump to another place of the session tree, with a summary of the branch that is left if asked for."""
-        return await self._binding.runtime.navigate_tree(
-            target_id,
-            summarize=summarize,
-            instructions=custom_instructions,
-            replace_instructions=replace_instructions,
-            label=label,
+        return await self._binding.agent.navigate(
+            target_id, summarize, custom_instructions, label, replace_instructions=replace_instructions
         )
 
     async def reload(self) -> None:
-        """Load all extensions, skills and templates anew. This context is stale afterwards."""
-        await self._binding.runtime.reload()
+        """Load all extensions, skills and templates again. This context is stale afterwards."""
+        await self._binding.agent.reload()
 
-    async def _replace(
-        self, runtime: Runtime, request: Awaitable[Replaced], with_session: WithSession | None
-    ) -> Replaced:
-        path = self.agent.path if self.agent is not None else ""
-        outcome = await request
+    async def _replaced(self, outcome: Replaced, with_session: WithSession | None) -> Replaced:
         if with_session is not None and not outcome.cancelled:
-            # This context is stale now; the runtime knows who took its place.
-            await call(with_session, runtime.command_context(path))
+            # This context is stale now; the same extension has another one in the generation that came after.
+            path = self.agent.path if self.agent is not None else ""
+            await call(with_session, self._binding.successor(path))
         return outcome
+
+
+class SessionView:
+    """A session, to be read: entries are plain dicts."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    @property
+    def file(self) -> Path | None:
+        return self._session.path
+
+    @property
+    def directory(self) -> Path | None:
+        return self._session.directory
+
+    @property
+    def cwd(self) -> Path:
+        return Path(self._session.cwd)
+
+    @property
+    def name(self) -> str | None:
+        return self._session.name
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self._session.leaf_id
+
+    def header(self) -> dict[str, Any]:
+        return self._session.header.value
+
+    def entry(self, entry_id: str) -> dict[str, Any] | None:
+        entry = self._session.entry(entry_id)
+        return None if entry is None else entry.value
+
+    def entries(self) -> list[dict[str, Any]]:
+        return [entry.value for entry in self._session.entries]
+
+    def branch(self, from_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the entries from the root to `from_id`, or to where the conversation stands."""
+        return [entry.value for entry in self._session.branch(from_id)]
+
+    def children(self, entry_id: str | None) -> list[dict[str, Any]]:
+        return [entry.value for entry in self._session.children(entry_id)]
+
+    def tree(self) -> list[dict[str, Any]]:
+        nodes: list[dict[str, Any]] = decode(self._session.tree_json())
+        return nodes
+
+    def label(self, entry_id: str) -> str | None:
+        return self._session.label(entry_id)

@@ -3,13 +3,16 @@
 Cheap enough to run at every start: a look at two directories that usually do not exist.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-__all__ = ["Candidate", "Place", "find_extensions"]
+from spindle.resources.loader import Resources
+from spindle.resources.sources import Source
+
+__all__ = ["Candidate", "Place", "find_candidates", "find_extensions"]
 
 _FOREIGN = frozenset((".ts", ".js", ".mts", ".mjs", ".cts", ".cjs", ".tsx", ".jsx"))
 _FOREIGN_PACKAGE = ("package.json", "index.ts", "index.js")
@@ -29,7 +32,7 @@ class Place(Struct, frozen=True):
     wanted: Callable[[Path], bool] = lambda path: True
     """Whether the user's settings leave a file in."""
     explicit: bool = False
-    """Somebody named it, so it must be there."""
+    """The user named it, so it must be there."""
     strict: bool = False
     """A failure should end the start (`-e`)."""
     factory: Callable[[Any], Any] | None = None
@@ -44,8 +47,35 @@ class Candidate(Struct, frozen=True):
     """A Python file or the directory of a package; None: to be found by its name."""
 
 
+def find_candidates(resources: Resources, factories: Sequence[Callable[[Any], Any]]) -> tuple[list[Candidate], list[Path]]:
+    named = [source for source in resources.extension_sources if source.source == "cli"]
+    others = [source for source in resources.extension_sources if source.source != "cli"]
+    places = [_place(source, resources.cwd) for source in [*named, *others]]
+    places += [
+        Place(getattr(factory, "__module__", "inline"), resources.cwd, "inline", "temporary", factory=factory)
+        for factory in factories
+    ]
+    return find_extensions(places)
+
+
+def _place(source: Source, cwd: Path) -> Place:
+    base = source.base_dir or cwd
+    return Place(
+        # What is no path may be the name of a module or of an entry point.
+        named=str(source.path.relative_to(base) if source.path.is_relative_to(base) else source.path),
+        path=source.path,
+        source=source.source,
+        scope=source.scope,
+        origin=source.origin,
+        base_dir=source.base_dir,
+        wanted=source.selection.allows,
+        explicit=source.explicit,
+        strict=source.source == "cli",
+    )
+
+
 def find_extensions(places: Iterable[Place]) -> tuple[list[Candidate], list[Path]]:
-    """Return what there is to load, in order and each once, and extensions in languages we do not speak."""
+    """Return what there is to load, in order and each once, and extensions in languages that cannot be loaded."""
     candidates: list[Candidate] = []
     foreign: list[Path] = []
     seen: set[Path] = set()

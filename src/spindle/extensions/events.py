@@ -1,6 +1,6 @@
 """What handlers are given: one small object per event, with attributes in Python's spelling and `raw` in the wire's.
 
-An event is only made when somebody handles it. Its docstring says what a handler may return; a handler that returns
+An event is only made when it is handled. Its docstring says what a handler may return; a handler that returns
 nothing changes nothing. What extensions and clients see alike is declared in `shapes/events`.
 """
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from msgspec import field
 
-from spindle.shapes.content import Image, Wire
+from spindle.agent.compaction.run import CompactionPreparation
+from spindle.agent.navigate import TreePreparation
+from spindle.shapes.content import Image
 from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
@@ -91,20 +93,6 @@ class SessionShutdownEvent(ExtensionEvent, tag="session_shutdown"):
     target_session_file: str | None = None
 
 
-class CompactionPreparation(Wire):
-    """What a compaction is about to do."""
-
-    first_kept_entry_id: str
-    messages_to_summarize: list[AgentMessage]
-    turn_prefix_messages: list[AgentMessage]
-    is_split_turn: bool
-    tokens_before: int
-    previous_summary: str | None
-    file_ops: dict[str, list[str]]
-    """`readFiles` and `modifiedFiles` of the part that is summarised."""
-    settings: dict[str, Any]
-
-
 class SessionBeforeCompactEvent(ExtensionEvent, tag="session_before_compact"):
     """Return `{"cancel": True}`, or the summary itself:
     `{"compaction": {"summary": str, "firstKeptEntryId": str, "tokensBefore": int, "details": any}}`.
@@ -131,19 +119,6 @@ class SessionCompactFailedEvent(ExtensionEvent, tag="session_compact_failed"):
     aborted: bool
     will_retry: bool
     from_extension: bool
-
-
-class TreePreparation(Wire):
-    """Where a jump in the session tree leads."""
-
-    target_id: str
-    old_leaf_id: str | None
-    common_ancestor_id: str | None
-    entries_to_summarize: list[dict[str, Any]]
-    user_wants_summary: bool
-    custom_instructions: str | None = None
-    replace_instructions: bool = False
-    label: str | None = None
 
 
 class SessionBeforeTreeEvent(ExtensionEvent, tag="session_before_tree"):

@@ -1,6 +1,6 @@
 """Brings extensions in: imports each under a name of its own, runs its `extension(agent)`, collects what fails.
 
-Reloading is loading again: the module is dropped first, and its source is compiled anew whatever a cached `.pyc` says.
+Reloading is loading again: the module is dropped first, and its source is compiled again whatever a cached `.pyc` says.
 """
 
 import asyncio
@@ -17,19 +17,17 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from spindle import limits
 from spindle.extensions.api import Agent
 from spindle.extensions.context import Context
 from spindle.extensions.discover import Candidate, Place
-from spindle.extensions.record import Extension, Origin
-from spindle.extensions.registry import Registry
+from spindle.extensions.generation import Extension, Generation, Origin
 from spindle.extensions.threads import Contained, contained
 
 __all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
 
 FACTORY = "extension"
 ENTRY_POINTS = "spindle.extensions"
-FACTORY_TIMEOUT_S = 30.0
-"""For an `async def extension`; start-up waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +43,15 @@ class LoadFailure:
 
 async def load_extensions(
     candidates: Iterable[Candidate],
-    registry: Registry,
+    generation: Generation,
     make_context: Callable[[Extension], Context],
     *,
     before: Sequence[Extension] | None = None,
 ) -> list[LoadFailure]:
-    """Load into `registry`, one after the other. Returns what failed; nothing of it stays behind.
+    """Load into `generation`, one after the other. Returns what failed; nothing of it stays behind.
 
     `before` are the extensions of a generation that this one replaces: files may have changed since. One that does not
-    load any more stays in force as it was: a gate must not open because somebody is in the middle of editing it.
+    load any more stays in force as it was: a gate must not open because its file is just being edited.
     """
     failures = []
     if before is not None:
@@ -64,12 +62,12 @@ async def load_extensions(
         try:
             with contained():
                 factory = _find_factory(candidate, fresh=before is not None)
-            registry.add(await _load(candidate, path, factory, registry, make_context))
+            generation.add(await _load(candidate, path, factory, generation, make_context))
         except Exception as error:
             why = _explain(error, path)
             if path in known:
                 with suppress(Exception):  # it may depend on what has changed; the first error tells more
-                    registry.add(await _load(candidate, path, known[path], registry, make_context))
+                    generation.add(await _load(candidate, path, known[path], generation, make_context))
                     why += ". What was loaded before stays in force"
             failures.append(LoadFailure(path, why, candidate.place.strict))
     return failures
@@ -79,19 +77,19 @@ async def _load(
     candidate: Candidate,
     path: str,
     factory: Callable[[Agent], Any],
-    registry: Registry,
+    generation: Generation,
     make_context: Callable[[Extension], Context],
 ) -> Extension:
-    """Run a factory. If it fails, nobody hears of what it had registered."""
+    """Run a factory. If it fails, what it had registered does not count."""
     place = candidate.place
     base = str(place.base_dir) if place.base_dir else None
     extension = Extension(path, Origin(path, place.source, place.scope, place.origin, base), factory)
-    extension.agent = Agent(extension, registry, make_context)
+    extension.agent = Agent(extension, generation, make_context)
     try:
         with contained():
             await _run(factory, extension.agent)
     except BaseException:
-        registry.bus.forget(extension)
+        generation.bus.forget(extension)
         raise
     return extension
 
@@ -100,10 +98,10 @@ async def _run(factory: Callable[[Agent], Any], agent: Agent) -> None:
     result = factory(agent)
     if inspect.isawaitable(result):
         try:
-            async with asyncio.timeout(FACTORY_TIMEOUT_S):
+            async with asyncio.timeout(limits.EXTENSION_FACTORY):
                 await result
         except TimeoutError:
-            raise TimeoutError(f"It was not ready after {FACTORY_TIMEOUT_S:g} s") from None
+            raise TimeoutError(f"It was not ready after {limits.EXTENSION_FACTORY:g} s") from None
 
 
 def _explain(error: Exception, path: str) -> str:

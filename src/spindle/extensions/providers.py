@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from spindle.extensions.record import Provider
+from spindle.extensions.generation import Provider
 from spindle.extensions.threads import contained
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
@@ -45,7 +45,7 @@ def make_provider(name: str, config: dict[str, Any], stream: Callable[..., Any] 
 def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncGenerator[Any, None]]) -> StreamFunction:
     """Make a stream function of one that yields texts, `Thinking`, `ToolCall` and `Usage` as they come.
 
-    Whoever wants full control yields `Started`, pieces of a `LiveMessage` and `Finished` instead.
+    For full control, yield `Started`, pieces of a `LiveMessage` and `Finished` instead.
     """
 
     async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:

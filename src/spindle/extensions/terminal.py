@@ -7,10 +7,10 @@ from typing import Any
 from spindle.extensions.threads import run_in_thread
 from spindle.shapes.events import ExtensionUIRequest
 
-__all__ = ["TerminalFront"]
+__all__ = ["TerminalDialogs"]
 
 
-class TerminalFront:
+class TerminalDialogs:
     """Asks one question at a time."""
 
     has_ui = True
@@ -37,6 +37,9 @@ class TerminalFront:
     def tell(self, request: ExtensionUIRequest) -> None:
         if request.method == "notify":
             self._say(f"{(request.notify_type or 'info').capitalize()}: {request.message}")
+
+    def open_requests(self) -> list[ExtensionUIRequest]:
+        return []  # no client comes to a terminal later
 
     def withdraw(self) -> None:
         for asking in self._asking:

@@ -1,4 +1,4 @@
-"""Drives an extension without a model, a process or a client.
+"""Drives an extension in a real agent, without a model server, a process or a client.
 
     from spindle.testing import load
 
@@ -7,32 +7,30 @@
     call = await agent.tool_call("bash", command="rm -rf build")
     assert call.blocked == "The user refused this command."
 
-Handlers, tools, commands and dialogs run through the same code as in a real agent; what the agent would have done with
-the outcome is recorded instead.
+The agent is a whole one, in memory; its model answers from a script, and its user from a list.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from spindle.extensions.discover import Candidate, Place
+from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.hooks import Blocked
+from spindle.agent.session import AgentSession
 from spindle.extensions.events import EVENTS
-from spindle.extensions.hooks import Blocked
-from spindle.extensions.loader import load_extensions
-from spindle.extensions.registry import Registry
-from spindle.extensions.runner import ExtensionHooks
-from spindle.extensions.runtime import Front, Navigated, Replaced, SessionView, UserContent
-from spindle.shapes.codec import to_builtins
-from spindle.shapes.events import ExtensionUIRequest, ToolResult
+from spindle.extensions.handlers import ExtensionHooks
+from spindle.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.llm.scripted import Script
+from spindle.resources.loader import ResourceOptions, load_resources
+from spindle.sessions import open as sessions
+from spindle.shapes.codec import encode, to_builtins
+from spindle.shapes.events import Event, ExtensionError, ExtensionUIRequest, ToolResult
 from spindle.shapes.messages import CustomMessage
-from spindle.shapes.models import Model, ThinkingLevel
-from spindle.tools.base import Tool, ToolContext, ToolError
+from spindle.tools.base import Tool, ToolError
 from spindle.tools.validate import validate_arguments
 
-__all__ = ["FakeAgent", "ToolCallOutcome", "load"]
+__all__ = ["LoadedExtension", "ToolCallOutcome", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,43 +44,54 @@ class ToolCallOutcome:
     terminate: bool = False
 
 
-class FakeAgent:
-    """An agent that only remembers. Make it with `load`."""
+class LoadedExtension:
+    """An extension in an agent of its own. Make it with `load`."""
 
-    def __init__(self, hooks: ExtensionHooks, runtime: "_FakeRuntime") -> None:
-        self.hooks = hooks
-        self._runtime = runtime
+    full = False
+
+    def __init__(self, agent: AgentSession, host: ExtensionHost, user: "_User", script: Script) -> None:
+        self.agent = agent
+        """The agent, with everything a wire can ask of it."""
+        self.script = script
+        """What the model answers, and was sent."""
+        self.errors: list[tuple[str, str]] = []
+        """Event and text of every error that was reported."""
+        self._host = host
+        self._user = user
+        agent.subscribe(self)
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, ExtensionError):
+            self.errors.append((event.event, event.error))
+
+    async def room(self) -> None: ...
 
     # -- what happened ---------------------------------------------------------------------------
 
     @property
-    def errors(self) -> list[tuple[str, str]]:
-        """Event and text of every error that was reported."""
-        return self._runtime.errors
+    def hooks(self) -> ExtensionHooks:
+        assert self._host.hooks is not None
+        return self._host.hooks
 
     @property
     def ui(self) -> list[dict[str, Any]]:
         """Everything shown or asked, as it would have gone over the wire."""
-        return self._runtime.screen.shown
+        return self._user.shown
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """The session."""
-        return self._runtime.tree.all
+        """What was put away in the session: entries of the extension, names, labels."""
+        written_by_the_agent = ("model_change", "thinking_level_change")
+        return [entry.value for entry in self.agent.session.entries if entry.type not in written_by_the_agent]
 
     @property
-    def messages(self) -> list[Any]:
-        """Messages and prompts the extension sent."""
-        return self._runtime.sent
-
-    @property
-    def actions(self) -> list[tuple[Any, ...]]:
-        """Everything else it asked the agent to do: name and arguments."""
-        return self._runtime.actions
+    def messages(self) -> list[CustomMessage]:
+        """Messages of extensions in the conversation."""
+        return [message for message in self.agent.messages if isinstance(message, CustomMessage)]
 
     @property
     def tools(self) -> dict[str, Tool]:
-        return self.hooks.registry.tools()
+        return self.hooks.generation.tools()
 
     # -- what is to happen -----------------------------------------------------------------------
 
@@ -91,16 +100,12 @@ class FakeAgent:
 
         None cancels. Without an answer a dialog is cancelled at once.
         """
-        self._runtime.screen.queue.extend(values)
-        self._runtime.screen.by_method.update(by_method)
+        self._user.queue.extend(values)
+        self._user.by_method.update(by_method)
 
-    def set(self, **state: Any) -> None:
-        """Set what `ctx` says: `cwd`, `mode`, `model`, `has_ui`, `is_idle`, …"""
-        for name, value in state.items():
-            if name == "has_ui":
-                self._runtime.screen.has_ui = value
-            else:
-                setattr(self._runtime, name, value)
+    def set(self, *, has_ui: bool) -> None:
+        """Say whether there is a user to ask."""
+        self._user.has_ui = has_ui
 
     async def fire(self, event: str, **fields: Any) -> list[Any]:
         """Send an event with these fields to its handlers; return what they returned."""
@@ -110,8 +115,10 @@ class FakeAgent:
 
     async def tool_call(self, tool: str, /, **arguments: Any) -> ToolCallOutcome:
         """Let handlers judge a tool call."""
+        known = {found.name: found for found in self.agent.all_tools()}
+        called = known.get(tool) or Tool(tool, "", {}, _not_run)
         try:
-            return ToolCallOutcome(await self.hooks.tool_call("call_1", tool, arguments))
+            return ToolCallOutcome(await self.hooks.tool_call("call_1", called, arguments))
         except Blocked as block:
             return ToolCallOutcome(arguments, str(block), block.terminate)
 
@@ -124,11 +131,18 @@ class FakeAgent:
             raise ToolError(f"Tool {tool} not found")
         args = found.prepare(arguments) if found.prepare else arguments
         checked = validate_arguments(tool, found.parameters, args)
-        return await found.execute("call_1", checked, ToolContext(str(self._runtime.cwd), on_update))
+        return await found.execute("call_1", checked, self.agent.tool_context(on_update))
 
     async def command(self, line: str) -> bool:
         """Run `/name args`. Returns whether there is such a command."""
-        return await self.hooks.run_command(line if line.startswith("/") else f"/{line}")
+        text = line if line.startswith("/") else f"/{line}"
+        if not self.hooks.has_command(text[1:].split(" ", 1)[0]):
+            return False
+        await self.hooks.run_command(text)
+        return True
+
+    async def close(self) -> None:
+        await self.agent.close()
 
 
 async def load(
@@ -137,27 +151,39 @@ async def load(
     flags: Mapping[str, str | bool] | None = None,
     cwd: str | Path = ".",
     entries: Sequence[dict[str, Any]] = (),
-) -> FakeAgent:
-    """Run `extension(agent)` and return the agent it was given. Raises what went wrong."""
-    registry = Registry(flags, _builtin)
-    hooks = ExtensionHooks(registry)
-    place = Place(getattr(extension, "__module__", "extension"), Path(cwd), "inline", "temporary", factory=extension)
-    failures = await load_extensions([Candidate(place)], registry, hooks.context_for)
+    answers: Sequence[Any] = (),
+) -> LoadedExtension:
+    """Run `extension(agent)` in an agent of its own. Raises what went wrong.
+
+    `entries` are lines of the session, `answers` the steps of the model's script.
+    """
+    user, script = _User(), Script(answers)
+    failures: list[str] = []
+    host = ExtensionHost(ExtensionOptions([extension], flags or {}, user, failures.append))
+    alone = ResourceOptions(
+        no_extensions=True, no_skills=True, no_prompt_templates=True, no_context_files=True, no_rules=True
+    )
+    session = sessions.in_memory(cwd)
+    for entry in entries:
+        session.tree.add_line(encode(entry))
+    agent = await create_session(
+        session,
+        AgentOptions(model=script.model(), mode="rpc", dialogs=user),
+        load_resources(session.cwd, alone),
+        host,
+    )
     if failures:
-        raise RuntimeError(failures[0].error)
-    runtime = _FakeRuntime(Path(cwd).resolve(), list(entries), hooks)
-    registry.binding.bind(runtime)
-    return FakeAgent(hooks, runtime)
+        await agent.close()
+        raise RuntimeError(failures[0])
+    return LoadedExtension(agent, host, user, script)
 
 
-def _builtin(name: str) -> Tool | None:
-    from spindle.tools.builtin import builtin_tools
-
-    return builtin_tools().get(name)
+async def _not_run(call_id: str, arguments: Any, ctx: Any) -> ToolResult:
+    raise ToolError("This tool exists only for the handlers that judge it")
 
 
-class _Screen:
-    """A user who answers from a list."""
+class _User:
+    """Answers from a list."""
 
     def __init__(self) -> None:
         self.has_ui = True
@@ -176,164 +202,7 @@ class _Screen:
         shown = to_builtins(request)
         self.shown.append({key: value for key, value in shown.items() if key not in ("type", "id")})
 
-    def withdraw(self) -> None:
-        """Answers come at once, so nothing is open."""
+    def open_requests(self) -> list[ExtensionUIRequest]:
+        return []  # answers come at once
 
-
-@dataclass
-class _Tree:
-    """A session of one branch."""
-
-    cwd: Path
-    all: list[dict[str, Any]]
-    id: str = "test"
-    file: Path | None = None
-    directory: Path | None = None
-    name: str | None = None
-    labels: dict[str, str | None] = field(default_factory=dict)
-
-    @property
-    def leaf_id(self) -> str | None:
-        return self.all[-1].get("id") if self.all else None
-
-    def header(self) -> dict[str, Any]:
-        return {"type": "session", "id": self.id, "cwd": str(self.cwd)}
-
-    def entry(self, entry_id: str) -> dict[str, Any] | None:
-        return next((entry for entry in self.all if entry.get("id") == entry_id), None)
-
-    def entries(self) -> list[dict[str, Any]]:
-        return [*self.all]
-
-    def branch(self, from_id: str | None = None) -> list[dict[str, Any]]:
-        last = next((i for i, entry in enumerate(self.all) if entry.get("id") == from_id), len(self.all) - 1)
-        return self.all[: last + 1]
-
-    def children(self, entry_id: str | None) -> list[dict[str, Any]]:
-        return [entry for entry in self.all if entry.get("parentId") == entry_id]
-
-    def tree(self) -> list[dict[str, Any]]:
-        return [{"entry": entry, "children": []} for entry in self.all]
-
-    def label(self, entry_id: str) -> str | None:
-        return self.labels.get(entry_id)
-
-
-class _FakeRuntime:
-    """The agent of `load`: state is what was set, actions are remembered."""
-
-    def __init__(self, cwd: Path, entries: list[dict[str, Any]], hooks: ExtensionHooks) -> None:
-        self.hooks = hooks
-        self.screen = _Screen()
-        self.front: Front = self.screen
-        self.mode = "rpc"
-        self.cwd = cwd
-        self.tree = _Tree(cwd, entries)
-        self.models: Any = SimpleNamespace(all=lambda provider=None: [], available=list, find=lambda *_: None)
-        self.model: Model | None = None
-        self.thinking_level: ThinkingLevel = "off"
-        self.is_idle = True
-        self.is_aborting = False
-        self.has_pending_messages = False
-        self.system_prompt = ""
-        self.project_trusted = True
-        self.active = [*hooks.registry.tools()]
-        self.errors: list[tuple[str, str]] = []
-        self.sent: list[Any] = []
-        self.actions: list[tuple[Any, ...]] = []
-
-    @property
-    def session(self) -> SessionView:
-        return self.tree
-
-    def context_usage(self) -> dict[str, Any] | None:
-        return None
-
-    def report(self, path: str, event: str, error: str) -> None:
-        self.errors.append((event, error))
-
-    async def send_message(self, message: CustomMessage, *, trigger_turn: bool, deliver_as: str | None) -> None:
-        self.sent.append(message)
-
-    async def send_user_message(self, content: UserContent, *, deliver_as: str | None, expand: bool) -> None:
-        self.sent.append(content)
-
-    def append_entry(self, custom_type: str, data: Any) -> str:
-        entry_id = f"{len(self.tree.all) + 1:08x}"
-        parent = self.tree.leaf_id
-        self.tree.all.append(
-            {"type": "custom", "customType": custom_type, "data": data, "id": entry_id, "parentId": parent}
-        )
-        return entry_id
-
-    def set_label(self, entry_id: str, label: str | None) -> None:
-        self.tree.labels[entry_id] = label
-
-    def set_session_name(self, name: str) -> None:
-        self.tree.name = name
-
-    def abort(self) -> None:
-        self.actions.append(("abort",))
-
-    def shutdown(self) -> None:
-        self.actions.append(("shutdown",))
-
-    def compact(self, instructions: str | None) -> "asyncio.Task[Any]":
-        self.actions.append(("compact", instructions))
-        return asyncio.create_task(asyncio.sleep(0))
-
-    def add_tool(self, tool: Tool) -> None:
-        self.active.append(tool.name)
-
-    def all_tools(self) -> list[Tool]:
-        return [*self.hooks.registry.tools().values()]
-
-    def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
-        return ToolContext(str(self.cwd), update)
-
-    def active_tools(self) -> list[str]:
-        return [*self.active]
-
-    def set_active_tools(self, names: Sequence[str]) -> None:
-        self.active = [*names]
-
-    def commands(self) -> list[Any]:
-        return self.hooks.commands()
-
-    async def set_model(self, model: Model) -> bool:
-        self.model = model
-        return True
-
-    def set_thinking_level(self, level: ThinkingLevel) -> None:
-        self.thinking_level = level
-
-    def add_provider(self, name: str, config: Mapping[str, Any], stream: Any) -> None:
-        self.actions.append(("add_provider", name, dict(config)))
-
-    def remove_provider(self, name: str) -> None:
-        self.actions.append(("remove_provider", name))
-
-    async def wait_for_idle(self) -> None:
-        self.actions.append(("wait_for_idle",))
-
-    async def new_session(self, parent: str | None, setup: Callable[[Any], Awaitable[None] | None] | None) -> Replaced:
-        self.actions.append(("new_session", parent))
-        return Replaced(False)
-
-    async def fork(self, entry_id: str, position: str) -> Replaced:
-        self.actions.append(("fork", entry_id, position))
-        return Replaced(False)
-
-    async def switch_session(self, path: str) -> Replaced:
-        self.actions.append(("switch_session", path))
-        return Replaced(False)
-
-    async def navigate_tree(self, target_id: str, **options: Any) -> Navigated:
-        self.actions.append(("navigate_tree", target_id, options))
-        return Navigated(False)
-
-    async def reload(self) -> None:
-        self.actions.append(("reload",))
-
-    def command_context(self, path: str) -> Any:
-        return self.hooks.command_context(self.hooks.registry.extensions[0])
+    def withdraw(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Calls of foreign code: `async def` on the event loop, plain functions in threads that can be left behind.
+"""Calls of foreign code: `async def` on the event loop, plain functions in threads that can be abandoned.
 
 The threads are daemons, so that a function that hangs for ever keeps neither an abort nor the end of the process
 waiting (the threads of `asyncio.to_thread` would).
@@ -8,14 +8,12 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["Contained", "call", "contained", "end", "is_async", "run_in_thread"]
-
-END_S = 5.0
+__all__ = ["Contained", "call", "contained", "is_async", "run_in_thread"]
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -60,14 +58,6 @@ async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             return await function(*args, **kwargs)
         result = await run_in_thread(lambda: function(*args, **kwargs))
         return await result if inspect.isawaitable(result) else result
-
-
-async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks in which foreign code runs. One that does not care about that is left behind after a while."""
-    own = asyncio.current_task()
-    told = [task for task in tasks if task is not own and task.cancel()]
-    if told:
-        await asyncio.wait(told, timeout=END_S)
 
 
 async def run_in_thread(work: Callable[[], Any]) -> Any:

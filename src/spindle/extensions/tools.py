@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spindle.extensions.context import Context
-from spindle.extensions.runtime import Runtime
+from spindle.agent.session import AgentSession
 from spindle.extensions.schema import read_signature
 from spindle.extensions.threads import call
 from spindle.extensions.values import as_tool_result
@@ -71,7 +71,7 @@ class BuiltinTool:
     """A built-in tool in the hands of an extension that wants to wrap or replace it."""
 
     tool: Tool
-    runtime: Callable[[], Runtime]
+    agent: Callable[[], AgentSession]
 
     @property
     def name(self) -> str:
@@ -89,4 +89,4 @@ class BuiltinTool:
         self, arguments: dict[str, Any], *, call_id: str = "", update: Callable[[Any], None] = lambda result: None
     ) -> ToolResult:
         """Do what the built-in would have done. Raises `ToolError` where it would have failed."""
-        return await self.tool.execute(call_id, arguments, self.runtime().tool_context(update))
+        return await self.tool.execute(call_id, arguments, self.agent().tool_context(update))

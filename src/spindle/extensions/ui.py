@@ -1,19 +1,18 @@
-"""Dialogs and notices of extensions: what `ctx.ui` offers, and the front that asks a client over its wire.
+"""Dialogs and notices of extensions: what `ctx.ui` offers.
 
-Time-outs are measured here; the client need not know of them. Without an answer (cancelled, late, aborted, nobody
-there) a dialog gives None, and `confirm` gives False.
+Time-outs are measured here; the client need not know of them. Without an answer (cancelled, late, aborted, no client)
+a dialog gives None, and `confirm` gives False.
 """
 
-import asyncio
 import functools
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
-from spindle.extensions.binding import Binding
-from spindle.shapes.events import Event, ExtensionUIRequest
+from spindle.extensions.generation import Binding
+from spindle.shapes.events import ExtensionUIRequest
 
-__all__ = ["UI", "NoFront", "WireFront"]
+__all__ = ["UI"]
 
 PromptHook = Callable[[str, str, str | None], Awaitable[None]]
 P = ParamSpec("P")
@@ -123,16 +122,16 @@ class UI:
 
     async def _ask(self, method: str, timeout: float | None, **fields: Any) -> dict[str, Any] | None:
         limit = None if timeout is None else max(1, round(timeout * 1000))
-        front = self._binding.here.front
+        dialogs = self._binding.here.dialogs
         await self._on_prompt("ui_prompt_start", method, fields["title"])
         try:
-            return await front.ask(_request(method, timeout=limit, **fields))
+            return await dialogs.ask(_request(method, timeout=limit, **fields))
         finally:
             await self._on_prompt("ui_prompt_end", method, fields["title"])
 
     def _tell(self, method: str, **fields: Any) -> None:
-        front, request = self._binding.here.front, _request(method, **fields)
-        self._binding.on_loop(lambda: front.tell(request))
+        dialogs, request = self._binding.here.dialogs, _request(method, **fields)
+        self._binding.on_loop(lambda: dialogs.tell(request))
 
 
 _LISTS = ("options", "widget_lines")
@@ -153,71 +152,3 @@ def _request(method: str, **fields: Any) -> ExtensionUIRequest:
 def _text(answer: dict[str, Any] | None) -> str | None:
     value = None if answer is None else answer.get("value")
     return value if isinstance(value, str) else None
-
-
-class NoFront:
-    """Nobody is there."""
-
-    has_ui = False
-
-    async def ask(self, request: ExtensionUIRequest) -> None:
-        return None
-
-    def tell(self, request: ExtensionUIRequest) -> None:
-        """Nobody would see it."""
-
-    def withdraw(self) -> None:
-        """Nothing is open."""
-
-
-class WireFront:
-    """Asks a client: requests go out as events, answers come back as frames."""
-
-    has_ui = True
-
-    def __init__(self, publish: Callable[[Event], None], *, shared: bool = False) -> None:
-        """`shared`: several clients are asked, and those who did not answer are told that it is over."""
-        self._publish = publish
-        self._shared = shared
-        self._open: dict[str, asyncio.Future[dict[str, Any] | None]] = {}
-        self._asked: dict[str, ExtensionUIRequest] = {}
-
-    def open_requests(self) -> list[ExtensionUIRequest]:
-        """Return the dialogs that wait for an answer, for a client that has just come."""
-        return list(self._asked.values())
-
-    async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
-        answer: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
-        self._open[request.id] = answer
-        self._asked[request.id] = request
-        self._publish(request)
-        withdrawn = True
-        try:
-            async with asyncio.timeout(None if request.timeout is None else request.timeout / 1000):
-                given = await answer
-            withdrawn = given is None
-            return given
-        except TimeoutError:
-            withdrawn = False  # the client was told when to expect this
-            return None
-        finally:
-            del self._open[request.id], self._asked[request.id]
-            if withdrawn or self._shared:
-                self._publish(ExtensionUIRequest(id=str(uuid.uuid4()), method="cancel", target_id=request.id))
-
-    def tell(self, request: ExtensionUIRequest) -> None:
-        self._publish(request)
-
-    def receive(self, frame: dict[str, Any]) -> bool:
-        """Take an `extension_ui_response`. Unknown and late ids are ignored; it is never a command."""
-        id = frame.get("id")
-        answer = self._open.get(id) if isinstance(id, str) else None
-        if answer is not None and not answer.done():
-            answer.set_result(frame)
-        return True
-
-    def withdraw(self) -> None:
-        """Close every open dialog without an answer."""
-        for answer in self._open.values():
-            if not answer.done():
-                answer.set_result(None)

@@ -21,6 +21,14 @@ __all__ = ["branched", "create", "following", "forked_from", "in_memory", "load"
 _SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
+def wanted_directory(given: str | None, setting: str | None) -> str | None:
+    """Return the directory that the user wants sessions in: named here, in the environment, in the settings.
+
+    None: the project's own.
+    """
+    return given or os.environ.get("PI_CODING_AGENT_SESSION_DIR") or setting or None
+
+
 def create(
     cwd: StrPath,
     directory: StrPath | None = None,

@@ -6,43 +6,164 @@ runs. Two are different: a failing `tool_call` handler blocks the call, a failin
 
 import asyncio
 import copy
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, TypeAlias
 
+import msgspec
+
+from spindle import limits
+from spindle.agent.hooks import Blocked, Fields, Hooks, Start
 from spindle.extensions import events
 from spindle.extensions.backlog import Backlog
-from spindle.extensions.calls import Apply, Calls, as_answer, error_text
 from spindle.extensions.context import CommandContext, Context
-from spindle.extensions.hooks import BLOCKED, Blocked, Hooks
-from spindle.extensions.record import Command, Extension
-from spindle.extensions.registry import Registry
+from spindle.extensions.generation import Command, Extension, Generation, Handler
 from spindle.extensions.threads import call
+from spindle.extensions.ui import UI
 from spindle.extensions.values import as_content, as_custom_message, as_message, as_messages, require_json
 from spindle.shapes.content import Image
-from spindle.shapes.events import AgentStart, Event, MessageStart, MessageUpdate, ToolResult, TurnEnd, TurnStart
+from spindle.shapes.events import (
+    AgentStart,
+    Event,
+    ExtensionError,
+    MessageStart,
+    MessageUpdate,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+)
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.tools.base import Tool
 
-__all__ = ["ExtensionHooks"]
+__all__ = ["Calls", "ExtensionHooks"]
 
-SHUTDOWN_S = 5.0
-"""For all handlers of `session_shutdown` together."""
-DEAF_S = 1.0
-"""For one of them that does not care that its time is over."""
+BLOCKED = "Tool execution was blocked"
+CONTEXT_EVENTS = frozenset(("context", "context_with_system"))
+Apply: TypeAlias = Callable[[dict[str, Any]], bool | None]
+_own_clock: ContextVar[asyncio.Timeout | None] = ContextVar("own_clock", default=None)
+"""Of the handler whose code is running."""
+
+
+class Calls:
+    def __init__(self, generation: Generation, backlog: Backlog) -> None:
+        self._generation = generation
+        self._backlog = backlog
+        self._binding = generation.binding
+        self._clocks: set[asyncio.Timeout] = set()
+        """Of the handlers at work."""
+        self._traced: set[tuple[str, str]] = set()
+        """Where a traceback was already written, so that a broken handler of a frequent event does not flood stderr."""
+
+    def context_for(self, extension: Extension) -> Context:
+        return Context(self._binding, self._ui(), extension.agent)
+
+    def command_context(self, extension: Extension | None) -> CommandContext:
+        return CommandContext(self._binding, self._ui(), extension.agent if extension else None)
+
+    def _ui(self) -> UI:
+        return UI(self._binding, self._tell_prompt)
+
+    async def _tell_prompt(self, event: str, kind: str, title: str | None) -> None:
+        if event in self._generation.listening:
+            await self.each(events.EVENTS[event](kind, title))
+
+    async def handlers(self, event: Event) -> list[Handler]:
+        """Return whom an event concerns, once they know of all that happened before it."""
+        await self._backlog.caught_up()
+        tool = getattr(event, "tool_name", None)
+        found = self._generation.handlers.get(event.type, ())
+        return [handler for handler in found if handler.tools is None or tool in handler.tools]
+
+    async def each(self, event: Event, apply: Apply | None = None) -> None:
+        """Call every handler; `apply` takes in what one returned and says whether that settles it."""
+        for handler in await self.handlers(event):
+            try:
+                result = await self.invoke(handler, event)
+                if result is not None and apply is not None and apply(as_answer(result)):
+                    return
+            except Exception as error:
+                self.report(handler.extension.path, event.type, error)
+
+    async def invoke(self, handler: Handler, event: Event, timeout: float | None = None) -> Any:
+        """Call one handler, within its time. Raises what it raises."""
+        limit = handler.timeout if timeout is None else timeout
+        here = self._binding.surroundings
+        if here is not None and here.aborting:
+            limit = min(limit or limits.HANDLER_AFTER_ABORT, limits.HANDLER_AFTER_ABORT)
+        end = None if limit is None else time.monotonic() + limit
+        ctx = self.context_for(handler.extension)
+        clock = asyncio.timeout(limit)
+        before = _own_clock.set(clock)
+        self._clocks.add(clock)
+        try:
+            async with clock:
+                return await call(handler.function, event, ctx)
+        except asyncio.CancelledError:
+            ctx.cancelled.set()
+            raise
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            ctx.cancelled.set()
+            if end is None or time.monotonic() < end:
+                raise TimeoutError(f"The {event.type} handler was stopped by an abort") from None
+            raise TimeoutError(f"The {event.type} handler took longer than {limit:g} s") from None
+        finally:
+            self._clocks.discard(clock)
+            _own_clock.reset(before)
+
+    @staticmethod
+    def detach() -> None:
+        """Let an abort by the current task end every handler, also the one that created the task."""
+        _own_clock.set(None)
+
+    def interrupt(self) -> None:
+        """End the handlers at work and close their dialogs."""
+        now = asyncio.get_running_loop().time()
+        own = _own_clock.get()  # a handler that aborts the run itself goes on to its end
+        for clock in self._clocks:
+            if clock is not own and not clock.expired():
+                clock.reschedule(now)
+        if self._binding.surroundings is not None:
+            self._binding.surroundings.dialogs.withdraw()
+
+    def report(self, path: str, event: str, error: Exception) -> None:
+        """Tell the user of a failure, and stderr where it happened."""
+        if (path, event) not in self._traced and error.__traceback__ is not None:
+            import traceback
+
+            self._traced.add((path, event))
+            traceback.print_exception(error, file=sys.stderr)
+        if self._binding.surroundings is not None:
+            self._binding.surroundings.publish(ExtensionError(path, event, error_text(error)))
+
+
+def as_answer(result: Any) -> dict[str, Any]:
+    """Return what a handler returned as a dict. Raises `TypeError` for what cannot be one."""
+    if isinstance(result, Mapping):
+        return dict(result)
+    if isinstance(result, msgspec.Struct):
+        return dict(msgspec.structs.asdict(result))
+    raise TypeError(f"A handler must return None or a dict, not {type(result).__name__}")
+
+
+def error_text(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 class ExtensionHooks(Hooks):
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
         self.turn = -1
-        """Number of the current turn in its run, if somebody wants to know."""
+        """Number of the current turn in its run, if a handler wants to know."""
         self._backlog = Backlog(self.observe)
-        self._calls = Calls(registry, self._backlog)
-        registry.on_change = self._refresh
-        self._refresh()
+        self._calls = Calls(generation, self._backlog)
 
-    def _refresh(self) -> None:
-        self.listening = self.registry.listening
+    @property
+    def listening(self) -> frozenset[str]:  # type: ignore[override]
+        return self.generation.listening
 
     def context_for(self, extension: Extension) -> Context:
         return self._calls.context_for(extension)
@@ -62,6 +183,8 @@ class ExtensionHooks(Hooks):
         await self._calls.each(event, apply)
 
     async def notify(self, event: str, **fields: Any) -> None:
+        if event not in self.listening:
+            return
         made = events.EVENTS[event](**fields)
         if event == "session_shutdown":
             await self._shut_down(made)
@@ -69,13 +192,13 @@ class ExtensionHooks(Hooks):
             await self.each(made)
 
     async def _shut_down(self, event: Event) -> None:
-        end = time.monotonic() + SHUTDOWN_S
-        for handler in self.registry.handlers.get("session_shutdown", ()):
-            # Whoever comes after one that used up the time still gets a moment.
+        end = time.monotonic() + limits.SESSION_SHUTDOWN
+        for handler in self.generation.handlers.get("session_shutdown", ()):
+            # A handler behind one that used up the time still gets a moment.
             left = max(end - time.monotonic(), 0.1)
             telling = asyncio.create_task(self._calls.invoke(handler, event, min(left, handler.timeout or left)))
             try:
-                await asyncio.wait([telling], timeout=left + DEAF_S)
+                await asyncio.wait([telling], timeout=left + limits.HANDLER_END)
                 if not telling.done():
                     raise TimeoutError("The session_shutdown handler does not end")
                 telling.result()
@@ -86,14 +209,11 @@ class ExtensionHooks(Hooks):
 
     # -- commands --------------------------------------------------------------------------------
 
-    def _find_command(self, text: str) -> tuple[Command | None, str]:
+    async def run_command(self, text: str) -> None:
         name, _, args = text[1:].partition(" ")
-        return self.registry.commands.get(name), args
-
-    async def run_command(self, text: str) -> bool:
-        command, args = self._find_command(text)
+        command = self.generation.commands.get(name)
         if command is None:
-            return False
+            return  # extensions were reloaded meanwhile
         await self.caught_up()
         ctx = self.command_context(command.extension)
         try:
@@ -103,16 +223,15 @@ class ExtensionHooks(Hooks):
             raise
         except Exception as error:
             self.report(f"command:{command.name}", "command", error)
-        return True
 
     def has_command(self, name: str) -> bool:
-        return name in self.registry.commands
+        return name in self.generation.commands
 
     def commands(self) -> list[Any]:
-        return [_command_item(name, command) for name, command in self.registry.commands.items()]
+        return [_command_item(name, command) for name, command in self.generation.commands.items()]
 
     async def complete_command(self, name: str, prefix: str) -> list[str]:
-        command = self.registry.commands.get(name)
+        command = self.generation.commands.get(name)
         if command is None or command.completer is None:
             return []
         try:
@@ -123,8 +242,12 @@ class ExtensionHooks(Hooks):
 
     # -- a prompt --------------------------------------------------------------------------------
 
+    @property
+    def wants_input(self) -> bool:
+        return "input" in self.generation.handlers
+
     async def input(
-        self, text: str, images: Sequence[Image], source: str, behavior: str | None
+        self, text: str, images: list[Image], source: str, behavior: str | None
     ) -> tuple[str, list[Image]] | None:
         event = events.InputEvent(text, list(images), source, behavior)
         handled = False
@@ -144,20 +267,19 @@ class ExtensionHooks(Hooks):
         await self.each(event, apply)
         return None if handled else (event.text, event.images)
 
-    async def before_agent_start(
-        self, prompt: str, images: Sequence[Image], system_prompt: str, options: Mapping[str, Any]
-    ) -> tuple[list[CustomMessage], str | None]:
-        event = events.BeforeAgentStartEvent(prompt, list(images), system_prompt, dict(options))
-        messages: list[CustomMessage] = []
+    async def before_agent_start(self, start: Start) -> None:
+        event = events.BeforeAgentStartEvent(
+            start.prompt, list(start.images), start.system_prompt, dict(start.made_of)
+        )
 
         def apply(answer: dict[str, Any]) -> None:
             if answer.get("message") is not None:
-                messages.append(as_custom_message(answer["message"]))
+                start.messages.append(as_custom_message(answer["message"]))
             if answer.get("systemPrompt") is not None:
                 event.system_prompt = _str(answer, "systemPrompt")
 
         await self.each(event, apply)
-        return messages, event.system_prompt if event.system_prompt != system_prompt else None
+        start.system_prompt = event.system_prompt
 
     # -- a run -----------------------------------------------------------------------------------
 
@@ -170,7 +292,7 @@ class ExtensionHooks(Hooks):
             self.turn = -1
         elif isinstance(event, TurnStart):
             self.turn += 1
-        if event.type in self.registry.handlers:
+        if event.type in self.generation.handlers:
             await self.each(self._seen(event))
 
     def observe_soon(self, event: Event) -> None:
@@ -182,7 +304,7 @@ class ExtensionHooks(Hooks):
     async def retire(self) -> None:
         """End this generation of extensions: nothing of it runs or listens afterwards."""
         await self._backlog.close()
-        await self.registry.retire()
+        await self.generation.retire()
 
     def _seen(self, event: Event) -> Event:
         """Return the event as handlers get it: a copy, so that fields they assign to are theirs alone."""
@@ -198,6 +320,8 @@ class ExtensionHooks(Hooks):
         return copy.copy(event)
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
+        if not self.listening & CONTEXT_EVENTS:
+            return messages, system_prompt
         # Handlers may change what they get in place; the conversation itself must not notice.
         plain = events.ContextEvent(copy.deepcopy(messages))
 
@@ -218,6 +342,8 @@ class ExtensionHooks(Hooks):
         return full.messages, full.system_prompt
 
     async def message_end(self, message: AgentMessage) -> AgentMessage:
+        if "message_end" not in self.listening:
+            return message
         event = events.MessageEndEvent(message)
 
         def apply(answer: dict[str, Any]) -> None:
@@ -245,8 +371,8 @@ class ExtensionHooks(Hooks):
 
     # -- tools -----------------------------------------------------------------------------------
 
-    async def tool_call(self, call_id: str, name: str, args: Any) -> Any:
-        event = events.ToolCallEvent(name, call_id, args)
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        event = events.ToolCallEvent(tool.name, call_id, args)
         for handler in await self._calls.handlers(event):
             try:
                 result = await self._calls.invoke(handler, event)
@@ -260,9 +386,9 @@ class ExtensionHooks(Hooks):
         return event.input
 
     async def tool_result(
-        self, call_id: str, name: str, args: Any, result: ToolResult, failed: bool
+        self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
     ) -> tuple[ToolResult, bool]:
-        event = events.ToolResultEvent(name, call_id, args, result.content, result.details, failed)
+        event = events.ToolResultEvent(tool.name, call_id, args, result.content, result.details, failed)
 
         def apply(answer: dict[str, Any]) -> None:
             # All of it is checked before any of it counts.
@@ -287,6 +413,8 @@ class ExtensionHooks(Hooks):
         return event.payload
 
     async def before_provider_headers(self, headers: dict[str, str]) -> None:
+        if "before_provider_headers" not in self.listening:
+            return
         event = events.BeforeProviderHeadersEvent(dict(headers))
         await self.each(event)
         headers.clear()
@@ -297,17 +425,15 @@ class ExtensionHooks(Hooks):
 
     # -- a session -------------------------------------------------------------------------------
 
-    async def veto(self, event: str, **fields: Any) -> bool:
-        return bool((await self.ask(event, **fields)).get("cancel"))
-
-    async def ask(self, event: str, **fields: Any) -> dict[str, Any]:
+    async def ask(self, event: str, fields: Fields) -> dict[str, Any]:
         merged: dict[str, Any] = {}
 
         def apply(answer: dict[str, Any]) -> bool:
             merged.update(answer)
             return bool(answer.get("cancel"))
 
-        await self.each(events.EVENTS[event](**fields), apply)
+        if event in self.listening:
+            await self.each(events.EVENTS[event](**fields()), apply)
         return merged
 
     async def project_trust(self, cwd: str) -> tuple[bool, bool] | None:

@@ -7,69 +7,28 @@ async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5"
         print(event)
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent import AgentError
 from spindle.agent.extension_loading import ExtensionOptions
 from spindle.agent.session import AgentSession
 from spindle.resources.loader import ResourceOptions, load_resources
-from spindle.sessions.manager import SessionManager
+from spindle.sessions import SessionManager
+from spindle.sessions import open as sessions
+from spindle.sessions.session import Session
 from spindle.shapes.content import Image, text_of
 from spindle.shapes.events import AgentSettled, Event, MessageEnd
 from spindle.shapes.messages import AgentMessage, AssistantMessage
 from spindle.shapes.models import Model
 from spindle.tools.base import Tool
 
-if TYPE_CHECKING:
-    from spindle.extensions.runtime import Front
-
 __all__ = ["Agent"]
 
-
-class _Inbox:
-    """A listener that keeps events until they are read; the agent pauses when too many wait."""
-
-    LIMIT = 1000
-
-    def __init__(self) -> None:
-        self._waiting: list[Event] = []
-        self._arrived = asyncio.Event()
-        self._taken = asyncio.Event()
-
-    def put(self, event: Event) -> None:
-        self._waiting.append(event)
-        self._arrived.set()
-
-    @property
-    def full(self) -> bool:
-        return len(self._waiting) >= self.LIMIT
-
-    async def room(self) -> None:
-        while self.full:
-            self._taken.clear()
-            await self._taken.wait()
-
-    async def take(self) -> list[Event]:
-        while not self._waiting:
-            self._arrived.clear()
-            await self._arrived.wait()
-        taken, self._waiting = self._waiting, []
-        self._taken.set()
-        return taken
-
-    def forget_earlier_run(self) -> None:
-        """Drop what belongs to a run that settled while a prompt was on its way."""
-        settled = [number for number, event in enumerate(self._waiting, 1) if isinstance(event, AgentSettled)]
-        del self._waiting[: settled[-1] if settled else 0]
-
-    def close(self) -> None:
-        """Let go of the agent if it waits: nobody reads any more."""
-        self._waiting.clear()
-        self._taken.set()
+EVENTS_WAITING = 1000
+"""So many events that were not read make the agent pause."""
 
 
 class _Callback:
@@ -82,6 +41,13 @@ class _Callback:
 
     async def room(self) -> None:
         """There is always room."""
+
+
+def _forget_earlier_run(events: Mailbox[Event]) -> None:
+    """Drop what belongs to a run that settled while a prompt was on its way."""
+    settled = [number for number, event in enumerate(events.waiting, 1) if isinstance(event, AgentSettled)]
+    for _ in range(settled[-1] if settled else 0):
+        events.pop()
 
 
 class Agent:
@@ -102,9 +68,9 @@ class Agent:
         system_prompt: str | None = None,
         api_key: str | None = None,
         persist: bool = True,
-        session: SessionManager | None = None,
+        session: Session | SessionManager | None = None,
         extensions: Sequence[str | Callable[[Any], Any]] = (),
-        ui: "Front | None" = None,
+        ui: Dialogs | None = None,
     ) -> "Agent":
         """Start an agent on a new session (or on `session`). `persist=False` keeps it in memory.
 
@@ -112,44 +78,48 @@ class Agent:
         Raises `AgentError` for an unknown model, and for an extension that cannot be loaded.
         """
         directory = str(Path(cwd).resolve())
-        if session is None:
-            session = SessionManager.create(directory) if persist else SessionManager.in_memory(directory)
         paths = [item for item in extensions if isinstance(item, str)]
-        options = AgentOptions(
-            model=model,
-            thinking=thinking,
-            tools=tools,
-            api_key=api_key,
-            mode="sdk",
-            extensions=ExtensionOptions([item for item in extensions if not isinstance(item, str)], front=ui),
-        )
         found = load_resources(directory, ResourceOptions(system_prompt=system_prompt, extensions=paths))
-        agent = cls(await create_session(session, options, found))
-        await agent.session.extensions.begin()
-        return agent
+        if isinstance(session, SessionManager):
+            session = session.session
+        if session is None and persist:
+            folder = sessions.wanted_directory(None, found.settings.session_dir)
+            session = sessions.create(directory, folder, fsync=found.settings.fsync)
+        options = AgentOptions(
+            model=model, thinking=thinking, tools=tools, api_key=api_key, mode="sdk", dialogs=ui
+        )
+        factories = [item for item in extensions if not isinstance(item, str)]
+        made = await create_session(
+            session or sessions.in_memory(directory),
+            options,
+            found,
+            ExtensionHost(ExtensionOptions(factories, dialogs=ui)),
+        )
+        await made.begin()
+        return cls(made)
 
     @classmethod
     async def open(cls, path: str | Path, **options: Any) -> "Agent":
         """Go on with a session file. Takes the options of `create`."""
-        store = SessionManager.open(str(path))
-        return await cls.create(cwd=store.get_cwd(), session=store, **options)
+        session = sessions.load(path)
+        return await cls.create(cwd=session.cwd, session=session, **options)
 
     async def prompt(self, text: str, images: Sequence[Image] = ()) -> AsyncIterator[Event]:
         """Send a message and yield every event until the agent is settled. Raises `AgentError` if refused."""
-        inbox = _Inbox()
-        self.session.subscribe(inbox)
+        events: Mailbox[Event] = Mailbox(EVENTS_WAITING)
+        self.session.subscribe(events)
         try:
-            if await self.session.submit(text, images, source="sdk") != "started":
+            if await self.session.submit(text, images, source="sdk") == "handled":
+                await self.session.finished()
                 return
-            inbox.forget_earlier_run()
-            while True:
-                for event in await inbox.take():
-                    yield event
-                    if isinstance(event, AgentSettled):
-                        return
+            _forget_earlier_run(events)
+            async for event in events:
+                yield event
+                if isinstance(event, AgentSettled):
+                    return
         finally:
-            self.session.unsubscribe(inbox)
-            inbox.close()
+            self.session.unsubscribe(events)
+            events.drop()
 
     async def ask(self, text: str, images: Sequence[Image] = ()) -> str:
         """Send a message, wait, and return the text of its last answer: empty if no model was needed for it.
@@ -181,14 +151,14 @@ class Agent:
         return text
 
     def subscribe(self, function: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `function` with every event. Returns the way to stop that."""
+        """Call `function` with every event. Returns a function that stops it."""
         listener = _Callback(function)
         self.session.subscribe(listener)
         return lambda: self.session.unsubscribe(listener)
 
     @property
     def messages(self) -> list[AgentMessage]:
-        return list(self.session.conversation.messages)
+        return list(self.session.messages)
 
     async def close(self) -> None:
         await self.session.close()
