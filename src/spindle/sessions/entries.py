@@ -1,7 +1,7 @@
-"""One line of a session file in memory: its bytes, and what the tree needs to know of it.
+"""One line of a session file in memory: its bytes, what the tree needs to know of it, its ids and times.
 
 The bytes are kept as they were read, so that nothing we do not understand is ever lost; everything but type,
-id, parent and time is decoded when somebody asks for it.
+id, parent and time is decoded when it is asked for.
 """
 
 import gc
@@ -65,7 +65,7 @@ class Line:
 
     @property
     def value(self) -> dict[str, Any]:
-        """The object, decoded anew at each call."""
+        """The object, decoded again at each call."""
         return _decode_object(self._line)
 
     @property
@@ -163,7 +163,7 @@ def read_entry(line: bytes) -> Entry:
     """Return the entry that stands in a line; keys it lacks are empty. Raises the `UNREADABLE`."""
     entry = _decode_entry(line)
     entry.type = intern(entry.type)
-    entry._line, entry._message = line, None  # whatever the line says about these two
+    entry._line, entry._message = line, None  # the line may have keys of these names
     return entry
 
 

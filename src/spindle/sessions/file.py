@@ -1,7 +1,10 @@
-"""The session file as bytes: read it, add to its end, replace it whole. No JSON here.
+"""The session file as bytes: read it, add to its end, replace it whole, lock it.
 
 Added bytes go out in one write at the end of the file. What could not be written stays queued here, exactly
 from the byte where the disk refused, so that the next attempt goes on as if nothing had happened.
+
+The lock is a side file that says who writes. The kernel holds it, so it ends with the process that had it, however that
+died; the text in the side file only tells people who it is. Readers and other programs (pi) are never kept out.
 """
 
 import io
@@ -69,7 +72,7 @@ class AppendFile:
         self._descriptor: int | None = None
         self._close: Callable[[], object] | None = None
         self._unsynced = False
-        """We wrote something that nobody has begun to bring to the disk itself."""
+        """We wrote something, and no sync has begun since."""
 
     @classmethod
     def create(cls, path: Path) -> "AppendFile":
@@ -81,14 +84,14 @@ class AppendFile:
 
     def _own(self, descriptor: int) -> int:
         self._descriptor = descriptor
-        self._close = weakref.finalize(self, os.close, descriptor)  # also if somebody forgets to close us
+        self._close = weakref.finalize(self, os.close, descriptor)  # also if `close` is forgotten
         return descriptor
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         return status.st_size == self.size and self._is_same(status) and not self._unread
 
     def has_grown(self, status: os.stat_result) -> bool:
-        """Say whether somebody else added to this same file after a whole line."""
+        """Say whether another program added to this same file after a whole line."""
         has_more = status.st_size > self.size or bool(self._unread)
         return has_more and self._is_same(status) and not self.ends_open and not self.queue
 
@@ -126,7 +129,7 @@ class AppendFile:
             self._unsynced = True
             del self.queue[:written]
             start = os.lseek(descriptor, 0, os.SEEK_CUR) - written
-            if start > self.size:  # somebody was quicker, so ours stands behind theirs
+            if start > self.size:  # another program was quicker, so ours stands behind theirs
                 self._unread.append((self.size, start))
                 self.size = start
             self.size += written
@@ -234,6 +237,9 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+# -- the lock ---------------------------------------------------------------------------------------
+
+
 class SessionLocked(SessionError):
     """Another process, or another `Session` of this one, writes to the session."""
 
@@ -245,7 +251,7 @@ class SessionLocked(SessionError):
 
 
 class SessionLock:
-    """Held from creation until `release`, or until nobody refers to it any more."""
+    """Held from creation until `release`, or until the last reference to it goes."""
 
     def __init__(self, session_file: Path) -> None:
         """Take the lock. Raises `SessionLocked`, or `OSError` where no side file can be made."""
@@ -277,7 +283,7 @@ def _take(path: Path, session_file: Path) -> int:
         try:
             if not _lock(descriptor):
                 raise SessionLocked(session_file, *_holder(descriptor))
-            # The former holder may have removed the file between our open and our lock: then nobody else sees ours.
+            # The former holder may have removed the file between our open and our lock: then no one else sees ours.
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
         except FileNotFoundError:
@@ -292,7 +298,7 @@ def _let_go(descriptor: int, path: Path, owner: int) -> None:
     try:
         # A forked child that exits must not take its parent's lock away.
         if os.getpid() == owner and os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            os.unlink(path)  # while still locked, so that it cannot be somebody else's
+            os.unlink(path)  # while still locked, so that it cannot be another holder's
     except OSError:
         pass  # the directory is gone or read-only; a side file without a holder does no harm
     finally:

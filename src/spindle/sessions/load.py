@@ -1,4 +1,11 @@
-"""A session file, read into a tree: migrated in memory if it is old, with a list of what is wrong with it."""
+"""A session file, read into a tree: its lines, old versions of the format, and what is wrong with it.
+
+Reading never changes anything. A line that cannot be used is skipped and reported.
+
+Old versions are brought to version 3 in memory. Version 1 was a plain list: entries get ids and hang below each other,
+and compactions name the first kept entry by id instead of by line. Version 2 called the role `custom` `hookMessage`.
+Everything else keeps its bytes.
+"""
 
 import os
 import stat
@@ -29,13 +36,12 @@ from spindle.shapes.entries import SESSION_VERSION
 __all__ = [
     "SKIPPED",
     "Damage",
+    "InvalidSession",
     "Loaded",
-    "Parsed",
     "link",
     "load_session",
     "migrate",
     "needs_migration",
-    "parse_file",
     "parse_tail",
     "read_header",
 ]
@@ -88,7 +94,7 @@ class Parsed(msgspec.Struct):
         return bool(self.entries) or not any(item.kind == "no id" for item in self.damage)
 
 
-def parse_file(file: BinaryIO) -> Parsed:
+def _parse_file(file: BinaryIO) -> Parsed:
     """Read a whole file. If it does not begin with a header, the rest is not read."""
     parsed = Parsed()
     _find_header(file, parsed)
@@ -300,7 +306,7 @@ def _read(path: Path) -> tuple[Parsed, AppendFile]:
         if not stat.S_ISREG(mode):  # a pipe or device might never end
             raise InvalidSession(path)
         with open_for_reading(path) as opened:
-            parsed = parse_file(opened)
+            parsed = _parse_file(opened)
             file = AppendFile(path, os.fstat(opened.fileno()), ends_open=parsed.ends_open)
             file.size = opened.tell()  # a writer may have been quicker; what it added is read later
             return parsed, file

@@ -90,7 +90,7 @@ class Store:
         except OSError as error:
             self._fail(error)
             return
-        # Gone, replaced or cut short: the next save begins anew and finds out what is missing.
+        # Gone, replaced or cut short: the next save starts over and finds out what is missing.
         self._drop_file()
 
     def sync(self) -> None:

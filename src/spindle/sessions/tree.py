@@ -53,13 +53,13 @@ class Tree:
         """The session's name: the last one given, on whatever branch."""
         self.flaws: list[Flaw] = []
         self._by_id: dict[str | None, Entry] = {}
-        """The last holder of each id; nobody has None."""
+        """The last holder of each id; none has the id None."""
         self._labels: dict[str, Entry] = {}
         """Target → the label entry in force, in the order in which the labels were first set."""
         self._cut: set[str] = set()
         """Entries whose parent link would close a circle; they count as roots."""
         self._branch: list[Entry] = []
-        """The path to some entry, mostly the leaf; kept from one question to the next. Empty: nobody has asked."""
+        """The path to some entry, mostly the leaf; kept from one question to the next. Empty until the first."""
         self._children: dict[str | None, list[Entry]] | None = None
         """Built on the first question, then kept up to date."""
         self.adopt(entries)
@@ -259,7 +259,7 @@ def _sort_by_time(siblings: list[TreeNode]) -> None:
 def branched_entries(tree: Tree, leaf_id: str) -> list[Entry]:
     """Return copies of the entries from the root to `leaf_id`, linked without gaps.
 
-    Label entries of the path are left out; labels that are in force on it are set anew at its end.
+    Label entries of the path are left out; labels that are in force on it are set again at its end.
     """
     path = tree.path_to(leaf_id)
     successors: dict[str, str | None] = {}
