@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spindle.llm.local.llama_server import Facts
 from spindle.llm.local.prompts import SMALL, TINY, make_plan
-from spindle.llm.local.server import Facts
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
 from spindle.shapes.content import Text, ToolCall, text_of
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage

@@ -27,9 +27,8 @@ from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
 from spindle.extensions.hooks import CONTEXT_EVENTS, Hooks
-from spindle.llm.convert import to_model_messages, without_images
+from spindle.llm.history import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
-from spindle.llm.registry import get_stream
 from spindle.llm.stream import Chunk, Request, StreamOptions
 from spindle.resources.loader import Resources
 from spindle.shapes.events import (
@@ -440,7 +439,7 @@ class Engine:
             on_headers=hooks.before_provider_headers if "before_provider_headers" in hooks.listening else None,
             on_response=hooks.after_provider_response if "after_provider_response" in hooks.listening else None,
         )
-        return get_stream(model.api)(model, request, options)
+        return self.choice.registry.stream_for(model)(model, request, options)
 
     async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
         batch = ToolBatch(self, message, signal)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from spindle.llm.tokens import estimate_tokens
+from spindle.llm.history import estimate_tokens
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Usage
 
 __all__ = ["ContextEstimate", "context_tokens", "estimate_context", "estimate_tokens"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from spindle.agent.lifecycle import Phase
 from spindle.extensions.runner import ExtensionHooks
 from spindle.extensions.runtime import Front, Models, Navigated, Replaced, SessionView, UserContent
-from spindle.llm.registry import register_api
 from spindle.llm.stream import StreamFunction
 from spindle.sessions.manager import SessionManager
 from spindle.shapes.codec import decode, to_builtins
@@ -162,9 +161,7 @@ class ExtensionRuntime:
             self._host.spawn(self._session.tell_level(previous))
 
     def add_provider(self, name: str, config: Mapping[str, Any], stream: StreamFunction | None) -> None:
-        self._session.resources.registry.register_provider(name, config)
-        if stream is not None:
-            register_api(config["api"], stream)
+        self._session.resources.registry.register_provider(name, config, stream)
 
     def remove_provider(self, name: str) -> None:
         self._session.resources.registry.unregister_provider(name)
