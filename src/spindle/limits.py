@@ -57,6 +57,8 @@ KEEP_ALIVE: Final = 60.0
 RESPONSE_DRAIN: Final = 0.1
 """For the rest of a response after its answer is complete, so that the connection can be used again."""
 LOCAL_SERVER_EXIT: Final = 2.0
+PULL_LOOK: Final = 0.2
+"""Between two looks at how far the download of a local model is."""
 
 # -- remote clients ------------------------------------------------------------------------------
 LAST_FRAMES: Final = 1.0

@@ -2,7 +2,6 @@
 
 import pytest
 
-from spindle.llm import registry
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Started
 from spindle.shapes.content import Image, Text
@@ -26,7 +25,7 @@ def calls(monkeypatch):
         yield live.end(0)
         yield Finished(live.finish("stop"))
 
-    monkeypatch.setitem(registry._registered, "scripted", stream)
+    monkeypatch.setattr("spindle.llm.scripted.stream", stream)
     return seen
 
 

@@ -45,7 +45,7 @@ def test_a_run_leaves_out_what_it_does_not_use(place: Place) -> None:
         "argparse",
         "importlib.metadata",
         "http.client",
-        "spindle.llm.anthropic",
+        "spindle.llm.anthropic.reader",
     }
     assert not modules & unused
 

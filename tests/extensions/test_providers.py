@@ -4,11 +4,14 @@ import asyncio
 
 import pytest
 
+from spindle import Agent
 from spindle.extensions.providers import adapt_stream
 from spindle.llm.stream import Finished, Request, StreamOptions
 from spindle.shapes.content import Text, Thinking, ToolCall
 from spindle.shapes.messages import Usage
 from spindle.testing import Script
+from tests.support.agent_process import write_models
+from tests.support.mock_model import MockModel, reply
 
 from .helpers import run
 
@@ -56,3 +59,31 @@ def test_whatever_it_raises_is_an_answer_that_failed(error, text):
     answer = answer_of(stream)
     assert answer.stop_reason == "error" and answer.error_message == text
     assert answer.content == [Text("Well")]
+
+
+def test_a_stream_function_is_for_one_agent_and_one_provider(tmp_path, monkeypatch):
+    """Not for other agents of the process, not for other providers of the same API, not after its end."""
+    monkeypatch.setenv("SPINDLE_DIR", str(tmp_path))
+
+    def extension(agent):
+        async def stream(model, request, options):
+            yield "from the extension"
+
+        settings = {"api": "anthropic-messages", "base_url": "http://127.0.0.1:1", "api_key": "k"}
+        agent.provider("mine", stream=stream, models=[{"id": "m"}], **settings)
+
+    async def ask(model, extensions=()):
+        async with await Agent.create(cwd=tmp_path, model=model, persist=False, extensions=extensions) as agent:
+            return await agent.ask("hi")
+
+    async def check():
+        async with await Agent.create(cwd=tmp_path, model="mine/m", persist=False, extensions=[extension]) as one:
+            assert await one.ask("hi") == "from the extension"
+            assert await ask("mock/m1") == "from the server"
+            assert await ask("mock/m1", [extension]) == "from the server"
+            assert await one.ask("hi") == "from the extension"
+        assert await ask("mock/m1") == "from the server"
+
+    with MockModel([reply("from the server")] * 3) as mock:
+        write_models(tmp_path, mock.anthropic_url, api="anthropic-messages")
+        run(check())

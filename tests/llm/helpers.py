@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from spindle.llm.registry import get_stream
-from spindle.llm.stream import Chunk, Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec
+from spindle.llm.stream import Chunk, Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec, builtin_stream
 from spindle.shapes.content import Text, Thinking, ToolCall
 from spindle.shapes.messages import AssistantMessage, UserMessage
 from spindle.shapes.models import Model, ModelCost
@@ -38,7 +37,7 @@ def collect(model: Model, request: Request | None = None, **options: Any) -> lis
     """Read a whole stream."""
 
     async def run() -> list[Chunk]:
-        stream = get_stream(model.api)(model, request or make_request(), StreamOptions(**options))
+        stream = builtin_stream(model.api)(model, request or make_request(), StreamOptions(**options))
         return [chunk async for chunk in stream]
 
     return asyncio.run(run())

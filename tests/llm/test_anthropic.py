@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from spindle.llm.anthropic_request import messages_body, messages_headers
+from spindle.llm.anthropic.request import messages_body, messages_headers
 from spindle.llm.compat import messages_compat
 from spindle.llm.errors import is_overflow, is_retryable
+from spindle.llm.history import transform_request
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.llm.transform import transform_request
 from spindle.shapes.content import Image, Text, Thinking, ToolCall
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from tests.support.mock_model import NOTHING, MockModel, call, cut, error, failure, raw, reply, think

@@ -6,8 +6,7 @@ import socket
 import pytest
 
 from spindle.llm.errors import is_retryable
-from spindle.llm.registry import get_stream, register_api
-from spindle.llm.stream import Finished, StreamOptions
+from spindle.llm.stream import Finished, StreamOptions, builtin_stream
 from spindle.shapes.events import TextDelta, TextStart
 from tests.support.mock_model import MockModel, dropped, failure, gate, raw, reply, silent, stall
 
@@ -113,7 +112,7 @@ def test_a_server_killed_in_mid_stream(api):
 
         async def run():
             chunks = []
-            async for chunk in get_stream(api)(model_of(mock, api), make_request(), StreamOptions()):
+            async for chunk in builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions()):
                 chunks.append(chunk)
                 if len(chunks) == 3:
                     await asyncio.to_thread(mock.wait_gate, "held")
@@ -128,7 +127,7 @@ def test_a_server_killed_in_mid_stream(api):
 @pytest.mark.parametrize("how", ["cancel", "aclose"])
 def test_abort_closes_the_socket_at_once(api, how):
     async def run(mock: MockModel) -> None:
-        stream = get_stream(api)(model_of(mock, api), make_request(), StreamOptions())
+        stream = builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions())
         live = (await anext(stream)).live
         assert [type(await anext(stream)) for _ in range(2)] == [TextStart, TextDelta]
         if how == "cancel":
@@ -148,7 +147,7 @@ def test_abort_closes_the_socket_at_once(api, how):
 
 def test_abort_before_the_answer_closes_the_socket(api):
     async def run(mock: MockModel) -> None:
-        stream = get_stream(api)(model_of(mock, api), make_request(), StreamOptions())
+        stream = builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions())
         task = asyncio.create_task(anext(stream))
         await asyncio.to_thread(mock.wait_requests, 1)
         task.cancel()
@@ -163,7 +162,7 @@ def test_abort_before_the_answer_closes_the_socket(api):
 def test_turns_share_a_connection(api):
     async def run(mock: MockModel) -> None:
         for _ in range(3):
-            async for _ in get_stream(api)(model_of(mock, api), make_request(), StreamOptions()):
+            async for _ in builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions()):
                 pass
 
     with MockModel([reply("a")]) as mock:
@@ -182,7 +181,7 @@ def test_a_burst_leaves_room_for_others(api):
                 await asyncio.sleep(0)
 
         ticker = asyncio.create_task(tick())
-        async for chunk in get_stream(api)(model_of(mock, api), make_request(), StreamOptions()):
+        async for chunk in builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions()):
             if isinstance(chunk, Finished):
                 assert len(chunk.message.content[0].text) == 5 * 20_000
         ticker.cancel()
@@ -202,11 +201,6 @@ def test_prompts_are_kept_as_long_as_the_environment_says(wish, kept, monkeypatc
     assert block["cache_control"].get("ttl") == kept
 
 
-def test_apis_can_be_added():
-    async def stream(model, request, options):
-        yield Finished(answer_of(collect(make_model(api="openai-completions"))))
-
-    register_api("test-api", stream)
-    assert get_stream("test-api") is stream
+def test_an_unknown_api_is_refused_with_those_there_are():
     with pytest.raises(LookupError, match=r"Unknown model API 'nonsense'.*anthropic-messages"):
-        get_stream("nonsense")
+        builtin_stream("nonsense")

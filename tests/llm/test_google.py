@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from spindle.llm.google_request import google_body
+from spindle.llm.google.request import google_body
+from spindle.llm.history import transform_request
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.llm.transform import transform_request
 from spindle.shapes.content import Image, Text, Thinking, ToolCall
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from tests.support.mock_model import MockModel, cut, failure, raw

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.llm.convert import bash_text, to_model_messages
-from spindle.llm.transform import clean_text, clean_value, transform_messages
+from spindle.llm.history import bash_text, clean_text, clean_value, to_model_messages, transform_messages
 from spindle.shapes.codec import encode
 from spindle.shapes.content import Text, Thinking, ToolCall
 from spindle.shapes.messages import (

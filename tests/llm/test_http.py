@@ -260,5 +260,5 @@ def test_no_proxy_is_obeyed(no_proxies):
 
 
 def test_importing_the_client_waits_for_the_first_request():
-    code = "import sys, spindle.llm.http, spindle.llm.registry; print('aiohttp' in sys.modules)"
+    code = "import sys, spindle.llm.http, spindle.llm.stream; print('aiohttp' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

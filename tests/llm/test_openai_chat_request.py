@@ -3,9 +3,9 @@
 import pytest
 
 from spindle.llm.compat import ChatCompat, chat_compat
-from spindle.llm.openai_chat_request import chat_body, chat_headers
+from spindle.llm.history import transform_request
+from spindle.llm.openai_chat.request import chat_body, chat_headers
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.llm.transform import transform_request
 from spindle.shapes.content import Image, Text, Thinking, ToolCall
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 

@@ -6,9 +6,9 @@ import pytest
 
 from spindle.llm.compat import responses_compat
 from spindle.llm.errors import is_retryable
-from spindle.llm.openai_responses_request import responses_body, responses_headers, responses_url
+from spindle.llm.history import transform_request
+from spindle.llm.openai_responses.request import responses_body, responses_headers, responses_url
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.llm.transform import transform_request
 from spindle.shapes.content import Image, Text, Thinking, ToolCall
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from tests.support.mock_model import MockModel, cut, failure, raw

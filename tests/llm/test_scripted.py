@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from spindle.llm.registry import get_stream
-from spindle.llm.stream import Started, StreamOptions
+from spindle.llm.stream import Started, StreamOptions, builtin_stream
 from spindle.shapes.content import Text
 from spindle.shapes.messages import AssistantMessage, Usage, UserMessage
 from spindle.testing import Call, Pause, Script, ScriptError, Step, load_script
@@ -106,7 +105,7 @@ def test_gates_hold_an_answer():
         seen: list[str] = []
 
         async def read() -> None:
-            async for chunk in get_stream("scripted")(script.model(), make_request(), StreamOptions()):
+            async for chunk in builtin_stream("scripted")(script.model(), make_request(), StreamOptions()):
                 seen.append(type(chunk).__name__)
 
         task = asyncio.create_task(read())
@@ -124,7 +123,7 @@ def test_a_held_answer_can_be_cancelled():
     async def run() -> None:
         script = Script([{"text": [Pause(gate="never")]}, {"delay": 1000, "text": "late"}])
         for _ in range(2):
-            stream = get_stream("scripted")(script.model(), make_request(), StreamOptions())
+            stream = builtin_stream("scripted")(script.model(), make_request(), StreamOptions())
             task = asyncio.create_task(anext(stream))
             await asyncio.sleep(0)
             task.cancel()

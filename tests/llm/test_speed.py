@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from spindle.llm.anthropic import MessagesReader
+from spindle.llm.anthropic.reader import MessagesReader
 from spindle.llm.compat import ChatCompat
 from spindle.llm.live import LiveMessage
-from spindle.llm.openai_chat import ChatReader
+from spindle.llm.openai_chat.reader import ChatReader
 from spindle.llm.sse import SseParser
 
 from .helpers import make_model

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle.llm.local.catalog import find_local_model
-from spindle.llm.local.server import stop_all
+from spindle.llm.local import find_local_model
+from spindle.llm.local.llama_server import stop_all
 from spindle.shapes.models import Model
 
 HERE = Path(__file__).parent

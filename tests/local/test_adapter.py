@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spindle.llm.local import prompts
+from spindle.llm.local import find_local_model, prompts
 from spindle.llm.local.adapter import stream
-from spindle.llm.local.catalog import find_local_model
 from spindle.llm.local.grammar import reply_grammar
 from spindle.llm.stream import Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec
 from spindle.shapes.content import Text, ToolCall, text_of

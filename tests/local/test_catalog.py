@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.llm.local.catalog import find_local_model, local_models, model_file
-from spindle.llm.local.errors import LocalModelError
+from spindle.llm.local import LocalModelError, find_local_model, local_models, model_file
 
 from .files import LLAMA, gguf
 

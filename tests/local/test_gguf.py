@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.llm.local.errors import LocalModelError
-from spindle.llm.local.gguf import read_header
+from spindle.llm.local import LocalModelError, read_header
 
 from .files import LLAMA, gguf
 

@@ -4,11 +4,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from spindle.llm.local.llama_server import Facts
 from spindle.llm.local.prompts import SMALL, TINY, make_plan
-from spindle.llm.local.server import Facts
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
 from spindle.shapes.content import Text, ToolCall, text_of
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.tools.builtin import builtin_tools
+from spindle.tools.todo import TODO_TOOL
 
 LONG = "You are an agent with a very long prompt. " * 200
 TOOLS = [
@@ -49,6 +51,12 @@ def test_the_smallest_get_a_short_prompt_examples_and_harmless_tools() -> None:
     assert 'bash {"command":"ls"}' in words(plan)
     assert plan.body["temperature"] == 0 and plan.max_tokens == 256
     assert "write" not in plan.body["grammar"] and "rm" not in plan.body["grammar"]
+
+
+def test_no_built_in_tool_that_changes_something_is_for_the_smallest() -> None:
+    names = [*builtin_tools(), TODO_TOOL]
+    plan = ask(TINY_MODEL, HELLO, tools=[ToolSpec(name, "", {}) for name in names if name != "bash"])
+    assert set(plan.calls) == {"read", "grep", "find", "ls"}
 
 
 def test_without_a_shell_the_smallest_may_read() -> None:

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.llm.live import LiveMessage
-from spindle.llm.local.grammar import ANSWER
-from spindle.llm.local.reply import ReplyReader
+from spindle.llm.local.grammar import ANSWER, ReplyReader
 from spindle.shapes.codec import encode
 from spindle.shapes.content import Text, ToolCall
 from spindle.shapes.events import TextDelta, ToolCallDelta

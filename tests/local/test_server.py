@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from spindle.llm.local import machine, server
-from spindle.llm.local.errors import LocalModelError
-from spindle.llm.local.server import Wanted, lease, stop_all
+from spindle.llm.local import LocalModelError
+from spindle.llm.local import llama_server as server
+from spindle.llm.local.llama_server import Wanted, lease, stop_all
 
 from .files import gguf
 
@@ -51,15 +51,15 @@ async def test_without_the_runtime(small: Wanted, monkeypatch: pytest.MonkeyPatc
 
 async def test_too_little_memory(small: Wanted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "check_machine", lambda: None)
-    monkeypatch.setattr(machine, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(server, "available_memory", lambda: 1 << 20)
     said = await failure(small)
     assert "Not enough memory for small.gguf" in said and "local.contextSize" in said
 
 
 def test_memory_and_threads_of_this_machine() -> None:
-    free = machine.available_memory()
+    free = server.available_memory()
     assert free is None or free > 1 << 20
-    assert 1 <= machine.default_threads() <= 8
+    assert 1 <= server.default_threads() <= 8
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def agent_program(gguf_path: Path, ending: str) -> subprocess.Popen[bytes]:
     source = f"""
         import asyncio, os, sys
         from pathlib import Path
-        from spindle.llm.local import server
+        from spindle.llm.local import llama_server as server
 
         async def main():
             async with server.lease(server.Wanted(Path({str(gguf_path)!r}), "m", 512)) as facts:

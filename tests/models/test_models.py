@@ -1,15 +1,18 @@
 """Models: the catalogue, `models.json` with all its mistakes, and what extensions add."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spindle.llm.live import LiveMessage
+from spindle.llm.stream import Chunk, Finished, Request, StreamOptions
 from spindle.models.catalog import builtin_providers, load_catalog
 from spindle.models.registry import ModelRegistry
 from spindle.shapes.codec import decode, encode
-from spindle.shapes.models import THINKING_LEVELS
+from spindle.shapes.models import THINKING_LEVELS, Model
 
 LOCAL = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "k"}
 
@@ -216,6 +219,32 @@ def test_providers_of_extensions(agent: Path) -> None:
     assert models.available() == []
     with pytest.raises(ValueError, match="baseUrl is required"):
         models.register_provider("x", {"api": "a", "models": [{"id": "m"}]})
+
+
+def test_a_stream_function_is_for_the_models_of_its_provider(agent: Path) -> None:
+    async def own(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+        yield Finished(LiveMessage(model).finish("stop"))
+
+    models, others = registry(agent), registry(agent)
+    chat = {**GOOD, "models": [{"id": "own"}, {"id": "usual", "api": "openai-responses"}]}
+    models.register_provider("ext", chat, own)
+    models.register_provider("other", {**chat, "api": "home-made"}, own)
+    models.register_provider("third", {**chat, "api": "home-made"})
+
+    def has_own(provider: str, model_id: str, where: ModelRegistry = models) -> bool:
+        model = models.find(provider, model_id)
+        assert model is not None
+        return where.stream_for(model) is own
+
+    assert has_own("ext", "own") and not has_own("ext", "usual")
+    assert has_own("third", "own")  # nothing else speaks this API
+    assert not has_own("ext", "own", others)
+    assert not any(has_own(name, model_id) for name, model_id in (("groq", "openai/gpt-oss-120b"), ("ollama", "m")))
+    models.unregister_provider("other")
+    with pytest.raises(LookupError, match="Unknown model API 'home-made'"):
+        has_own("third", "own")
+    models.register_provider("ext", chat)
+    assert not has_own("ext", "own")
 
 
 # -- special providers ---------------------------------------------------------------------------

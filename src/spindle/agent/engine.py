@@ -29,7 +29,7 @@ from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
 from spindle.llm import stream as llm
-from spindle.llm.convert import to_model_messages, without_images
+from spindle.llm.history import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
 from spindle.shapes.events import (

@@ -92,8 +92,7 @@ def _mode_warning(path: Path) -> str:
 
 
 def _local_runtime() -> Iterator[str]:
-    from spindle.llm.local.errors import LocalModelError
-    from spindle.llm.local.machine import check_machine
+    from spindle.llm.local import LocalModelError, check_machine
 
     yield "Local models"
     try:

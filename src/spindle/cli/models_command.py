@@ -6,10 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spindle.agent_dir import agent_dir
-from spindle.llm.local.catalog import SUFFIX
-from spindle.llm.local.errors import LocalModelError
-from spindle.llm.local.gguf import read_header
-from spindle.llm.local.machine import check_machine
+from spindle.llm.local import SUFFIX, LocalModelError, check_machine, read_header
 from spindle.llm.local.pull import PULLABLE, Pullable, pull
 
 __all__ = ["run"]

@@ -93,7 +93,6 @@ _TRANSIENT = (
     "try your request again",
     "please retry your request",
     # the server
-    "429|500|502|503|504|520|524",
     "service.?unavailable",
     "server.?error",
     "internal.?error",
@@ -124,6 +123,9 @@ _TRANSIENT = (
     "stream ended before message_stop",
     "stream ended before a terminal response event",
 )
+_PASSING = "429|500|502|503|504|520|524"
+_STATUS = r"^\W*([1-5]\d\d)\b|\bAPI error \(([1-5]\d\d)\)"
+"""Where our own texts have the status of the response."""
 _NO_MONEY = (
     "GoUsageLimitError",
     "FreeUsageLimitError",
@@ -165,7 +167,14 @@ _CEREBRAS_TOO_LONG = (r"^(?:400|413)\s*(?:status code\s*)?\(no body\)",)
 
 def is_retryable(text: str) -> bool:
     """Tell whether an error text names a passing trouble, so that the same request may succeed later."""
-    return _says(text, _TRANSIENT) and not _says(text, _NO_MONEY)
+    return (_has_passing_status(text) or _says(text, _TRANSIENT)) and not _says(text, _NO_MONEY)
+
+
+def _has_passing_status(text: str) -> bool:
+    """Look for the status where we put it; only a text without one may name it anywhere, as a number of its own."""
+    if found := re.search(_STATUS, text):
+        return re.fullmatch(_PASSING, found[1] or found[2]) is not None
+    return re.search(rf"(?<![\d.,])(?:{_PASSING})(?![\d]|[.,]\d)", text) is not None
 
 
 def is_overflow(message: AssistantMessage, context_window: int) -> bool:

@@ -7,21 +7,24 @@ the one place where every failure becomes the end of an answer.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from spindle.llm import http
 from spindle.llm.errors import BadEventError, ModelError, error_object_text, hide_secrets, secrets_of
 from spindle.llm.live import LiveMessage
 from spindle.llm.sse import SseParser
 from spindle.llm.stream import Chunk, Finished, Started, StreamOptions
-from spindle.shapes.codec import encode
+from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.models import Model
 
-__all__ = ["Call", "Reader", "exchange"]
+__all__ = ["Call", "Reader", "event_decoder", "exchange"]
 
 # A chunk of this size means that the server is ahead of us: let others run before taking the next.
 _BURST_BYTES = 16 * 1024
+T = TypeVar("T")
 
 
 class Reader(Protocol):
@@ -46,6 +49,32 @@ class Call:
     reader: Reader
     error_text: Callable[[int, str], str] = error_object_text
     """Turns status and body of a refusal into the error message."""
+
+
+def event_decoder(shape: type[T], loosely: Callable[[object], T] | None = None) -> Callable[[bytes], T]:
+    """Return a function that turns the JSON of one event into a value of a declared shape. It raises `BadEventError`.
+
+    Every piece of an answer passes through here, so the common form is read by one typed decoder; an event that is not
+    quite what it should be (a number as text, a broken escape) is read again, slowly and leniently. `loosely` makes
+    the best of a value that does not fit the shape, raising `DecodeError` if it cannot.
+    """
+    strictly = msgspec.json.Decoder(shape).decode
+
+    def convert(value: object) -> T:
+        return msgspec.convert(value, shape, strict=False)
+
+    mend = loosely or convert
+
+    def read(data: bytes) -> T:
+        try:
+            return strictly(data)
+        except (DecodeError, UnicodeError):
+            try:
+                return mend(decode(data))
+            except DecodeError:
+                raise BadEventError(data) from None
+
+    return read
 
 
 async def exchange(

@@ -12,17 +12,14 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spindle import __version__
+from spindle import __version__, limits
 
 if TYPE_CHECKING:
     import aiohttp
 
 __all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "UnreadableError"]
 
-CONNECT_TIMEOUT_S = 30.0
-KEEP_ALIVE_S = 60.0
 MAX_ERROR_BODY_BYTES = 1024 * 1024
-DRAIN_S = 0.1
 
 
 class ConnectError(Exception):
@@ -79,7 +76,7 @@ class Response:
         """Read what little may follow the end of the answer, so that the connection can be used again."""
         if not self._raw.content.at_eof():
             try:
-                async with asyncio.timeout(DRAIN_S):
+                async with asyncio.timeout(limits.RESPONSE_DRAIN):
                     while await self.read():
                         pass
             except (TimeoutError, IdleTimeoutError, UnreadableError):
@@ -139,7 +136,7 @@ class Post:
                 url,
                 data=self._body,
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=self._idle_timeout),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.CONNECT, sock_read=self._idle_timeout),
                 allow_redirects=False,
                 proxy=proxy,
                 proxy_headers=proxy_headers,
@@ -175,7 +172,7 @@ async def _pool() -> AsyncGenerator["aiohttp.ClientSession", None]:
     import aiohttp
 
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=limits.KEEP_ALIVE),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={
             "user-agent": f"spindle/{__version__}",
@@ -255,7 +252,7 @@ def _reason(error: Exception, url: str) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return f"{where} closed the connection without an answer"
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return f"{where} did not accept the connection within {CONNECT_TIMEOUT_S:g} s"
+        return f"{where} did not accept the connection within {limits.CONNECT:g} s"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
         return f"The certificate of {where} was not accepted: {getattr(cause, 'verify_message', None) or cause}"

@@ -1,7 +1,7 @@
 """The fold: pieces of an answer become a message.
 
-Model APIs call the verbs of `LiveMessage` and yield the events they return; nothing is joined until somebody
-asks for a snapshot, so an answer of n pieces costs n, not n².
+Model APIs call the verbs of `LiveMessage` and yield the events they return; nothing is joined until a
+snapshot is asked for, so an answer of n pieces costs n, not n².
 """
 
 import time

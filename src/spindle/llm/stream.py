@@ -1,4 +1,4 @@
-"""The contract between a model API and the rest.
+"""The contract between a model API and the rest, and the APIs that come with Spindle.
 
 `stream(model, request, options)` gives an async iterator of `Started`, pieces of the answer, and exactly one
 `Finished` at the end. Once handed out it never raises: failures are a `Finished` whose message has stop reason
@@ -6,6 +6,7 @@
 `LiveMessage.finish("aborted")` for what came so far.
 """
 
+import importlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
@@ -17,10 +18,21 @@ from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
 from spindle.shapes.models import Model
 
-__all__ = ["Chunk", "Finished", "ModelMessage", "Request", "Started", "StreamFunction", "StreamOptions", "ToolSpec"]
+__all__ = [
+    "BUILTIN_APIS",
+    "Chunk",
+    "Finished",
+    "ModelMessage",
+    "Request",
+    "Started",
+    "StreamFunction",
+    "StreamOptions",
+    "ToolSpec",
+    "builtin_stream",
+]
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
-"""The three roles a model API knows; `convert` makes them of everything else."""
+"""The three roles a model API knows; `to_model_messages` makes them of everything else."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -34,7 +46,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True):
     system_prompt: str
     messages: list[ModelMessage]
-    """The history as it is; each API cleans it for its model (`transform`)."""
+    """The history as it is; each API cleans it for its model (`transform_request`)."""
     tools: list[ToolSpec] = msgspec.field(default_factory=list)
 
 
@@ -83,3 +95,23 @@ Chunk: TypeAlias = Started | StreamEvent | Finished
 
 class StreamFunction(Protocol):
     def __call__(self, model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]: ...
+
+
+BUILTIN_APIS = {
+    "openai-completions": "openai_chat",
+    "anthropic-messages": "anthropic",
+    "openai-responses": "openai_responses",
+    "azure-openai-responses": "openai_responses",
+    "google-generative-ai": "google",
+    "local": "local.adapter",
+    "scripted": "scripted",
+}
+"""Where the function of each API lives. It is imported when a model first needs it."""
+
+
+def builtin_stream(api: str) -> StreamFunction:
+    """Return the function that speaks `api`. Raises `LookupError` naming the known ones."""
+    if api not in BUILTIN_APIS:
+        raise LookupError(f"Unknown model API {api!r}. Known are: {', '.join(sorted(BUILTIN_APIS))}")
+    stream: StreamFunction = importlib.import_module(f"{__package__}.{BUILTIN_APIS[api]}").stream
+    return stream

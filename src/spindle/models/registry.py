@@ -6,7 +6,7 @@ machine. Models of a provider are put together when that provider is first asked
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -18,6 +18,9 @@ from spindle.models.credentials import AuthStore, MissingCredentials, ModelAuth
 from spindle.models.loopback import LOOPBACK, is_loopback_url, list_models, server_url
 from spindle.models.models_file import ModelsFile, ProviderSpec, check_provider, read_models_file
 from spindle.shapes.models import Model
+
+if TYPE_CHECKING:
+    from spindle.llm.stream import StreamFunction
 
 __all__ = ["LOCAL", "SCRIPTED", "ModelRegistry"]
 
@@ -38,6 +41,8 @@ class ModelRegistry:
         self._file: ModelsFile | None = None
         self._registered: dict[str, ProviderSpec] = {}
         """Providers of extensions."""
+        self._streams: dict[str, StreamFunction] = {}
+        """How providers of extensions are asked, if in a way of their own."""
         self._probed: dict[str, list[Model]] = {}
         """What servers on this machine said they have."""
         self._models: dict[str, list[Model]] = {}
@@ -110,25 +115,41 @@ class ModelRegistry:
 
     def local_model(self, model_id: str) -> Model:
         """Return the model in a file, by its name or path. Raises `LocalModelError`."""
-        from spindle.llm.local.catalog import find_local_model
+        from spindle.llm.local import find_local_model
 
         size, threads = self.local.context_size, self.local.threads
         return find_local_model(self._models_dir, model_id, context_size=size, threads=threads)
 
     # -- providers of extensions -----------------------------------------------------------------
 
-    def register_provider(self, name: str, config: Mapping[str, Any]) -> None:
+    def register_provider(self, name: str, config: Mapping[str, Any], stream: "StreamFunction | None" = None) -> None:
         """Add or change a provider, with the keys of `models.json`. Raises `ValueError`.
 
-        If it brings models they replace all of that provider.
+        If it brings models they replace all of that provider. `stream` asks the models whose API is `config["api"]`.
         """
         known = self._known() | self.file.providers.keys()
         self._registered[name] = check_provider(name, dict(config), known=name in known)
+        self._streams.pop(name, None)
+        if stream is not None:
+            self._streams[name] = stream
         self._models.pop(name, None)
 
     def unregister_provider(self, name: str) -> None:
         self._registered.pop(name, None)
+        self._streams.pop(name, None)
         self._models.pop(name, None)
+
+    def stream_for(self, model: Model) -> "StreamFunction":
+        """Return the function that asks a model. Raises `LookupError` if nothing here speaks its API.
+
+        A function of an extension is for the models of its provider; no other provider of a built-in API is touched.
+        """
+        from spindle.llm.stream import BUILTIN_APIS, builtin_stream
+
+        for name in [model.provider] if model.api in BUILTIN_APIS else [model.provider, *self._streams]:
+            if name in self._streams and self._registered[name].api == model.api:
+                return self._streams[name]
+        return builtin_stream(model.api)
 
     # -- keys ------------------------------------------------------------------------------------
 
@@ -232,7 +253,7 @@ class ModelRegistry:
             ) from None
 
     def _local_file(self, model_id: str) -> Model | None:
-        from spindle.llm.local.errors import LocalModelError
+        from spindle.llm.local import LocalModelError
 
         try:
             return self.local_model(model_id)
@@ -240,7 +261,7 @@ class ModelRegistry:
             return None
 
     def _local_models(self) -> list[Model]:
-        from spindle.llm.local.catalog import local_models
+        from spindle.llm.local import local_models
 
         return local_models(self._models_dir, context_size=self.local.context_size, threads=self.local.threads)
 

@@ -170,7 +170,7 @@ def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice
 
 
 def _file(registry: ModelRegistry, pattern: str) -> ModelChoice:
-    from spindle.llm.local.errors import LocalModelError
+    from spindle.llm.local import LocalModelError
 
     if not pattern:
         raise ModelNotFound("There is no local model yet. Get one with: spindle models pull smollm2")

@@ -10,7 +10,7 @@ from spindle.shapes.content import ToolCall
 from spindle.shapes.messages import AgentMessage, AssistantMessage, BashExecutionMessage, CustomMessage, UserMessage
 from spindle.shapes.models import Model
 from collections.abc import Sequence
-from spindle.llm.tokens import estimate_tokens
+from spindle.llm.history import estimate_tokens
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Usage
 
 __all__ = ["CompactionLimits", "ContextEstimate", "FileLists", "Preparation", "append_file_lists", "context_tokens", "estimate_context", "estimate_tokens", "file_lists", "join_summaries", "limits_for", "prepare_compaction"]

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from msgspec import Struct
 
-from spindle.llm.convert import to_model_messages
+from spindle.llm.history import to_model_messages
 from spindle.llm.stream import Chunk, Finished, Request
 from spindle.shapes.codec import encode
 from spindle.shapes.content import Text, Thinking, ToolCall, text_of

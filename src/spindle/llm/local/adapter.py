@@ -1,6 +1,6 @@
 """The model API `local`: a GGUF file on this disk answers.
 
-The model runs behind a server on loopback (`server`) that speaks chat completions, so the same adapter as for any
+The model runs behind a server on loopback (`llama_server`) that speaks chat completions, so the same adapter as for any
 other such server talks to it; here is only what local models need besides: loading, a prompt they can bear, and tool
 calls for those that know none.
 """
@@ -13,14 +13,13 @@ from msgspec.structs import replace
 
 from spindle.agent_dir import agent_dir
 from spindle.llm import openai_chat
+from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
-from spindle.llm.local.catalog import model_file
-from spindle.llm.local.errors import LocalModelError
+from spindle.llm.local import LocalModelError, model_file
+from spindle.llm.local.grammar import ReplyReader
+from spindle.llm.local.llama_server import Facts, Wanted, lease
 from spindle.llm.local.prompts import Plan, make_plan
-from spindle.llm.local.reply import ReplyReader
-from spindle.llm.local.server import Facts, Wanted, lease
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
-from spindle.llm.transform import transform_request
 from spindle.shapes.events import TextDelta
 from spindle.shapes.messages import AssistantMessage
 from spindle.shapes.models import Model
@@ -55,7 +54,7 @@ def _ask(model: Model, facts: Facts, plan: Plan, options: StreamOptions) -> Asyn
         body |= plan.body
         return await options.on_payload(body) if options.on_payload else body
 
-    # No window: what fits has been seen to already. No proxy: nobody has any business between us and this machine.
+    # No window: the plan fits already. No proxy: the server is on this machine.
     server = replace(model, base_url=f"{facts.url}/v1", context_window=0)
     asked = replace(
         options,

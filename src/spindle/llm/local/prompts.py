@@ -17,21 +17,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from spindle.llm.local.grammar import ANSWER, ONE_LINE, call_head, reply_grammar
-from spindle.llm.local.server import Facts
-from spindle.llm.local.talk import (
-    as_talk,
-    brief,
-    call_text,
-    calls_in_a_row,
-    fit,
-    last_exchange,
-    signature,
-    spoken,
-    user,
-)
+from spindle.llm.local.llama_server import Facts
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
+from spindle.shapes.codec import encode
+from spindle.shapes.content import Text, ToolCall, text_of
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 
 __all__ = ["SMALL", "TINY", "Plan", "make_plan"]
 
@@ -42,7 +35,11 @@ _MAX_CALLS = 8
 _TINY_TOKENS = 256
 _TINY_CHARS = 1200
 """Of a question or a result."""
-_CHANGING = frozenset({"write", "edit", "todo"})
+_CHARS_PER_TOKEN = 3
+"""On the careful side."""
+_LINE_CHARS = 100
+"""Of the description of a tool."""
+_CHANGING = frozenset({"write", "edit", "todo_write"})
 _DONE_BY_BASH = frozenset({"read", "ls", "find", "grep"})
 
 _SHORT_PROMPT = (
@@ -84,9 +81,9 @@ def make_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
     small = facts.parameters < SMALL
     if not request.tools or facts.tools:
         if request.tools and small:
-            request = Request(_SHORT_PROMPT, request.messages, [brief(tool) for tool in request.tools])
+            request = Request(_SHORT_PROMPT, request.messages, [_brief(tool) for tool in request.tools])
         body = {"chat_template_kwargs": {"enable_thinking": False}} if facts.thinking else {}
-        return Plan(fit(request, facts.context - max_tokens), max_tokens, body)
+        return Plan(_fit(request, facts.context - max_tokens), max_tokens, body)
     if facts.parameters < TINY:
         return _tiny_plan(facts, request, min(max_tokens, _TINY_TOKENS))
     return _plain_plan(facts, request, _SHORT_PROMPT if small else request.system_prompt, max_tokens)
@@ -95,10 +92,10 @@ def make_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
 def _plain_plan(facts: Facts, request: Request, system_prompt: str, max_tokens: int) -> Plan:
     """Ask a model that has not learnt to call tools."""
     rules = [system_prompt, "", "Every reply has one of these forms:", f"{ANSWER}(what you tell the user)"]
-    rules += [f"{call_head(tool.name)}{signature(tool)} ({tool.description})" for tool in map(brief, request.tools)]
+    rules += [f"{call_head(tool.name)}{_signature(tool)} ({tool.description})" for tool in map(_brief, request.tools)]
     rules.append("After a call you are shown what the tool printed.")
-    asked = fit(Request("\n".join(rules), as_talk(request.messages)), facts.context - max_tokens)
-    calls = calls_in_a_row(request.messages)
+    asked = _fit(Request("\n".join(rules), _as_talk(request.messages)), facts.context - max_tokens)
+    calls = _calls_in_a_row(request.messages)
     stuck = len(calls) >= _MAX_CALLS or (len(calls) > 1 and calls[-1] == calls[-2])
     tools = [] if stuck else request.tools
     return Plan(asked, max_tokens, {"grammar": reply_grammar(tools)}, True, [tool.name for tool in tools])
@@ -109,20 +106,20 @@ def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
     room = facts.context - max_tokens
     # The most likely word each time, and no long passage twice: left to chance it says anything, and greedy it loops.
     body: dict[str, Any] = {"temperature": 0, "dry_multiplier": 0.8, "dry_allowed_length": 8}
-    if calls_in_a_row(request.messages):
-        report = Request(_TINY_REPORT, [*_reports(), user(last_exchange(request.messages, _TINY_CHARS))])
+    if _calls_in_a_row(request.messages):
+        report = Request(_TINY_REPORT, [*_reports(), _user(_last_exchange(request.messages, _TINY_CHARS))])
         return Plan(report, max_tokens, body | {"grammar": ONE_LINE})
     tools = [tool for tool in request.tools if tool.name not in _CHANGING]
     if any(tool.name == "bash" for tool in tools):
         tools = [tool for tool in tools if tool.name not in _DONE_BY_BASH]
-    asked = fit(Request(_tiny_prompt(tools), as_talk(request.messages, _TINY_CHARS)), room)
+    asked = _fit(Request(_tiny_prompt(tools), _as_talk(request.messages, _TINY_CHARS)), room)
     led = Request(asked.system_prompt, [*_examples(tools), *asked.messages])
     grammar = reply_grammar(tools, only_looking=True)
     return Plan(led, max_tokens, body | {"grammar": grammar}, True, [tool.name for tool in tools])
 
 
 def _tiny_prompt(tools: Sequence[ToolSpec]) -> str:
-    return "\n".join([_TINY_PROMPT, *(f"{tool.name}: {brief(tool).description}" for tool in tools)])
+    return "\n".join([_TINY_PROMPT, *(f"{tool.name}: {_brief(tool).description}" for tool in tools)])
 
 
 def _examples(tools: Sequence[ToolSpec]) -> list[ModelMessage]:
@@ -130,14 +127,100 @@ def _examples(tools: Sequence[ToolSpec]) -> list[ModelMessage]:
     messages: list[ModelMessage] = []
     for question, tool, reply in _TINY_EXAMPLES:
         if not tool:
-            messages += [user(question), spoken(f"{ANSWER}{reply}")]
+            messages += [_user(question), _spoken(f"{ANSWER}{reply}")]
         elif tool in known:
-            messages += [user(question), spoken(call_text(tool, reply))]
+            messages += [_user(question), _spoken(_call_text(tool, reply))]
     return messages
 
 
 def _reports() -> list[ModelMessage]:
     messages: list[ModelMessage] = []
     for question, printed, answer in _TINY_REPORTS:
-        messages += [user(f"{question}\n\nbash printed:\n{printed}"), spoken(answer)]
+        messages += [_user(f"{question}\n\nbash printed:\n{printed}"), _spoken(answer)]
     return messages
+
+
+# -- a conversation in words ---------------------------------------------------------------------
+
+
+def _user(text: str) -> UserMessage:
+    return UserMessage(text, 0)
+
+
+def _spoken(text: str) -> AssistantMessage:
+    return AssistantMessage([Text(text)], "", "", "", Usage(), "stop", 0)
+
+
+def _call_text(tool: str, arguments: Any) -> str:
+    """Write a call as the grammar has it."""
+    return call_head(tool) + encode(arguments).decode()
+
+
+def _as_talk(messages: Sequence[ModelMessage], limit: int | None = None) -> list[ModelMessage]:
+    """Return the history with calls and results in words, each message cut to `limit` characters."""
+    talk: list[ModelMessage] = []
+    for message in messages:
+        if isinstance(message, UserMessage):
+            talk.append(_user(_cut(text_of(message.content, "\n"), limit)))
+        elif isinstance(message, AssistantMessage):
+            calls = [_call_text(call.name, call.arguments) for call in _calls(message)]
+            talk.append(_spoken("\n".join(calls) or ANSWER + _cut(text_of(message.content), limit)))
+        else:
+            talk.append(_user(_printed(message, limit)))
+    return talk
+
+
+def _calls_in_a_row(messages: Sequence[ModelMessage]) -> list[str]:
+    """Return what the model called since the user last spoke, one text for each answer."""
+    rows: list[str] = []
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            break
+        if isinstance(message, AssistantMessage) and (calls := _calls(message)):
+            rows.append("\n".join(_call_text(call.name, call.arguments) for call in calls))
+    return rows[::-1]
+
+
+def _last_exchange(messages: Sequence[ModelMessage], limit: int) -> str:
+    """Return the last question and what the tools printed for it, as one text."""
+    parts: list[str] = []
+    for message in reversed(messages):
+        if isinstance(message, ToolResultMessage):
+            parts.append(_printed(message, limit))
+        elif isinstance(message, UserMessage):
+            parts.append(_cut(text_of(message.content, "\n"), limit))
+            break
+    return "\n\n".join(reversed(parts))
+
+
+def _fit(request: Request, tokens: int) -> Request:
+    """Leave out the oldest exchanges of a request that would not fit; the last one always stays."""
+    room = tokens * _CHARS_PER_TOKEN - len(request.system_prompt)
+    room -= sum(len(tool.description) + len(encode(tool.parameters)) for tool in request.tools)
+    starts = [index for index, message in enumerate(request.messages) if isinstance(message, UserMessage)]
+    sizes = [len(encode(message.content)) for message in request.messages]
+    keep = next((start for start in starts if sum(sizes[start:]) <= room), starts[-1] if starts else 0)
+    return request if not keep else Request(request.system_prompt, request.messages[keep:], request.tools)
+
+
+def _brief(tool: ToolSpec) -> ToolSpec:
+    """Describe a tool by the first sentence of its description."""
+    line = tool.description.strip().split("\n", 1)[0].split(". ", 1)[0].rstrip(".")
+    return replace(tool, description=_cut(line, _LINE_CHARS))
+
+
+def _signature(tool: ToolSpec) -> str:
+    """Return the shape of a tool's arguments."""
+    return "{" + ",".join(f'"{key}":…' for key in tool.parameters.get("properties") or ()) + "}"
+
+
+def _calls(message: AssistantMessage) -> list[ToolCall]:
+    return [block for block in message.content if isinstance(block, ToolCall)]
+
+
+def _printed(message: ToolResultMessage, limit: int | None) -> str:
+    return f"{message.tool_name} printed:\n{_cut(text_of(message.content).strip(), limit) or '(nothing)'}"
+
+
+def _cut(text: str, limit: int | None) -> str:
+    return text if limit is None or len(text) <= limit else f"{text[:limit]}…"

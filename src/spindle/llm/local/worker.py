@@ -1,8 +1,8 @@
-"""The process that holds a model: `python -m spindle.llm.local.worker`.
+"""The process that holds a model. `llama_server` runs this file by its path, so that nothing of ours is imported here.
 
 It reads one line of JSON from stdin (what to load), loads it, writes one line to stdout (where it listens, what the
 model is, or why it failed), and serves until stdin ends. So it cannot outlive the agent, however that ends, and the
-loader, which holds the interpreter's lock all the time, stalls nobody.
+loader, which holds the interpreter's lock all the time, does not stall the agent.
 """
 
 import importlib

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from spindle.llm.budget import effort_word, output_limit
+from spindle.llm.cost import effort_word, output_limit
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage

@@ -1,24 +1,18 @@
-"""The `anthropic-messages` API. A block is closed before the next one opens."""
+"""The stream of the `anthropic-messages` API. A block is closed before the next one opens."""
 
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 
-from spindle.llm.anthropic_request import messages_body, messages_headers
-from spindle.llm.compat import messages_compat
 from spindle.llm.cost import add_cost
-from spindle.llm.decoding import event_decoder
 from spindle.llm.errors import ModelError, limit_body
-from spindle.llm.exchange import Call, exchange
+from spindle.llm.exchange import event_decoder
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall, NumberedBlocks
-from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.llm.transform import transform_request
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.models import Model
 
-__all__ = ["stream"]
+__all__ = ["MessagesReader"]
 
 _STOP_REASONS = {
     "end_turn": "stop",
@@ -27,28 +21,6 @@ _STOP_REASONS = {
     "max_tokens": "length",
     "tool_use": "toolUse",
 }
-
-
-def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
-    """Ask a messages server."""
-
-    def prepare(live: LiveMessage) -> Call:
-        compat = messages_compat(model)
-        body = messages_body(model, transform_request(request, model), options, compat)
-        return Call(
-            url=f"{model.base_url.rstrip('/').removesuffix('/v1')}/v1/messages",
-            headers=messages_headers(options, compat, body),
-            body=body,
-            reader=MessagesReader(live, model),
-            error_text=_error_text,
-        )
-
-    return exchange(model, options, prepare)
-
-
-def _error_text(status: int, body: str) -> str:
-    body = body.strip()
-    return f"{status} {limit_body(body)}" if body else f"{status} status code (no body)"
 
 
 # -- what is read of an event --------------------------------------------------------------------

@@ -1,42 +1,25 @@
-"""The `google-generative-ai` API. Calls come whole; a block of text or thinking ends when the kind changes."""
+"""The stream of the `google-generative-ai` API.
+
+Calls come whole; a block of text or thinking ends when the kind changes.
+"""
 
 import time
-from collections.abc import AsyncGenerator
 from itertools import count
 from typing import Any
 
 import msgspec
 
 from spindle.llm.cost import take_usage
-from spindle.llm.decoding import event_decoder
 from spindle.llm.errors import ModelError, limit_body
-from spindle.llm.exchange import Call, exchange
-from spindle.llm.google_request import google_body
+from spindle.llm.exchange import event_decoder
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
-from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.llm.transform import transform_request
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.models import Model
 
-__all__ = ["stream"]
+__all__ = ["GoogleReader"]
 
 _call_numbers = count(1)
-
-
-def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
-    """Ask the Gemini API."""
-
-    def prepare(live: LiveMessage) -> Call:
-        return Call(
-            url=f"{model.base_url.rstrip('/')}/models/{model.id}:streamGenerateContent?alt=sse",
-            headers={"x-goog-api-key": options.api_key} if options.api_key else {},
-            body=google_body(model, transform_request(request, model), options),
-            reader=GoogleReader(live, model),
-            error_text=lambda status, body: limit_body(body.strip()) or f"{status} status code (no body)",
-        )
-
-    return exchange(model, options, prepare)
 
 
 # -- what is read of a chunk ---------------------------------------------------------------------

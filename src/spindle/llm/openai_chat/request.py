@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from spindle.llm.budget import effort_word, output_limit, thinking_budget
 from spindle.llm.compat import ChatCompat
+from spindle.llm.cost import effort_word, output_limit, thinking_budget
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of

@@ -1,36 +1,24 @@
-"""The `openai-completions` API: OpenAI, Ollama, vLLM, llama.cpp, OpenRouter, DeepSeek and many more.
+"""The stream of the `openai-completions` API.
 
-Blocks stay open until the stream ends, because text, thinking and calls may take turns in it.
+Blocks stay open until the stream ends, because text, thinking and calls may take turns in it. Many servers claim to
+speak this API, so a chunk that is not quite what it should be is read key by key.
 """
 
-from collections.abc import AsyncGenerator
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
-from spindle.llm.compat import ChatCompat, chat_compat
+from spindle.llm.compat import ChatCompat
 from spindle.llm.cost import take_usage
 from spindle.llm.errors import ModelError
-from spindle.llm.exchange import Call, exchange
+from spindle.llm.exchange import event_decoder
 from spindle.llm.live import LiveMessage, LiveToolCall
-from spindle.llm.openai_chat_chunks import (
-    ChatUsage,
-    Delta,
-    FunctionPiece,
-    OutputDetails,
-    PromptDetails,
-    ToolCallPiece,
-    decode_chunk,
-)
-from spindle.llm.openai_chat_request import chat_body, chat_headers
-from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.llm.transform import transform_request
-from spindle.shapes.codec import encode
+from spindle.shapes.codec import DecodeError, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.models import Model
 
-__all__ = ["stream"]
+__all__ = ["ChatReader"]
 
 _STOP_REASONS = {
     "stop": "stop",
@@ -41,19 +29,119 @@ _STOP_REASONS = {
 }
 
 
-def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
-    """Ask a chat-completions server."""
+# -- what is read of a chunk ---------------------------------------------------------------------
 
-    def prepare(live: LiveMessage) -> Call:
-        compat = chat_compat(model)
-        return Call(
-            url=f"{model.base_url.rstrip('/')}/chat/completions",
-            headers=chat_headers(options, compat),
-            body=chat_body(model, transform_request(request, model), options, compat),
-            reader=ChatReader(live, model, compat),
-        )
 
-    return exchange(model, options, prepare)
+class _FunctionPiece(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCallPiece(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _FunctionPiece | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: str | None = None
+    tool_calls: list[_ToolCallPiece] | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+
+
+class _PromptDetails(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+    usage: _Usage | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+def _read_loosely(value: object) -> _Chunk:
+    if not isinstance(value, dict):
+        raise DecodeError("not an object")
+    choices = [
+        _Choice(_delta(_dict(choice.get("delta"))), _text(choice.get("finish_reason")), _usage_of(choice.get("usage")))
+        for choice in _dicts(value.get("choices"))
+    ]
+    return _Chunk(
+        _text(value.get("id")), _text(value.get("model")), choices, _usage_of(value.get("usage")), value.get("error")
+    )
+
+
+def _delta(value: dict[str, Any]) -> _Delta:
+    return _Delta(
+        content=_text(value.get("content")),
+        reasoning_content=_text(value.get("reasoning_content")),
+        reasoning=_text(value.get("reasoning")),
+        reasoning_text=_text(value.get("reasoning_text")),
+        tool_calls=[_tool_call(call) for call in _dicts(value.get("tool_calls"))],
+        reasoning_details=_dicts(value.get("reasoning_details")),
+    )
+
+
+def _tool_call(value: dict[str, Any]) -> _ToolCallPiece:
+    function = _dict(value.get("function"))
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict | list):
+        arguments = encode(arguments).decode()  # sent as a value instead of its text
+    index = value.get("index")
+    return _ToolCallPiece(
+        index=index if isinstance(index, int) else None,
+        id=_text(value.get("id")),
+        function=_FunctionPiece(_text(function.get("name")), _text(arguments)),
+    )
+
+
+def _usage_of(value: Any) -> _Usage | None:
+    try:
+        return msgspec.convert(value, _Usage | None, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, list):  # content as a list of parts
+        return "".join(part["text"] for part in _dicts(value) if isinstance(part.get("text"), str))
+    return value if isinstance(value, str) else None
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+_read_chunk = event_decoder(_Chunk, _read_loosely)
 
 
 class ChatReader:
@@ -76,7 +164,7 @@ class ChatReader:
         if data == b"[DONE]":
             self.done = True
             return
-        chunk = decode_chunk(data)
+        chunk = _read_chunk(data)
         if chunk.error is not None:
             raise ModelError(_error_message(chunk.error))
         live = self._live
@@ -127,8 +215,8 @@ class ChatReader:
             raise ModelError(f"Provider finish_reason: {reason}")
         return _STOP_REASONS[reason]
 
-    def _take_call(self, piece: ToolCallPiece, out: list[StreamEvent]) -> None:
-        function = piece.function or FunctionPiece()
+    def _take_call(self, piece: _ToolCallPiece, out: list[StreamEvent]) -> None:
+        function = piece.function or _FunctionPiece()
         call = self._find_call(piece, function)
         if call is None:
             id = piece.id or f"call_{uuid4().hex[:24]}"
@@ -142,7 +230,7 @@ class ChatReader:
         if function.arguments:
             out.append(self._live.append(call.position, function.arguments))
 
-    def _find_call(self, piece: ToolCallPiece, function: FunctionPiece) -> "_OpenCall | None":
+    def _find_call(self, piece: _ToolCallPiece, function: _FunctionPiece) -> "_OpenCall | None":
         """Return the call a piece continues. Servers forget the index, the id, or repeat either of them."""
         for call in reversed(self._calls):
             if piece.index is not None:
@@ -156,8 +244,8 @@ class ChatReader:
                 return call
         return None
 
-    def _take_usage(self, reported: ChatUsage) -> None:
-        details = reported.prompt_tokens_details or PromptDetails()
+    def _take_usage(self, reported: _Usage) -> None:
+        details = reported.prompt_tokens_details or _PromptDetails()
         take_usage(
             self._live.usage,
             self._model.cost,
@@ -165,7 +253,7 @@ class ChatReader:
             cache_read=details.cached_tokens or reported.prompt_cache_hit_tokens or reported.cached_tokens,
             cache_write=details.cache_write_tokens,
             output=reported.completion_tokens,
-            reasoning=(reported.completion_tokens_details or OutputDetails()).reasoning_tokens,
+            reasoning=(reported.completion_tokens_details or _OutputDetails()).reasoning_tokens,
         )
 
 
@@ -176,7 +264,7 @@ class _OpenCall(msgspec.Struct):
     block: LiveToolCall
 
 
-def _field_of_thinking(delta: Delta) -> str:
+def _field_of_thinking(delta: _Delta) -> str:
     if delta.reasoning_content:
         return "reasoning_content"
     return "reasoning" if delta.reasoning else "reasoning_text"

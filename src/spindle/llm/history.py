@@ -1,28 +1,110 @@
-"""The clean-up of a history before it is sent, because it may come from other models and from failed answers.
+"""The history on its way to a model.
 
-Cleaning twice gives the same as cleaning once.
+Every role becomes one of the three that model APIs know (`to_model_messages`). Then each API cleans the history for its
+model (`transform_request`), because it may come from other models and from failed answers; cleaning twice gives the
+same as cleaning once. How many tokens a message takes is estimated by its length (`estimate_tokens`).
 """
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from spindle.llm.stream import ModelMessage, Request
+from spindle.shapes.codec import encode
 from spindle.shapes.content import Image, Text, Thinking, ToolCall
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ToolResultMessage,
+    UserMessage,
+)
 from spindle.shapes.models import Model
 
-__all__ = ["clean_text", "clean_value", "name_images", "transform_messages", "transform_request"]
+__all__ = [
+    "bash_text",
+    "clean_text",
+    "clean_value",
+    "estimate_tokens",
+    "to_model_messages",
+    "transform_messages",
+    "transform_request",
+    "without_images",
+]
 
+COMPACTION_INTRO = "Earlier parts of this conversation were condensed. This summary stands in for them:"
+BRANCH_INTRO = "The conversation went down another branch and came back to this point. Summary of that branch:"
+IMAGES_OFF = "Image reading is disabled."
+_MODEL_ROLES = (UserMessage, AssistantMessage, ToolResultMessage)
 NO_RESULT = "No result provided"
 USER_IMAGE = "(image omitted: model does not support images)"
 TOOL_IMAGE = "(tool image omitted: model does not support images)"
 # Longest tool call id by API; other models' ids are rewritten to fit.
 _ID_LIMITS = {"openai-completions": 40, "openai-responses": 64, "azure-openai-responses": 64}
 _DEFAULT_ID_LIMIT = 64
+IMAGE_CHARACTERS = 4800
+"""What an image counts in an estimate."""
+
+
+def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
+    """Return what a model is sent of a history; messages that are not for it are left out."""
+    # Most go as they are, and long histories are converted for every model call.
+    converted = (message if isinstance(message, _MODEL_ROLES) else _convert(message) for message in messages)
+    return [message for message in converted if message is not None]
+
+
+def without_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """Return a history in which a text stands in the place of every run of images."""
+    return [_without_images(message) for message in messages]
+
+
+def _without_images(message: ModelMessage) -> ModelMessage:
+    if isinstance(message, AssistantMessage) or isinstance(message.content, str):
+        return message
+    if not any(isinstance(block, Image) for block in message.content):
+        return message
+    return replace(message, content=_name_images(message.content, IMAGES_OFF))
+
+
+def _convert(message: AgentMessage) -> ModelMessage | None:
+    match message:
+        case BashExecutionMessage(exclude_from_context=False):
+            return _user(bash_text(message), message.timestamp)
+        case CustomMessage(content=str(text)):
+            return _user(text, message.timestamp)
+        case CustomMessage(content=list(blocks)):
+            return UserMessage(blocks, message.timestamp)
+        case CompactionSummaryMessage():
+            return _user(f"{COMPACTION_INTRO}\n\n<summary>\n{message.summary}\n</summary>", message.timestamp)
+        case BranchSummaryMessage():
+            return _user(f"{BRANCH_INTRO}\n\n<summary>\n{message.summary}</summary>", message.timestamp)
+    return None
+
+
+def _user(text: str, timestamp: float | None) -> UserMessage:
+    return UserMessage([Text(text)], timestamp or 0)
+
+
+def bash_text(message: BashExecutionMessage) -> str:
+    """Return a shell command of the user and its outcome as text for the model."""
+    text = f"Ran `{message.command}`\n"
+    text += f"```\n{message.output}\n```" if message.output else "(no output)"
+    if message.cancelled:
+        text += "\n\n(command cancelled)"
+    elif message.exit_code:
+        text += f"\n\nCommand exited with code {message.exit_code}"
+    if message.truncated and message.full_output_path:
+        text += f"\n\n[Output truncated. Full output: {message.full_output_path}]"
+    return text
+
+
+# -- cleaning --------------------------------------------------------------------------------------
 
 
 def transform_request(request: Request, model: Model) -> Request:
@@ -52,7 +134,7 @@ def transform_messages(messages: Iterable[ModelMessage], model: Model) -> list[M
     return _with_missing_results(cleaned)
 
 
-# -- answers -------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
 def _clean_answer(message: AssistantMessage, model: Model, new_ids: dict[str, str]) -> AssistantMessage:
@@ -112,10 +194,10 @@ def _clean_content(content: str | list[Text | Image], image_text: str | None) ->
     if isinstance(content, str):
         return clean_text(content)
     cleaned = [_clean_block(block) if isinstance(block, Text) else block for block in content]
-    return cleaned if image_text is None else name_images(cleaned, image_text)
+    return cleaned if image_text is None else _name_images(cleaned, image_text)
 
 
-def name_images(content: list[Text | Image], name: str) -> list[Text | Image]:
+def _name_images(content: list[Text | Image], name: str) -> list[Text | Image]:
     """Return the content with one text in the place of every run of images."""
     named: list[Text | Image] = []
     for block in content:
@@ -172,3 +254,40 @@ def clean_value(value: Any) -> Any:
         unchanged = all(key in value and members[key] is value[key] for key in members)
         return value if unchanged and len(members) == len(value) else members
     return value
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+
+def _length(text: str) -> int:
+    """UTF-16 units, which is what other programs on the same session file count."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _content_length(content: str | Sequence[Any]) -> int:
+    if isinstance(content, str):
+        return _length(content)
+    return sum(
+        _length(block.text) if isinstance(block, Text) else IMAGE_CHARACTERS if isinstance(block, Image) else 0
+        for block in content
+    )
+
+
+def estimate_tokens(message: AgentMessage) -> int:
+    """Estimate one message by its length."""
+    characters = 0
+    if isinstance(message, UserMessage | CustomMessage | ToolResultMessage):
+        characters = _content_length(message.content)
+    elif isinstance(message, AssistantMessage):
+        for block in message.content:
+            if isinstance(block, Text):
+                characters += _length(block.text)
+            elif isinstance(block, Thinking):
+                characters += _length(block.thinking)
+            elif isinstance(block, ToolCall):
+                characters += _length(block.name) + _length(encode(block.arguments).decode())
+    elif isinstance(message, BashExecutionMessage):
+        characters = _length(message.command) + _length(message.output)
+    elif isinstance(message, BranchSummaryMessage | CompactionSummaryMessage):
+        characters = _length(message.summary)
+    return -(-characters // 4)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from spindle.llm.budget import effort_word, output_limit, thinking_budget
 from spindle.llm.compat import MessagesCompat
+from spindle.llm.cost import effort_word, output_limit, thinking_budget
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
 from spindle.shapes.messages import ToolResultMessage, UserMessage

@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from spindle.llm.budget import effort_word, output_limit
 from spindle.llm.compat import ResponsesCompat
+from spindle.llm.cost import effort_word, output_limit
 from spindle.llm.errors import ModelError
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode

@@ -1,7 +1,7 @@
 """The child process that holds a model: started when first needed, shared by all who use the same model, gone with us.
 
-A lease keeps a server from being stopped while an answer comes; a model nobody is using makes room when another one is
-wanted. Loading is waited for in a thread, and giving up the wait (abort) ends the child at once if nobody else waits.
+A lease keeps a server from being stopped while an answer comes; a model without a lease makes room when another one is
+wanted. A thread waits for the load. An abort gives up the wait; the child ends at once when the last wait is given up.
 """
 
 import asyncio
@@ -16,19 +16,16 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from spindle.llm.local.errors import LocalModelError
-from spindle.llm.local.gguf import read_header
-from spindle.llm.local.machine import check_machine, check_memory, default_threads
+from spindle import limits
+from spindle.llm.local import Header, LocalModelError, check_machine, read_header
 from spindle.shapes.codec import decode, encode
 
 if TYPE_CHECKING:
     import subprocess
-
 __all__ = ["Facts", "Wanted", "lease", "stop_all"]
 
 DEBUG = "SPINDLE_LOCAL_DEBUG"
 """Environment variable: show the model server's log on stderr."""
-_EXIT_S = 2.0
 _LOG_LIMIT = 20_000
 _GIVEN_UP = "Loading was given up"
 
@@ -79,7 +76,7 @@ def stop_all() -> None:
 
 
 def _look_at(loaded: asyncio.Future[Facts]) -> None:
-    """Take note of a failure that nobody waits for any more, or asyncio will complain of it."""
+    """Take note of a failure after the wait was given up, or asyncio will complain of it."""
     if not loaded.cancelled():
         loaded.exception()
 
@@ -153,7 +150,7 @@ class _Server:
         import subprocess
 
         try:
-            process.wait(_EXIT_S)
+            process.wait(limits.LOCAL_SERVER_EXIT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -171,7 +168,7 @@ class _Server:
             self.facts.set_result(facts)
         except LocalModelError as error:
             self.facts.set_exception(error)
-        except Exception as error:  # whoever waits must hear of it
+        except Exception as error:  # it ends the wait as well
             self.facts.set_exception(LocalModelError(f"Cannot start the local model: {error}"))
 
     def _load(self, log: IO[bytes]) -> Facts:
@@ -192,7 +189,7 @@ class _Server:
                 raise LocalModelError(_GIVEN_UP)
             # -P: a file of the project must not pose as one of our modules. A session of its own: Ctrl-C is for us.
             process = self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "spindle.llm.local.worker"],
+                [sys.executable, "-P", Path(__file__).with_name("worker.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=None if debug else log,
@@ -219,7 +216,7 @@ class _Server:
 
 
 def _reason(path: Path, error: str, log: str, code: int) -> str:
-    """Turn what the child left behind into one line of advice."""
+    """Turn the error, the log and the exit code of a child into one line of advice."""
     name = path.name
     if error.startswith(("ImportError", "ModuleNotFoundError", "OSError")):
         advice = "Reinstall it: pip install --force-reinstall xllamacpp"
@@ -236,3 +233,58 @@ def _reason(path: Path, error: str, log: str, code: int) -> str:
         detail = log.split("error loading model: ", 1)[1].splitlines()[0].replace(str(path), name)
         return f"{name} is damaged or incomplete ({detail}). Remove it and get it again"
     return f"The local model {name} did not start ({error or f'exit code {code}'}). See why with {DEBUG}=1"
+
+
+# -- what this machine can give ------------------------------------------------------------------
+
+_MAX_THREADS = 8
+_GIB = 1 << 30
+
+
+def check_memory(path: Path, header: Header, context: int) -> None:
+    """Raise `LocalModelError` if the model cannot fit."""
+    free, needed = available_memory(), header.memory(context)
+    if free is not None and needed > free:
+        raise LocalModelError(
+            f"Not enough memory for {path.name}: it takes {needed / _GIB:.1f} GiB and {free / _GIB:.1f} are free. "
+            "Use a smaller model or a smaller local.contextSize in settings.json"
+        )
+
+
+def available_memory() -> int | None:
+    """Return how many bytes can be used; None if this system does not tell."""
+    limits = [limit for limit in (_free_memory(), _container_limit()) if limit is not None]
+    return min(limits, default=None)
+
+
+def default_threads() -> int:
+    """Return how many threads to compute with: one core is left for everything else.
+
+    The threads wait for each other after every step, so one that has to share its core slows all of them down: with
+    as many threads as cores a busy machine is thirty times slower, not two times.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(max(cores - 1, 1), _MAX_THREADS)
+
+
+def _free_memory() -> int | None:
+    if sys.platform == "win32":
+        return None
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None
+
+
+def _container_limit() -> int | None:
+    try:
+        return int(Path("/sys/fs/cgroup/memory.max").read_text("ascii"))
+    except (OSError, ValueError):  # no container, or "max"
+        return None

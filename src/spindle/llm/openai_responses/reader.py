@@ -1,50 +1,24 @@
-"""The `openai-responses` API and its Azure form.
+"""The stream of the `openai-responses` API.
 
 Items that the server must get back verbatim (encrypted reasoning, message ids) travel in the signatures of blocks; the
 id of a tool call is `call_id|item_id`.
 """
 
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 
-from spindle.llm.compat import responses_compat
 from spindle.llm.cost import take_usage
-from spindle.llm.decoding import event_decoder
-from spindle.llm.errors import ModelError, limit_body
-from spindle.llm.exchange import Call, exchange
+from spindle.llm.errors import ModelError
+from spindle.llm.exchange import event_decoder
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
-from spindle.llm.openai_responses_request import AZURE, responses_body, responses_headers, responses_url
-from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.llm.transform import transform_request
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.models import Model
 
-__all__ = ["stream"]
+__all__ = ["ResponsesReader"]
 
 _TIER_FACTORS = {"flex": 0.5, "priority": 2.0}
-
-
-def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
-    """Ask a responses server."""
-
-    def error_text(status: int, body: str) -> str:
-        name = "Azure OpenAI" if model.api == AZURE else model.provider
-        return f"{name} API error ({status}): {limit_body(body.strip()) or 'status code (no body)'}"
-
-    def prepare(live: LiveMessage) -> Call:
-        compat = responses_compat(model)
-        return Call(
-            url=responses_url(model),
-            headers=responses_headers(model, options, compat),
-            body=responses_body(model, transform_request(request, model), options, compat),
-            reader=ResponsesReader(live, model),
-            error_text=error_text,
-        )
-
-    return exchange(model, options, prepare)
 
 
 # -- what is read of an event --------------------------------------------------------------------
