@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from spindle.models.catalog import builtin_providers, load_catalog
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry, builtin_providers, load_catalog
 from spindle.shapes.codec import decode, encode
 from spindle.shapes.models import THINKING_LEVELS
 

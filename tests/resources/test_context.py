@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.resources.system_prompt import PromptParts, build_system_prompt, prompt_sections
+from spindle.resources.prompt import PromptParts, build_system_prompt, prompt_sections
 from spindle.tools.base import Tool
 
 

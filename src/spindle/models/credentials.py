@@ -11,8 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.files import BadFile, read_object
+from spindle.config.user_files import BadFile, Diagnostic, read_object
 from spindle.config.values import is_resolvable, resolve_value
 
 __all__ = ["AuthStore", "MissingCredentials", "ModelAuth"]

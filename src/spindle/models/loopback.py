@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.models.build import open_model
+from spindle.models.models_file import open_model
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.models import Model
 

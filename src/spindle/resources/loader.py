@@ -10,18 +10,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spindle.agent_dir import agent_dir
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.files import read_text
-from spindle.config.settings import Settings
-from spindle.config.settings_store import SettingsStore
-from spindle.models.registry import ModelRegistry
+from spindle.config.settings import Settings, SettingsStore
+from spindle.config.user_files import Diagnostic, read_text
+from spindle.models.model_registry import ModelRegistry
 from spindle.resources.commands import CommandItem, command_items
-from spindle.resources.context_files import ContextFile, load_context_files
 from spindle.resources.expand import expand_input
-from spindle.resources.rules import Rule, load_rules
+from spindle.resources.prompt import ContextFile, PromptParts, build_system_prompt, load_context_files
+from spindle.resources.rule_files import Rule, load_rules
 from spindle.resources.skills import Skill, load_skills
 from spindle.resources.sources import Source, Sources
-from spindle.resources.system_prompt import PromptParts, build_system_prompt
 from spindle.resources.templates import Template, load_templates
 from spindle.resources.trust import TrustDecision, TrustStore, decide
 from spindle.tools.base import Tool

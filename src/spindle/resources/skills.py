@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from spindle.config.diagnostics import Collision, Diagnostic
-from spindle.config.files import read_text
+from spindle.config.user_files import Collision, Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import Source, SourceInfo
 

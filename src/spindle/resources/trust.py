@@ -10,8 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.files import BadFile, file_lock, read_object, write_atomic
+from spindle.config.user_files import BadFile, Diagnostic, file_lock, read_object, write_atomic
 from spindle.resources.sources import ancestors
 
 __all__ = ["TrustDecision", "TrustStore", "decide", "gated_paths"]

@@ -5,21 +5,28 @@ machine. Models of a provider are put together when that provider is first asked
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
 from spindle.config.values import UnresolvedValue, is_resolvable, resolve_value
-from spindle.models.build import merge_provider, open_model
-from spindle.models.catalog import builtin_providers, load_catalog
 from spindle.models.credentials import AuthStore, MissingCredentials, ModelAuth
 from spindle.models.loopback import LOOPBACK, is_loopback_url, list_models, server_url
-from spindle.models.models_file import ModelsFile, ProviderSpec, check_provider, read_models_file
+from spindle.models.models_file import (
+    ModelsFile,
+    ProviderSpec,
+    check_provider,
+    merge_provider,
+    open_model,
+    read_models_file,
+)
 from spindle.shapes.models import Model
 
-__all__ = ["LOCAL", "SCRIPTED", "ModelRegistry"]
+__all__ = ["Catalog", "LOCAL", "ModelRegistry", "ProviderInfo", "SCRIPTED", "builtin_providers", "load_catalog"]
 
 LOCAL = "local"
 """The provider whose models are files on this disk: no server to set up, no key."""
@@ -258,3 +265,45 @@ class ModelRegistry:
         if spec := self._registered.get(provider):
             models = merge_provider([] if spec.models else models, provider, spec, api, base_url)
         return models
+
+
+_DIRECTORY = Path(__file__).with_name("catalog")
+
+
+class ProviderInfo(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    env: tuple[str, ...] = ()
+    """Variables that may hold the key, first choice first."""
+    default: str | None = None
+    """Id of the model to use when only the provider is known."""
+
+
+class Catalog(msgspec.Struct, rename="camel", frozen=True):
+    """One provider's file. `api` and `base_url` hold for its models unless they say otherwise."""
+
+    updated: str
+    """The day its facts were checked."""
+    api: str
+    base_url: str
+    models: list[dict[str, Any]]
+
+    def build(self, provider: str) -> list[Model]:
+        common = {"api": self.api, "baseUrl": self.base_url, "provider": provider, "reasoning": False}
+        return msgspec.convert([{**common, **entry} for entry in self.models], list[Model])
+
+
+@cache
+def builtin_providers() -> dict[str, ProviderInfo]:
+    """Return the known providers, most preferred first."""
+    return msgspec.json.decode((_DIRECTORY / "index.json").read_bytes(), type=dict[str, ProviderInfo])
+
+
+def load_catalog(provider: str) -> Catalog | None:
+    """Read the models of a built-in provider; None if we have no list of them."""
+    if provider not in builtin_providers():
+        return None
+    try:
+        data = (_DIRECTORY / f"{provider}.json").read_bytes()
+    except FileNotFoundError:
+        return None
+    return msgspec.json.decode(data, type=Catalog)

@@ -9,15 +9,28 @@ import json
 import os
 import re
 import stat
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.content import Wire
 
-__all__ = ["BadFile", "edit_json", "file_lock", "parse_json", "read_object", "read_text", "write_atomic"]
+__all__ = [
+    "BadFile",
+    "Collision",
+    "Diagnostic",
+    "edit_json",
+    "file_lock",
+    "parse_json",
+    "read_object",
+    "read_text",
+    "report",
+    "write_atomic",
+]
 
 _SIZE_LIMIT = 64 << 20
 _STALE_LOCK = 10.0
@@ -146,3 +159,33 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         value = read_object(path) or {}
         change(value)
         write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+class Collision(Wire):
+    resource_type: str
+    name: str
+    winner_path: str
+    loser_path: str
+
+
+class Diagnostic(Wire):
+    type: Literal["warning", "error", "collision"]
+    message: str
+    path: str | None = None
+    collision: Collision | None = None
+
+    def __str__(self) -> str:
+        if self.collision is not None:
+            return f"{self.message}: using {self.collision.winner_path}, ignoring {self.collision.loser_path}"
+        return f"{self.message} ({self.path})" if self.path and self.path not in self.message else self.message
+
+
+def report(diagnostics: Sequence[Diagnostic], *, verbose: bool) -> None:
+    """Write them on stderr. Flaws of files are only counted unless `verbose`: some people have many."""
+    quiet = [d for d in diagnostics if d.path and d.type != "error" and not verbose and os.path.exists(d.path)]
+    for diagnostic in diagnostics:
+        if diagnostic not in quiet:
+            print(f"Warning: {diagnostic}", file=sys.stderr)
+    if quiet:
+        what = "flaw" if len(quiet) == 1 else "flaws"
+        print(f"Warning: {len(quiet)} {what} in skills, prompts or rules (see `spindle doctor`)", file=sys.stderr)

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.files import read_text
+from spindle.config.user_files import Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import ancestors
 from spindle.shapes.content import Wire
