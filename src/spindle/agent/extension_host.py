@@ -76,7 +76,7 @@ class ExtensionHost:
             why = "reload" if reason == "reload" else "startup"
             skills, prompts = await hooks.resources_discover(self._session.cwd, why)
             if skills or prompts:
-                self._session.resources.add(skills=skills, prompts=prompts)
+                self._session.resources.set_extension_paths(skills=skills, prompts=prompts)
                 self._session.engine.tools_changed()
 
     async def tell_restored(self, model: Model | None, level: str) -> None:

@@ -1,6 +1,8 @@
-"""User settings as typed values, decoded key by key: a wrong value costs one diagnostic and is replaced by its default.
+"""Settings as typed values, and the two files that they come from: the user's, then the project's on top.
 
-Keys of other programs and of their user interfaces are not listed here; they stay in the files untouched.
+Values are decoded key by key: a wrong one costs one diagnostic and is replaced by its default. Old keys are understood
+on reading (`migrate`). Keys of other programs are not listed here and survive every write. A file that cannot be
+parsed is reported, counts as empty, and is never overwritten.
 """
 
 from pathlib import Path
@@ -14,6 +16,10 @@ from spindle.shapes.models import ThinkingLevel
 
 __all__ = ["Compaction", "ProviderRetry", "Retry", "Settings", "SettingsStore", "decode_settings", "merge", "migrate"]
 
+_DOTTED = ("todo", "tasks", "ttsr", "hostTools")
+"""Groups that may be written flat: `"todo.enabled"`."""
+_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming")
+"""Only the user's own file may say these: a project must not decide about its own trust."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
 
@@ -30,7 +36,7 @@ class Compaction(_Group, frozen=True):
     """`provider/id` → values that replace the ones above for that model."""
 
     def for_model(self, name: str) -> "Compaction":
-        """Return what holds for the model `provider/id`; overrides that make no sense do not count."""
+        """Return what holds for the model `provider/id`; invalid overrides do not count."""
         try:
             return msgspec.convert({**msgspec.to_builtins(self), **self.model_overrides.get(name, {})}, Compaction)
         except msgspec.ValidationError:
@@ -158,9 +164,6 @@ def _decode(group: type[Any], raw: dict[str, Any], prefix: str, problems: list[s
     return group(**values)
 
 
-_DOTTED = ("todo", "tasks", "ttsr", "hostTools")
-
-
 def _unflatten(raw: dict[str, Any]) -> dict[str, Any]:
     """Bring `"todo.reminders.max": 5` and its half-nested forms to one place."""
     result = {key: dict(value) if key in _DOTTED and isinstance(value, dict) else value for key, value in raw.items()}
@@ -177,12 +180,11 @@ def _unflatten(raw: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-# Only the user's own file may say these: a project must not decide about its own trust.
-_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming")
+# -- the files -----------------------------------------------------------------------------------
 
 
 class SettingsStore:
-    """Settings of one working directory. `load` reads them; `settings` is what holds."""
+    """Settings of one working directory: `load` reads the files, `settings` is the result."""
 
     def __init__(self, agent_dir: Path, cwd: Path) -> None:
         self.global_path = agent_dir / "settings.json"
@@ -195,14 +197,14 @@ class SettingsStore:
         self.diagnostics: list[Diagnostic] = []
 
     def load(self, *, project_trusted: bool) -> Settings:
-        """Read both files anew; of an untrusted project only `sessionDir` counts."""
+        """Read both files; of an untrusted project only `sessionDir` counts."""
         self.diagnostics = []
         self.user = self._read(self.global_path)
         project = self._read(self.project_path)
         kept = {key: value for key, value in project.items() if key not in _GLOBAL_ONLY}
+        untrusted = {key: value for key, value in kept.items() if key == "sessionDir"}
         self.project = kept if project_trusted else {}
-        merged = merge(self.user, kept if project_trusted else {k: v for k, v in kept.items() if k == "sessionDir"})
-        self.settings, problems = decode_settings(merged)
+        self.settings, problems = decode_settings(merge(self.user, kept if project_trusted else untrusted))
         self.diagnostics += [Diagnostic("warning", f"Setting {problem}") for problem in problems]
         return self.settings
 

@@ -20,9 +20,10 @@ from typing import Any
 from spindle.extensions.api import Agent
 from spindle.extensions.context import Context
 from spindle.extensions.discover import Candidate, Place
-from spindle.extensions.record import Extension, Origin
+from spindle.extensions.record import Extension
 from spindle.extensions.registry import Registry
 from spindle.extensions.threads import Contained, contained
+from spindle.resources.sources import SourceInfo
 
 __all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
 
@@ -85,7 +86,7 @@ async def _load(
     """Run a factory. If it fails, nobody hears of what it had registered."""
     place = candidate.place
     base = str(place.base_dir) if place.base_dir else None
-    extension = Extension(path, Origin(path, place.source, place.scope, place.origin, base), factory)
+    extension = Extension(path, SourceInfo(path, place.source, place.scope, place.origin, base), factory)
     extension.agent = Agent(extension, registry, make_context)
     try:
         with contained():

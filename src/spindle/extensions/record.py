@@ -5,22 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spindle.llm.stream import StreamFunction
-from spindle.shapes.content import Wire
+from spindle.resources.sources import SourceInfo
 from spindle.tools.base import Tool
 
-__all__ = ["Command", "Extension", "Flag", "Handler", "Origin", "Provider", "Shortcut"]
-
-
-class Origin(Wire):
-    """Where an extension came from, as `get_commands` tells it."""
-
-    path: str
-    source: str
-    """`auto` (a conventional directory), `local` (named in settings), `cli`, `inline`, or a package's name."""
-    scope: str
-    """`user`, `project` or `temporary`."""
-    origin: str = "top-level"
-    base_dir: str | None = None
+__all__ = ["Command", "Extension", "Flag", "Handler", "Provider", "Shortcut"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +69,7 @@ class Provider:
 class Extension:
     path: str
     """File, `module:attribute`, or name of an entry point: how messages speak of it."""
-    origin: Origin
+    origin: SourceInfo
     factory: Callable[[Any], Any]
     """What was called to make it."""
     handlers: list[Handler] = field(default_factory=list)

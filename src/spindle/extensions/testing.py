@@ -298,7 +298,8 @@ class _FakeRuntime:
         self.active = [*names]
 
     def commands(self) -> list[Any]:
-        return self.hooks.commands()
+        items: list[Any] = to_builtins(self.hooks.commands())
+        return items
 
     async def set_model(self, model: Model) -> bool:
         self.model = model

@@ -1,7 +1,7 @@
 """`models.json`: providers and models that the user adds, and changes to those we know.
 
 Every provider, model and override is checked on its own, so that one mistake costs one of them and the rest
-still loads; `error` says path and problem of each.
+still loads; `error` says path and problem of each. `merge_provider` makes models of the descriptions.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,27 @@ from spindle.shapes.content import Wire
 from spindle.shapes.models import Model, ModelCost
 
 __all__ = [
-    "CostSpec",
-    "ModelChange",
-    "ModelSpec",
     "ModelsFile",
     "ProviderSpec",
-    "build_model",
     "check_provider",
     "merge_provider",
     "open_model",
     "read_models_file",
 ]
 
+_CONTEXT_WINDOW = 128000
+_MAX_TOKENS = 16384
+_PLAIN = (
+    "name",
+    "reasoning",
+    "input",
+    "context_window",
+    "max_tokens",
+    "sampling_params",
+    "input_limits",
+    "prompt_cache",
+)
+"""Fields of a `ModelChange` that replace those of the model as they are."""
 T = TypeVar("T")
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(gt=0)]
@@ -179,23 +188,7 @@ class _Reader:
         return not missing
 
 
-_CONTEXT_WINDOW = 128000
-_MAX_TOKENS = 16384
-_PLAIN = (
-    "name",
-    "reasoning",
-    "input",
-    "context_window",
-    "max_tokens",
-    "sampling_params",
-    "input_limits",
-    "prompt_cache",
-)
-
-
-def build_model(spec: ModelSpec, provider: str, api: str, base_url: str) -> Model:
-    """Make a model of its description and the provider's protocol and address."""
-    return change_model(open_model(provider, spec.id, spec.api or api, spec.base_url or base_url), spec)
+# -- models made of these descriptions ------------------------------------------------------------
 
 
 def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
@@ -214,7 +207,7 @@ def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
     )
 
 
-def change_model(model: Model, change: ModelChange) -> Model:
+def _change(model: Model, change: ModelChange) -> Model:
     """Return the model with what `change` says; cost, compat and thinking levels are merged key by key.
 
     Headers are left out on purpose: they may hold secrets, and a `Model` goes out on the wire.
@@ -241,7 +234,8 @@ def merge_provider(base: Sequence[Model], provider: str, spec: ProviderSpec, api
             model = replace(model, base_url=spec.base_url)
         models[model.id] = model
     for item in spec.models:
-        models[item.id] = build_model(item, provider, spec.api or api, spec.base_url or base_url)
+        where = item.base_url or spec.base_url or base_url
+        models[item.id] = _change(open_model(provider, item.id, item.api or spec.api or api, where), item)
     for model_id, model in models.items():
         if spec.compat:
             # What a model says of itself outweighs what is said of its provider.
@@ -249,6 +243,6 @@ def merge_provider(base: Sequence[Model], provider: str, spec: ProviderSpec, api
             built_in = not any(item.id == model_id for item in spec.models)
             model = replace(model, compat={**own, **spec.compat} if built_in else {**spec.compat, **own})
         if change := spec.model_overrides.get(model_id):
-            model = change_model(model, change)
+            model = _change(model, change)
         models[model_id] = model
     return list(models.values())

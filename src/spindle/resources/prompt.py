@@ -1,4 +1,8 @@
-"""Instructions that lie in the directories themselves: AGENTS.md, CLAUDE.md and their variants."""
+"""The system prompt, and the instructions that lie in the directories themselves: AGENTS.md, CLAUDE.md and variants.
+
+The prompt is named sections in a fixed order, the same text for the same input, so that provider caches hit; nothing
+here depends on the clock. A custom prompt takes the place of `preamble`, `tools` and `rules`.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +24,14 @@ __all__ = [
     "render_sections",
 ]
 
+_PREAMBLE = (
+    "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "
+    "change code and create files with the tools you are given, and you report what you did."
+)
 _NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
+
+
+# -- context files -------------------------------------------------------------------------------
 
 
 class ContextFile(Struct, frozen=True):
@@ -79,10 +90,7 @@ def _has_file(directory: Path) -> bool:
     return any((directory / name).is_file() for name in _NAMES)
 
 
-_PREAMBLE = (
-    "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "
-    "change code and create files with the tools you are given, and you report what you did."
-)
+# -- the prompt ----------------------------------------------------------------------------------
 
 
 class PromptParts(Struct, frozen=True):

@@ -28,6 +28,15 @@ class Template(Struct, frozen=True):
     info: SourceInfo
     argument_hint: str | None = None
 
+    @property
+    def command(self) -> str:
+        """What follows the slash."""
+        return self.name
+
+    def expand(self, arguments: str) -> str:
+        """Return the message that the command stands for."""
+        return substitute(self.content, split_arguments(arguments))
+
 
 def load_templates(sources: list[Source]) -> tuple[list[Template], list[Diagnostic]]:
     """Load every template of the sources; the first of two equal names wins."""
