@@ -52,6 +52,9 @@ class ExtensionPaths(Struct, frozen=True):
     prompts: Sequence[str] = ()
 
 
+_NOTHING_ADDED = ExtensionPaths()
+
+
 class Resources(Struct):
     """What was found. `system_prompt`, `expand` and `commands` are what an agent asks of it."""
 
@@ -107,13 +110,13 @@ class Resources(Struct):
         were added and the directory is the same, there is nothing to read and the result is this object.
         """
         path = Path(cwd)
-        if path == self.cwd and self.extension_paths == ExtensionPaths() and not self.registry.is_extended:
+        if path == self.cwd and self.extension_paths == _NOTHING_ADDED and not self.registry.is_extended:
             return self
         return _load(path, self.options, self.registry.sibling())
 
     def move_to(self, cwd: str) -> None:
         """Become the resources of another session in `cwd`, with the same registry."""
-        if Path(cwd) != self.cwd or self.extension_paths != ExtensionPaths():
+        if Path(cwd) != self.cwd or self.extension_paths != _NOTHING_ADDED:
             self._take(_load(Path(cwd), self.options, self.registry))
 
     def reload(self) -> None:
@@ -136,7 +139,7 @@ def load_resources(cwd: str | Path, options: ResourceOptions | None = None) -> R
 
 
 def _load(
-    cwd: Path, options: ResourceOptions, registry: ModelRegistry, added: ExtensionPaths = ExtensionPaths()
+    cwd: Path, options: ResourceOptions, registry: ModelRegistry, added: ExtensionPaths = _NOTHING_ADDED
 ) -> Resources:
     home = agent_dir()
     store, trust_store = SettingsStore(home, cwd), TrustStore(home)

@@ -37,7 +37,7 @@ class SourceInfo(Wire):
 
 
 class CommandItem(Wire):
-    """One slash command as `get_commands` tells it, with the keys of old clients (`location`, `path`) and of new ones."""
+    """One entry of `get_commands`, with the keys of old clients (`location`, `path`) and of new ones."""
 
     name: str
     source: Literal["extension", "prompt", "skill"]
