@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings, SettingsStore
@@ -135,7 +136,24 @@ class Resources(Struct):
 
 def load_resources(cwd: str | Path, options: ResourceOptions | None = None) -> Resources:
     """Read what surrounds a run in `cwd`. Never fails: problems are in `diagnostics`."""
-    return _load(Path(cwd).absolute(), options or ResourceOptions(), ModelRegistry(agent_dir()))
+    path, options = Path(cwd).absolute(), options or ResourceOptions()
+    # A pipe, such as `<(command)` of a shell, can be read only once, and everything else may be read again.
+    given = options.system_prompt
+    options = replace(
+        options,
+        system_prompt=None if given is None else _drained(given, path),
+        append_system_prompt=[_drained(text, path) for text in options.append_system_prompt],
+    )
+    return _load(path, options, ModelRegistry(agent_dir()))
+
+
+def _drained(given: str, cwd: Path) -> str:
+    """Return the content if a pipe is named, else what was given."""
+    try:
+        path = cwd / given
+        return path.read_text("utf-8", "replace") if path.is_fifo() else given
+    except (OSError, ValueError):  # a whole prompt is no file name
+        return given
 
 
 def _load(
@@ -197,12 +215,9 @@ def _text_or_file(given: str | None, resources: Resources) -> str | None:
         return None
     try:
         path = resources.cwd / given
-        if not given or not (path.is_file() or path.is_fifo()):
-            return given
-    except (OSError, ValueError):  # a whole prompt is no file name
+        return _read(path, resources) if path.is_file() else given
+    except (OSError, ValueError):
         return given
-    # `<(command)` of a shell is a pipe, and here it is the user who named it.
-    return path.read_text("utf-8", "replace") if path.is_fifo() else _read(path, resources)
 
 
 def _read(path: Path, resources: Resources) -> str | None:
