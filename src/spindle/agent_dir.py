@@ -13,7 +13,7 @@ def agent_dir() -> Path:
 
 
 def expand_home(path: str) -> str:
-    """Replace a leading `~` or `~/`; `~somebody` stays as it is, as in pi."""
+    """Replace a leading `~` or `~/`; `~name` stays as it is, as in pi."""
     if path == "~" or path.startswith(("~/", "~" + os.sep)):
         return os.path.expanduser("~") + path[1:]
     return path

@@ -42,6 +42,12 @@ CHILD_LINGER: Final = 1.0
 CREDENTIAL_COMMAND: Final = 10.0
 """For a `!command` in a configuration file."""
 
+# -- configuration files -------------------------------------------------------------------------
+FILE_LOCK_WAIT: Final = 5.0
+"""For another program to release the lock of a configuration file."""
+FILE_LOCK_STALE: Final = 10.0
+"""Age at which such a lock counts as abandoned."""
+
 # -- extensions ----------------------------------------------------------------------------------
 EXTENSION_FACTORY: Final = 30.0
 """For `extension(agent)` to return."""
@@ -56,6 +62,8 @@ KEEP_ALIVE: Final = 60.0
 """For an unused connection."""
 RESPONSE_DRAIN: Final = 0.1
 """For the rest of a response after its answer is complete, so that the connection can be used again."""
+LOOPBACK_SERVER: Final = 1.0
+"""For each step of a question to a model server on this machine."""
 LOCAL_SERVER_EXIT: Final = 2.0
 PULL_LOOK: Final = 0.2
 """Between two looks at how far the download of a local model is."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spindle.cli.list_models import models_table, short_count
-from spindle.models.build import open_model
+from spindle.models.models_file import open_model
 
 from .conftest import Place
 

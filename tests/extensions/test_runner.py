@@ -748,7 +748,7 @@ def test_commands_of_the_same_name_are_all_kept():
 
     async def check():
         agent = await together(with_command("a"), with_command("b"))
-        assert [(item["name"], item["description"]) for item in agent.hooks.commands()] == [
+        assert [(item.name, item.description) for item in agent.hooks.commands()] == [
             ("go:1", "a"),
             ("go:2", "b"),
         ]

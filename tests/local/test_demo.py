@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo"
 

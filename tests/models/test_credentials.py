@@ -9,7 +9,7 @@ import pytest
 
 from spindle.config.values import UnresolvedValue, is_resolvable, resolve_value
 from spindle.models.credentials import MissingCredentials, ModelAuth
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry
 
 SECRET = "sk-very-secret"
 

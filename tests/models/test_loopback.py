@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spindle.models.loopback import ServerUnreachable
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import ModelNotFound, resolve_model
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, StreamOptions
-from spindle.models.catalog import builtin_providers, load_catalog
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry, builtin_providers, load_catalog
 from spindle.shapes.codec import decode, encode
 from spindle.shapes.models import THINKING_LEVELS, Model
 

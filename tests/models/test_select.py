@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.config.settings import Settings, decode_settings
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import (
     ModelChoice,
     ModelNotFound,

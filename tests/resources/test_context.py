@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.resources.system_prompt import PromptParts, build_system_prompt, prompt_sections
+from spindle.resources.prompt import PromptParts, build_system_prompt, prompt_sections
 from spindle.tools.base import Tool
 
 
@@ -91,13 +91,16 @@ def prompt(resources: Resources, *tools: Tool) -> str:
     return resources.system_prompt(list(tools), str(resources.cwd))
 
 
-def test_a_system_prompt_through_a_pipe(project: Path, tmp_path: Path) -> None:
+def test_a_system_prompt_through_a_pipe_is_read_once(project: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=["made by a command\n"])
     writer.start()
-    assert prompt(load(project, system_prompt=str(pipe))).startswith("made by a command")
+    resources = load(project, system_prompt=str(pipe))
     writer.join()
+    pipe.unlink()
+    resources.reload()
+    assert prompt(resources).startswith("made by a command")
 
 
 def test_system_prompt_precedence(project: Path, write: Any) -> None:

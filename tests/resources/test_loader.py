@@ -250,10 +250,35 @@ def test_trust_file_is_sorted_and_keeps_others(agent: Path, project: Path, write
     assert text.startswith('{\n  "')
 
 
+FOREIGN_RULES = [".xcsh/rules", ".omp/rules", ".agent/rules", ".agents/rules", ".cursor/rules", ".windsurf/rules"]
+
+
+@pytest.mark.parametrize("place", [*(f"{folder}/r.mdc" for folder in FOREIGN_RULES), ".clinerules/r.md", ".clinerules"])
+def test_rules_for_other_programs_need_trust_and_get_it(agent: Path, project: Path, write: Any, place: str) -> None:
+    path = write(f"project/{place}", "---\ncondition: foo\n---\nNo foo")
+    resources = load(project)
+    (notice,) = resources.diagnostics
+    assert resources.rules == []
+    assert str(path if place == ".clinerules" else path.parent) in notice.message
+    TrustStore(agent).remember(project, True)
+    trusted = load(project)
+    assert [rule.path for rule in trusted.rules] == [str(path)]
+    assert trusted.diagnostics == []
+
+
 def test_nothing_to_trust_says_nothing(project: Path, write: Any) -> None:
     write("project/AGENTS.md", "x")
+    write("project/.cursor/rules/style.mdc", "---\nalwaysApply: true\n---\nWords for another program")
     write("project/.pi/themes/dark.json", "{}")
     assert load(project).diagnostics == []
+
+
+def test_rules_of_the_user_are_not_the_project_s(tmp_path: Path, write: Any) -> None:
+    mine = write("home/.agents/rules/mine.md", "---\ncondition: foo\n---\nNo foo")
+    write("home/project/AGENTS.md", "x")
+    resources = load(tmp_path / "home" / "project")
+    assert [rule.path for rule in resources.rules] == [str(mine)]
+    assert resources.diagnostics == []
 
 
 # -- moving and reloading ------------------------------------------------------------------------
@@ -269,14 +294,48 @@ def test_moving_reads_the_other_project(tmp_path: Path, project: Path, write: An
     assert resources.registry is registry
 
 
+def test_resources_of_another_session_leave_these_alone(tmp_path: Path, project: Path, write: Any) -> None:
+    write("project/AGENTS.md", "one")
+    write("agent/settings.json", {"local": {"threads": 1}})
+    write("other/AGENTS.md", "two")
+    write("other/.pi/settings.json", {"local": {"threads": 2}})
+    here = load(project, approve=True)
+    here.registry.auth.api_keys["anthropic"] = "given"
+    assert here.at(str(project)) is here
+    there = here.at(str(tmp_path / "other"))
+    assert [file.content for file in here.context_files] == ["one"]
+    assert [file.content for file in there.context_files] == ["two"]
+    assert (here.registry.local.threads, there.registry.local.threads) == (1, 2)
+    assert there.options is here.options
+    assert there.registry.credential_source("anthropic") == "--api-key"
+
+
+def test_what_extensions_added_is_not_taken_along(project: Path, write: Any) -> None:
+    paths = [str(write(f"found/{name}/SKILL.md", SKILL.format(name))) for name in ("x", "y")]
+    resources = load(project)
+    for path in paths:
+        resources.set_extension_paths(skills=[path])
+    assert [skill.name for skill in resources.skills] == ["y"]
+    resources.registry.register_provider("anthropic", {"baseUrl": "http://127.0.0.1:1"})
+    other = resources.at(project)
+    assert other.skills == []
+    assert not other.registry.is_extended
+    assert [skill.name for skill in resources.skills] == ["y"]
+    assert resources.registry.is_extended
+    resources.move_to(str(project))
+    assert resources.skills == []
+
+
 def test_reload_and_added_paths(project: Path, write: Any) -> None:
     resources = load(project)
     write("agent/prompts/new.md", "New")
     resources.reload()
     assert [template.name for template in resources.templates] == ["new"]
     extra = write("found/x/SKILL.md", SKILL.format("x"))
-    resources.add(skills=[str(extra)], prompts=[])
+    resources.set_extension_paths(skills=[str(extra)])
     assert [skill.name for skill in resources.skills] == ["x"]
+    resources.reload()
+    assert resources.skills == []
 
 
 # -- cost ----------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from spindle.resources.expand import expand_input
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.resources.skills import skills_section
 
@@ -159,13 +158,13 @@ def test_listing_for_the_model(project: Path, write: Any) -> None:
 
 def test_expansion(project: Path, write: Any) -> None:
     path = write("agent/skills/sk/SKILL.md", skill("sk", body="\nDo the skill.\n\n"))
-    skills = load(project).skills
+    expand = load(project).expand
     block = f'<skill name="sk" location="{path}">\nReferences are relative to {path.parent}.\n\nDo the skill.\n</skill>'
-    assert expand_input("/skill:sk do it", skills, []) == f"{block}\n\ndo it"
-    assert expand_input("/skill:sk", skills, []) == block
-    assert expand_input("/skill:sk\n two\nlines ", skills, []) == f"{block}\n\ntwo\nlines"
+    assert expand("/skill:sk do it") == f"{block}\n\ndo it"
+    assert expand("/skill:sk") == block
+    assert expand("/skill:sk\n two\nlines ") == f"{block}\n\ntwo\nlines"
     for unchanged in ("/skill:SK x", "/skill:other", " /skill:sk", "skill:sk"):
-        assert expand_input(unchanged, skills, []) == unchanged
+        assert expand(unchanged) == unchanged
 
 
 def test_a_skill_that_vanished_leaves_the_text(project: Path, write: Any) -> None:

@@ -8,15 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.resources.expand import expand_template
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.resources.sources import SourceInfo
-from spindle.resources.templates import Template, split_arguments, substitute
+from spindle.resources.templates import split_arguments, substitute
 
 GOLDEN = [
     json.loads(line) for line in (Path(__file__).parent / "golden" / "prompt-template.jsonl").read_text().splitlines()
 ]
-INFO = SourceInfo("g.md", "auto", "user", "top-level")
 G = "A=$1 B=$2 all=$@ args=$ARGUMENTS tail=${@:2} one=${@:1:1} dollar=$$ ten=$10"
 
 
@@ -25,9 +22,9 @@ def load(project: Path, **options: Any) -> Resources:
 
 
 @pytest.mark.parametrize("row", GOLDEN, ids=[row["in"] for row in GOLDEN])
-def test_golden(row: dict[str, str]) -> None:
-    template = Template("g", "", G, Path("g.md"), INFO)
-    assert expand_template(row["in"], [template]) == row["out"]
+def test_golden(project: Path, write: Any, row: dict[str, str]) -> None:
+    write("agent/prompts/g.md", G)
+    assert load(project).expand(row["in"]) == row["out"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spindle.config.settings import Settings
-from spindle.resources.rules import load_rules
+from spindle.resources.rule_files import load_rules
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, reply
 

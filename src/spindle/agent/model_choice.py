@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import ModelChoice
 from spindle.shapes.content import Wire
 from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel

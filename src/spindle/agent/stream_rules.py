@@ -15,7 +15,7 @@ from spindle.agent.engine import Engine
 from spindle.agent.hooks import AnswerStopped, Hooks
 from spindle.config.settings import Ttsr
 from spindle.llm.live import LiveMessage, LiveToolCall
-from spindle.resources.rules import Rule, RuleScope
+from spindle.resources.rule_files import Rule, RuleScope
 from spindle.shapes.content import text_of
 from spindle.shapes.events import (
     MessageUpdate,

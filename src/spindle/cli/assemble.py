@@ -10,7 +10,7 @@ from spindle.agent.session import AgentSession
 from spindle.cli.args import Options, UsageError, unknown_options
 from spindle.cli.session_choice import choose_session
 from spindle.cli.tell import warn
-from spindle.config.diagnostics import report
+from spindle.config.user_files import report
 from spindle.resources.loader import ResourceOptions, load_resources
 
 if TYPE_CHECKING:

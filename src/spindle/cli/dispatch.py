@@ -101,7 +101,7 @@ def _mode(options: Options) -> Callable[[Options], int]:
 def _list_models(options: Options) -> int:
     from spindle.agent_dir import agent_dir
     from spindle.cli.list_models import list_models
-    from spindle.models.registry import ModelRegistry
+    from spindle.models.model_registry import ModelRegistry
 
     registry = ModelRegistry(agent_dir())
     if registry.error:

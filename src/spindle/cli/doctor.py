@@ -8,7 +8,7 @@ from pathlib import Path
 from spindle import __version__
 from spindle.agent_dir import agent_dir
 from spindle.cli.list_models import probe_local_servers
-from spindle.models.catalog import builtin_providers
+from spindle.models.model_registry import builtin_providers
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 
 __all__ = ["examine", "run"]

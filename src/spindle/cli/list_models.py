@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from spindle.models.loopback import LOOPBACK, ServerUnreachable
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry
 from spindle.shapes.models import Model
 
 __all__ = ["list_models", "models_table", "probe_local_servers", "short_count"]

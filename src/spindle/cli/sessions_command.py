@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spindle.agent_dir import agent_dir
 from spindle.cli.session_choice import locate, session_directory
-from spindle.config.settings_store import SettingsStore
+from spindle.config.settings import SettingsStore
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.index import SessionInfo

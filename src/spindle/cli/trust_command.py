@@ -4,7 +4,7 @@ from pathlib import Path
 
 from spindle.agent_dir import agent_dir
 from spindle.cli.args import UsageError
-from spindle.config.files import BadFile
+from spindle.config.user_files import BadFile
 from spindle.resources.trust import TrustStore, gated_paths
 
 __all__ = ["run"]

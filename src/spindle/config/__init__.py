@@ -1,0 +1,1 @@
+"""The user's files: settings, and values that stand for secrets."""

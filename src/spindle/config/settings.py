@@ -1,17 +1,25 @@
-"""User settings as typed values, decoded key by key: a wrong value costs one diagnostic and is replaced by its default.
+"""Settings as typed values, and the two files that they come from: the user's, then the project's on top.
 
-Keys of other programs and of their user interfaces are not listed here; they stay in the files untouched.
+Values are decoded key by key: a wrong one costs one diagnostic and is replaced by its default. Old keys are understood
+on reading (`migrate`). Keys of other programs are not listed here and survive every write. A file that cannot be
+parsed is reported, counts as empty, and is never overwritten.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from spindle.config.user_files import BadFile, Diagnostic, edit_json, read_object
 from spindle.shapes.models import ThinkingLevel
 
-__all__ = ["Compaction", "ProviderRetry", "Retry", "Settings", "decode_settings"]
+__all__ = ["Compaction", "ProviderRetry", "Retry", "Settings", "SettingsStore", "decode_settings", "merge", "migrate"]
 
+_DOTTED = ("todo", "tasks", "ttsr", "hostTools")
+"""Groups that may be written flat: `"todo.enabled"`."""
+_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming")
+"""Only the user's own file may say these: a project must not decide about its own trust."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
 
@@ -28,7 +36,7 @@ class Compaction(_Group, frozen=True):
     """`provider/id` → values that replace the ones above for that model."""
 
     def for_model(self, name: str) -> "Compaction":
-        """Return what holds for the model `provider/id`; overrides that make no sense do not count."""
+        """Return what holds for the model `provider/id`; invalid overrides do not count."""
         try:
             return msgspec.convert({**msgspec.to_builtins(self), **self.model_overrides.get(name, {})}, Compaction)
         except msgspec.ValidationError:
@@ -156,9 +164,6 @@ def _decode(group: type[Any], raw: dict[str, Any], prefix: str, problems: list[s
     return group(**values)
 
 
-_DOTTED = ("todo", "tasks", "ttsr", "hostTools")
-
-
 def _unflatten(raw: dict[str, Any]) -> dict[str, Any]:
     """Bring `"todo.reminders.max": 5` and its half-nested forms to one place."""
     result = {key: dict(value) if key in _DOTTED and isinstance(value, dict) else value for key, value in raw.items()}
@@ -172,4 +177,90 @@ def _unflatten(raw: dict[str, Any]) -> dict[str, Any]:
             todo |= {"reminders": reminders.get("enabled", True), "reminders.max": reminders.get("max")}
         if "reminders.max" in todo:
             todo["remindersMax"] = todo["reminders.max"]
+    return result
+
+
+# -- the files -----------------------------------------------------------------------------------
+
+
+class SettingsStore:
+    """Settings of one working directory: `load` reads the files, `settings` is the result."""
+
+    def __init__(self, agent_dir: Path, cwd: Path) -> None:
+        self.global_path = agent_dir / "settings.json"
+        self.project_path = cwd / ".pi" / "settings.json"
+        self.user: dict[str, Any] = {}
+        """The global file after migration."""
+        self.project: dict[str, Any] = {}
+        """The project file after migration; empty while the project is not trusted."""
+        self.settings = Settings()
+        self.diagnostics: list[Diagnostic] = []
+
+    def load(self, *, project_trusted: bool) -> Settings:
+        """Read both files; of an untrusted project only `sessionDir` counts."""
+        self.diagnostics = []
+        self.user = self._read(self.global_path)
+        project = self._read(self.project_path)
+        kept = {key: value for key, value in project.items() if key not in _GLOBAL_ONLY}
+        untrusted = {key: value for key, value in kept.items() if key == "sessionDir"}
+        self.project = kept if project_trusted else {}
+        self.settings, problems = decode_settings(merge(self.user, kept if project_trusted else untrusted))
+        self.diagnostics += [Diagnostic("warning", f"Setting {problem}") for problem in problems]
+        return self.settings
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            return migrate(read_object(path) or {})
+        except BadFile as error:
+            self.diagnostics.append(Diagnostic("error", f"Cannot use {path}: {error}", str(path)))
+            return {}
+
+    def resource_list(self, key: str, *, project: bool) -> list[Any]:
+        """Return a list of one file alone: resource lists add up instead of replacing each other."""
+        value = (self.project if project else self.user).get(key)
+        return value if isinstance(value, list) else []
+
+    def save(self, key: str, value: Any) -> None:
+        """Write one key (`a.b` for nested ones) to the global file; None removes it. Raises `BadFile`, `OSError`."""
+        *groups, last = key.split(".")
+
+        def change(content: dict[str, Any]) -> None:
+            for group in groups:
+                inner = content.get(group)
+                content[group] = content = inner if isinstance(inner, dict) else {}
+            if value is None:
+                content.pop(last, None)
+            else:
+                content[last] = value
+
+        edit_json(self.global_path, change)
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Merge objects deeply; everything else of `over` replaces what `base` has."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def migrate(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with keys of older versions under their present names."""
+    result = dict(raw)
+    if "queueMode" in result:
+        result.setdefault("steeringMode", result.pop("queueMode"))
+    if isinstance(result.get("websockets"), bool):
+        result.setdefault("transport", "websocket" if result.pop("websockets") else "sse")
+    if isinstance(skills := result.get("skills"), dict):
+        if "enableSkillCommands" in skills:
+            result.setdefault("enableSkillCommands", skills["enableSkillCommands"])
+        result["skills"] = skills.get("customDirectories", [])
+    retry = result.get("retry")
+    if isinstance(retry, dict) and "maxDelayMs" in retry:
+        retry = dict(retry)
+        delay = retry.pop("maxDelayMs")
+        provider = retry.get("provider")
+        retry["provider"] = {"maxRetryDelayMs": delay} | (provider if isinstance(provider, dict) else {})
+        result["retry"] = retry
     return result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.agent.navigate import Navigated
 from spindle.agent.session import AgentSession
 from spindle.extensions.generation import Binding
-from spindle.models.registry import ModelRegistry
+from spindle.models.model_registry import ModelRegistry
 from spindle.sessions.session import Session
 from spindle.shapes.codec import decode, to_builtins
 from spindle.shapes.content import Wire

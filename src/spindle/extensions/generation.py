@@ -19,7 +19,7 @@ from spindle.agent.session import AgentSession
 from spindle.extensions.threads import call
 from spindle.flow import Tasks
 from spindle.llm.stream import StreamFunction
-from spindle.shapes.content import Wire
+from spindle.resources.sources import SourceInfo
 from spindle.shapes.events import Event
 from spindle.tools.base import Tool
 
@@ -32,7 +32,6 @@ __all__ = [
     "Flag",
     "Generation",
     "Handler",
-    "Origin",
     "Provider",
     "Shortcut",
     "StaleExtensionError",
@@ -49,18 +48,6 @@ Listener = Callable[[Any], Any]
 
 
 # -- what one extension registered ------------------------------------------------------------------
-
-
-class Origin(Wire):
-    """Where an extension came from, as `get_commands` tells it."""
-
-    path: str
-    source: str
-    """`auto` (a conventional directory), `local` (named in settings), `cli`, `inline`, or a package's name."""
-    scope: str
-    """`user`, `project` or `temporary`."""
-    origin: str = "top-level"
-    base_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +108,7 @@ class Provider:
 class Extension:
     path: str
     """File, `module:attribute`, or name of an entry point: how messages speak of it."""
-    origin: Origin
+    origin: SourceInfo
     factory: Callable[[Any], Any]
     """What was called to make it."""
     handlers: list[Handler] = field(default_factory=list)

@@ -19,10 +19,11 @@ from spindle.agent.hooks import Blocked, Fields, Hooks, Start
 from spindle.extensions import events
 from spindle.extensions.backlog import Backlog
 from spindle.extensions.context import CommandContext, Context
-from spindle.extensions.generation import Command, Extension, Generation, Handler
+from spindle.extensions.generation import Extension, Generation, Handler
 from spindle.extensions.threads import call
 from spindle.extensions.ui import UI
 from spindle.extensions.values import as_content, as_custom_message, as_message, as_messages, require_json
+from spindle.resources.sources import CommandItem
 from spindle.shapes.content import Image
 from spindle.shapes.events import (
     AgentStart,
@@ -228,7 +229,10 @@ class ExtensionHooks(Hooks):
         return name in self.generation.commands
 
     def commands(self) -> list[Any]:
-        return [_command_item(name, command) for name, command in self.generation.commands.items()]
+        return [
+            CommandItem.of(name, "extension", command.extension.origin, command.help)
+            for name, command in self.generation.commands.items()
+        ]
 
     async def complete_command(self, name: str, prefix: str) -> list[str]:
         command = self.generation.commands.get(name)
@@ -474,12 +478,3 @@ def _str(answer: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f'"{key}" must be a str, not {type(value).__name__}')
     return value
-
-
-def _command_item(name: str, command: Command) -> dict[str, Any]:
-    """Return the item of `get_commands`, in the words of old clients (`location`, `path`) and new ones."""
-    origin = command.extension.origin
-    item: dict[str, Any] = {"name": name, "source": "extension", "sourceInfo": origin}
-    item["location"] = {"user": "user", "project": "project"}.get(origin.scope, "path")
-    item["path"] = origin.path
-    return {**item, "description": command.help} if command.help else item

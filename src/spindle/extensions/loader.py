@@ -21,8 +21,9 @@ from spindle import limits
 from spindle.extensions.api import Agent
 from spindle.extensions.context import Context
 from spindle.extensions.discover import Candidate, Place
-from spindle.extensions.generation import Extension, Generation, Origin
+from spindle.extensions.generation import Extension, Generation
 from spindle.extensions.threads import Contained, contained
+from spindle.resources.sources import SourceInfo
 
 __all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
 
@@ -83,7 +84,7 @@ async def _load(
     """Run a factory. If it fails, what it had registered does not count."""
     place = candidate.place
     base = str(place.base_dir) if place.base_dir else None
-    extension = Extension(path, Origin(path, place.source, place.scope, place.origin, base), factory)
+    extension = Extension(path, SourceInfo(path, place.source, place.scope, place.origin, base), factory)
     extension.agent = Agent(extension, generation, make_context)
     try:
         with contained():

@@ -1,6 +1,6 @@
 """Keys of model providers: from the command line, from `auth.json`, from the environment. Never printed.
 
-Which variables belong to which provider stands in `catalog/index.json`.
+`catalog/index.json` says which variables belong to which provider.
 """
 
 import os
@@ -11,8 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.files import BadFile, read_object
+from spindle.config.user_files import BadFile, Diagnostic, read_object
 from spindle.config.values import is_resolvable, resolve_value
 
 __all__ = ["AuthStore", "MissingCredentials", "ModelAuth"]
@@ -23,7 +22,7 @@ class MissingCredentials(Exception):
 
 
 class ModelAuth(Struct, frozen=True):
-    """What a request needs to be let in."""
+    """What a request needs to be accepted."""
 
     api_key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Model servers on this machine that can be used by naming them, without a key and without editing a file.
 
-Nothing is asked of them until somebody wants their list of models.
+They are asked nothing until their list of models is wanted.
 """
 
 import os
@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.models.build import open_model
+from spindle import limits
+from spindle.models.models_file import open_model
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.models import Model
 
 __all__ = ["LOOPBACK", "ServerDown", "ServerUnreachable", "is_loopback_url", "list_models", "server_url"]
 
-_TIMEOUT = 1.0
 _ANSWER_LIMIT = 4 << 20
 LOOPBACK = {
     "ollama": "http://127.0.0.1:11434/v1",
@@ -29,7 +29,7 @@ class ServerUnreachable(Exception):
 
 
 class ServerDown(ServerUnreachable):
-    """Nobody listens there; a server that is only slow is not meant."""
+    """Nothing listens at the address. A server that is only slow is not down."""
 
 
 def server_url(provider: str) -> str:
@@ -103,8 +103,8 @@ def _ask(method: str, url: str, body: Any = None) -> Any:
 
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    # Straight to the socket: a proxy has no business between us and this machine.
-    connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT)
+    # Straight to the socket: a proxy must not stand between us and this machine.
+    connection = kind(parts.hostname or "", parts.port, timeout=limits.LOOPBACK_SERVER)
     try:
         data = None if body is None else encode(body)
         connection.request(method, parts.path, data, {"Accept": "application/json", "Content-Type": "application/json"})

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from spindle.config.settings import Settings
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
-from spindle.models.registry import LOCAL, SCRIPTED, ModelRegistry
+from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
 from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
 
 __all__ = [

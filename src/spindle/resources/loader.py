@@ -1,8 +1,9 @@
 """Everything around a run, read for one working directory.
 
-Cheap when nothing is there: a handful of looks at the disk. Models are left alone until somebody asks for one.
+Cheap when nothing is there: a handful of looks at the disk. Models are read when one is asked for.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,23 +11,20 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spindle.agent_dir import agent_dir
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.files import read_text
-from spindle.config.settings import Settings
-from spindle.config.settings_store import SettingsStore
-from spindle.models.registry import ModelRegistry
-from spindle.resources.commands import CommandItem, command_items
-from spindle.resources.context_files import ContextFile, load_context_files
-from spindle.resources.expand import expand_input
-from spindle.resources.rules import Rule, load_rules
+from spindle.config.settings import Settings, SettingsStore
+from spindle.config.user_files import Diagnostic, read_text
+from spindle.models.model_registry import ModelRegistry
+from spindle.resources.prompt import ContextFile, PromptParts, build_system_prompt, load_context_files
+from spindle.resources.rule_files import Rule, load_rules
 from spindle.resources.skills import Skill, load_skills
-from spindle.resources.sources import Source, Sources
-from spindle.resources.system_prompt import PromptParts, build_system_prompt
+from spindle.resources.sources import CommandItem, Source, Sources
 from spindle.resources.templates import Template, load_templates
 from spindle.resources.trust import TrustDecision, TrustStore, decide
 from spindle.tools.base import Tool
 
 __all__ = ["ResourceOptions", "Resources", "load_resources"]
+
+_COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 
 
 class ResourceOptions(Struct, frozen=True):
@@ -48,6 +46,16 @@ class ResourceOptions(Struct, frozen=True):
     ask_trust: Callable[[Path], bool | None] | None = None
 
 
+class ExtensionPaths(Struct, frozen=True):
+    """Paths that the extensions of a session have found."""
+
+    skills: Sequence[str] = ()
+    prompts: Sequence[str] = ()
+
+
+_NOTHING_ADDED = ExtensionPaths()
+
+
 class Resources(Struct):
     """What was found. `system_prompt`, `expand` and `commands` are what an agent asks of it."""
 
@@ -56,6 +64,7 @@ class Resources(Struct):
     registry: ModelRegistry
     store: SettingsStore
     trust: TrustDecision
+    extension_paths: ExtensionPaths
     skills: list[Skill] = field(default_factory=list)
     templates: list[Template] = field(default_factory=list)
     context_files: list[ContextFile] = field(default_factory=list)
@@ -72,35 +81,53 @@ class Resources(Struct):
         return build_system_prompt(tools, cwd, self.prompt)
 
     def expand(self, text: str, on_error: Callable[[str], None] | None = None) -> str:
-        """Put skills and templates in place; if a skill cannot be read the text stays and `on_error` hears of it."""
+        """Put a skill or template in the place of the command that the text begins with.
+
+        The text stays as it is if there is no such command, or if a skill cannot be read: then `on_error` is told why.
+        """
+        match = re.fullmatch(_COMMAND, text)
+        if match is None:
+            return text
+        items: list[Skill | Template] = [*self.skills, *self.templates]
+        found = next((item for item in items if item.command == match[1]), None)
         try:
-            return expand_input(text, self.skills, self.templates)
+            return found.expand(match[2] or "") if found else text
         except OSError as error:
             if on_error is not None:
                 on_error(str(error))
             return text
 
-    def commands(self, extension_commands: Sequence[CommandItem] = ()) -> list[CommandItem]:
-        return command_items(extension_commands, self.templates, self.skills)
+    def commands(self) -> list[CommandItem]:
+        """Return the commands of templates, then of skills."""
+        return [
+            *(CommandItem.of(item.command, "prompt", item.info, item.description) for item in self.templates),
+            *(CommandItem.of(item.command, "skill", item.info, item.description) for item in self.skills),
+        ]
+
+    def at(self, cwd: str | Path) -> "Resources":
+        """Return the resources of another session in `cwd`, fully loaded; these here stay as they are.
+
+        Options and credentials are shared. Paths and providers that extensions have added are not taken along. If none
+        were added and the directory is the same, there is nothing to read and the result is this object.
+        """
+        path = Path(cwd)
+        if path == self.cwd and self.extension_paths == _NOTHING_ADDED and not self.registry.is_extended:
+            return self
+        return _load(path, self.options, self.registry.sibling())
 
     def move_to(self, cwd: str) -> None:
-        """Read everything anew for another working directory; models and keys stay."""
-        if Path(cwd) != self.cwd:
+        """Become the resources of another session in `cwd`, with the same registry."""
+        if Path(cwd) != self.cwd or self.extension_paths != _NOTHING_ADDED:
             self._take(_load(Path(cwd), self.options, self.registry))
 
     def reload(self) -> None:
-        """Read everything anew, models and keys too."""
+        """Read everything again, models and keys too. Paths that extensions have added are dropped."""
         self.registry.reload()
         self._take(_load(self.cwd, self.options, self.registry))
 
-    def add(self, *, skills: Sequence[str] = (), prompts: Sequence[str] = ()) -> None:
-        """Add paths that an extension found; they rank last."""
-        options = replace(
-            self.options,
-            skills=[*self.options.skills, *skills],
-            prompt_templates=[*self.options.prompt_templates, *prompts],
-        )
-        self._take(_load(self.cwd, options, self.registry))
+    def set_extension_paths(self, *, skills: Sequence[str] = (), prompts: Sequence[str] = ()) -> None:
+        """Use paths that extensions have found, in place of those set before; they rank last."""
+        self._take(_load(self.cwd, self.options, self.registry, ExtensionPaths(skills, prompts)))
 
     def _take(self, other: "Resources") -> None:
         for name in self.__struct_fields__:
@@ -109,10 +136,29 @@ class Resources(Struct):
 
 def load_resources(cwd: str | Path, options: ResourceOptions | None = None) -> Resources:
     """Read what surrounds a run in `cwd`. Never fails: problems are in `diagnostics`."""
-    return _load(Path(cwd).absolute(), options or ResourceOptions(), ModelRegistry(agent_dir()))
+    path, options = Path(cwd).absolute(), options or ResourceOptions()
+    # A pipe, such as `<(command)` of a shell, can be read only once, and everything else may be read again.
+    given = options.system_prompt
+    options = replace(
+        options,
+        system_prompt=None if given is None else _drained(given, path),
+        append_system_prompt=[_drained(text, path) for text in options.append_system_prompt],
+    )
+    return _load(path, options, ModelRegistry(agent_dir()))
 
 
-def _load(cwd: Path, options: ResourceOptions, registry: ModelRegistry) -> Resources:
+def _drained(given: str, cwd: Path) -> str:
+    """Return the content if a pipe is named, else what was given."""
+    try:
+        path = cwd / given
+        return path.read_text("utf-8", "replace") if path.is_fifo() else given
+    except (OSError, ValueError):  # a whole prompt is no file name
+        return given
+
+
+def _load(
+    cwd: Path, options: ResourceOptions, registry: ModelRegistry, added: ExtensionPaths = _NOTHING_ADDED
+) -> Resources:
     home = agent_dir()
     store, trust_store = SettingsStore(home, cwd), TrustStore(home)
     default = store.load(project_trusted=False).default_project_trust
@@ -120,15 +166,17 @@ def _load(cwd: Path, options: ResourceOptions, registry: ModelRegistry) -> Resou
     if trust.trusted:
         store.load(project_trusted=True)
     registry.local = store.settings.local
-    result = Resources(cwd, options, registry, store, trust)
+    result = Resources(cwd, options, registry, store, trust, added)
     problems = [trust_store.problem, trust.notice()]
     result.diagnostics = [*store.diagnostics, *(problem for problem in problems if problem)]
 
     sources = Sources(home, cwd, store, project_trusted=trust.trusted)
-    result.skills, found = load_skills(sources.of("skills", options.skills, discover=not options.no_skills))
+    result.skills, found = load_skills(
+        sources.of("skills", [*options.skills, *added.skills], discover=not options.no_skills)
+    )
     result.diagnostics += found
-    wanted = sources.of("prompts", options.prompt_templates, discover=not options.no_prompt_templates)
-    result.templates, found = load_templates(wanted)
+    named = [*options.prompt_templates, *added.prompts]
+    result.templates, found = load_templates(sources.of("prompts", named, discover=not options.no_prompt_templates))
     result.diagnostics += found
     result.extension_sources = sources.of("extensions", options.extensions, discover=not options.no_extensions)
     result.diagnostics += sources.diagnostics
@@ -167,12 +215,9 @@ def _text_or_file(given: str | None, resources: Resources) -> str | None:
         return None
     try:
         path = resources.cwd / given
-        if not given or not (path.is_file() or path.is_fifo()):
-            return given
-    except (OSError, ValueError):  # a whole prompt is no file name
+        return _read(path, resources) if path.is_file() else given
+    except (OSError, ValueError):
         return given
-    # `<(command)` of a shell is a pipe, and here it is the user who named it.
-    return path.read_text("utf-8", "replace") if path.is_fifo() else _read(path, resources)
 
 
 def _read(path: Path, resources: Resources) -> str | None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from spindle.config.diagnostics import Collision, Diagnostic
-from spindle.config.files import read_text
+from spindle.config.user_files import Collision, Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import Source, SourceInfo
 
@@ -36,16 +35,25 @@ class Skill(Struct, frozen=True):
     hidden: bool = False
     """`disable-model-invocation`: only a person may invoke it."""
 
-    @property
-    def base_dir(self) -> Path:
-        return self.path.parent
-
-    def body(self) -> str:
-        """Read the instructions without their front matter. Raises `OSError`."""
+    def _body(self) -> str:
         try:
             return split_front_matter(read_text(self.path))[1]
         except BadFrontMatter as error:
             raise OSError(f"{self.path}: {error}") from None
+
+    @property
+    def command(self) -> str:
+        """What follows the slash."""
+        return f"skill:{self.name}"
+
+    def expand(self, arguments: str) -> str:
+        """Return the message that the command stands for. Raises `OSError` if the file cannot be read."""
+        block = (
+            f'<skill name="{self.name}" location="{self.path}">\n'
+            f"References are relative to {self.path.parent}.\n\n{self._body()}\n</skill>"
+        )
+        arguments = arguments.strip()
+        return f"{block}\n\n{arguments}" if arguments else block
 
 
 def load_skills(sources: list[Source]) -> tuple[list[Skill], list[Diagnostic]]:

@@ -1,7 +1,8 @@
 """Where skills, prompt templates and extensions are looked for, and in which order.
 
 The same ranking holds for all three: project settings, project directories, user settings, user directories,
-packages, command line. Whoever loads from these sources lets the first of two equal names win.
+packages, command line. Of two equal names the first wins. Packages are used where pi has installed them; Spindle
+installs none.
 """
 
 import os
@@ -13,25 +14,45 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from spindle.agent_dir import expand_home
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.settings_store import SettingsStore
-from spindle.resources.packages import find_package, package_entries
+from spindle.config.settings import SettingsStore
+from spindle.config.user_files import BadFile, Diagnostic, read_object
 from spindle.shapes.content import Wire
 
-__all__ = ["Kind", "Selection", "Source", "SourceInfo", "Sources", "ancestors"]
+__all__ = ["CommandItem", "Kind", "Selection", "Source", "SourceInfo", "Sources", "ancestors"]
 
 Kind = Literal["skills", "prompts", "extensions"]
 
 
 class SourceInfo(Wire):
-    """Where a resource came from, as the wire tells it."""
+    """Where a resource or an extension came from, as the wire tells it."""
 
     path: str
     source: str
-    """`auto` (a conventional directory), `local` (named in settings), `cli`, or a package's name."""
-    scope: Literal["user", "project", "temporary"]
-    origin: Literal["top-level", "package"]
+    """`auto` (a conventional directory), `local` (named in settings), `cli`, `inline`, or a package's name."""
+    scope: str
+    """`user`, `project` or `temporary`."""
+    origin: str
+    """`top-level` or `package`."""
     base_dir: str | None = None
+
+
+class CommandItem(Wire):
+    """One entry of `get_commands`, with the keys of old clients (`location`, `path`) and of new ones."""
+
+    name: str
+    source: Literal["extension", "prompt", "skill"]
+    source_info: SourceInfo
+    location: str
+    """`user`, `project` or `path`."""
+    path: str
+    description: str | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, source: Literal["extension", "prompt", "skill"], info: SourceInfo, description: str
+    ) -> "CommandItem":
+        location = "path" if info.scope == "temporary" else info.scope
+        return cls(name, source, info, location, info.path, description or None)
 
 
 class Selection(Struct, frozen=True):
@@ -80,7 +101,7 @@ class Source(Struct, frozen=True):
     """An `.agents` directory: loose Markdown files count below it, not directly in it."""
     selection: Selection = field(default_factory=lambda: Selection(Path()))
     explicit: bool = False
-    """Somebody named this very path, so it must exist."""
+    """The user named this very path, so it must exist."""
 
     def info(self, path: Path) -> SourceInfo:
         base = str(self.base_dir) if self.base_dir and self.source != "local" else None
@@ -147,7 +168,7 @@ class Sources:
         name = entry.get("source") if isinstance(entry, dict) else entry
         if not isinstance(name, str):
             return
-        root = find_package(name, base)
+        root = _find_package(name, base)
         if root is None:
             if kind == "skills":
                 self.diagnostics.append(Diagnostic("warning", f"Package {name} is not installed below {base}"))
@@ -158,10 +179,42 @@ class Sources:
                 return
             rules = tuple(rule for rule in wanted if isinstance(rule, str) and rule[:1] in ("!", "+", "-"))
         scope: Literal["user", "project"] = "project" if project else "user"
-        for path in package_entries(root, kind):
+        for path in _package_entries(root, kind):
             yield Source(path, name, scope, "package", root, selection=Selection(root, rules))
 
 
 def ancestors(directory: Path) -> list[Path]:
     """Return the directory and all above it, innermost first."""
     return [directory, *directory.parents]
+
+
+def _find_package(source: str, base: Path) -> Path | None:
+    """Return the directory of a package: `npm:` and `git:` ones where pi puts them below `base`, else a path."""
+    if source.startswith("npm:"):
+        name = source[4:]
+        # A version follows the last @, but a scope begins with one.
+        at = name.rfind("@")
+        path = base / "npm" / "node_modules" / (name[:at] if at > 0 else name)
+    elif source.startswith(("git:", "https://", "http://", "ssh://", "git@")):
+        address = source.removeprefix("git:").split("://", 1)[-1].removeprefix("git@").replace(":", "/")
+        path = base / "git" / address.split("@", 1)[0].removesuffix(".git")
+    else:
+        path = base / expand_home(source)
+    return path if path.is_dir() else None
+
+
+def _package_entries(root: Path, kind: str) -> list[Path]:
+    """Return what a package offers of one kind: what its manifest lists, else the directory of that name."""
+    try:
+        manifest = (read_object(root / "package.json") or {}).get("pi")
+    except BadFile:
+        manifest = None
+    listed = manifest.get(kind) if isinstance(manifest, dict) else None
+    if not isinstance(listed, list):
+        return [root / kind]
+    found: list[Path] = []
+    for entry in listed:
+        if isinstance(entry, str) and not entry.startswith("!"):
+            pattern = entry.removeprefix("./").rstrip("/")
+            found += sorted(root.glob(pattern)) if any(c in pattern for c in "*?[") else [root / pattern]
+    return found

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from spindle.config.diagnostics import Collision, Diagnostic
-from spindle.config.files import read_text
+from spindle.config.user_files import Collision, Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import Source, SourceInfo
 
@@ -28,6 +27,15 @@ class Template(Struct, frozen=True):
     path: Path
     info: SourceInfo
     argument_hint: str | None = None
+
+    @property
+    def command(self) -> str:
+        """What follows the slash."""
+        return self.name
+
+    def expand(self, arguments: str) -> str:
+        """Return the message that the command stands for."""
+        return substitute(self.content, split_arguments(arguments))
 
 
 def load_templates(sources: list[Source]) -> tuple[list[Template], list[Diagnostic]]:

@@ -1,7 +1,7 @@
 """Whether a project may bring its own settings, prompts, skills and code.
 
-Decisions are remembered in `<agent dir>/trust.json` by real path and hold for everything below. Where nobody
-was asked and nothing is remembered, a project is not trusted.
+Decisions are remembered in `<agent dir>/trust.json` by real path and hold for everything below. Without a decision, a
+project is not trusted.
 """
 
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.files import BadFile, file_lock, read_object, write_atomic
+from spindle.config.user_files import BadFile, Diagnostic, file_lock, read_object, write_atomic
+from spindle.resources.rule_files import foreign_rule_places
 from spindle.resources.sources import ancestors
 
 __all__ = ["TrustDecision", "TrustStore", "decide", "gated_paths"]
@@ -72,7 +72,7 @@ def gated_paths(cwd: Path) -> list[Path]:
             found.append(path)
         if (directory / ".git").exists():
             break
-    return found
+    return found + foreign_rule_places(cwd)
 
 
 def decide(

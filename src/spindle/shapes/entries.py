@@ -65,7 +65,7 @@ class CompactionEntry(_Entry, kw_only=True, tag_field="type", tag="compaction"):
 
 class BranchSummaryEntry(_Entry, kw_only=True, tag_field="type", tag="branch_summary"):
     from_id: str
-    """The leaf that was left behind, or `root`."""
+    """The leaf of the branch that was left, or `root`."""
     summary: str
     details: Any = None
     usage: Usage | None = None

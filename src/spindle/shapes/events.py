@@ -171,7 +171,7 @@ class MessageStart(Event, tag="message_start"):
 class MessageUpdate(Event, tag="message_update"):
     assistant_message_event: StreamEvent
     message: Any
-    """`LiveSource`: a snapshot is made when somebody reads it."""
+    """`LiveSource`: a snapshot is made when it is read."""
 
 
 class MessageEnd(Event, tag="message_end"):
@@ -315,7 +315,7 @@ class SessionChanged(Event, tag="session_changed"):
 
 
 class StateChanged(Event, tag="state_changed"):
-    """Somebody chose another model, or what the user is asked about, or labelled an entry."""
+    """A client chose another model, changed what the user is asked about, or labelled an entry."""
 
 
 class EntryAppended(Event, tag="entry_appended"):

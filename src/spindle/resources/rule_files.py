@@ -13,15 +13,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from spindle.config.diagnostics import Diagnostic
-from spindle.config.files import read_text
+from spindle.config.user_files import Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import ancestors
 from spindle.shapes.content import Wire
 
-__all__ = ["Rule", "RuleScope", "load_rules"]
+__all__ = ["Rule", "RuleScope", "foreign_rule_places", "load_rules"]
 
 InterruptMode = Literal["never", "prose-only", "tool-only", "always"]
+_CLINERULES = ".clinerules"
+"""A folder, or one file."""
 _MODES = ("never", "prose-only", "tool-only", "always")
 _SCOPE = re.compile(r"(?P<name>[\w-]+)(?::(?P<tool>[\w-]+))?(?:\((?P<glob>[^)]*)\))?")
 
@@ -73,31 +74,46 @@ def load_rules(cwd: Path, agent_dir: Path, *, project_trusted: bool) -> tuple[li
     return list(rules.values()), problems
 
 
+def foreign_rule_places(cwd: Path) -> list[Path]:
+    """Return where a project keeps stream rules for other programs as well.
+
+    A place counts only if a stream rule is there: most of these folders hold instructions for the other program alone.
+    """
+    users = _user_places()
+    return [
+        place
+        for place in _foreign_places(cwd)
+        if place not in users and any(_read(path, "project", []) for path in _in(place))
+    ]
+
+
 def _files(cwd: Path, agent_dir: Path, project_trusted: bool) -> Iterator[tuple[Path, str]]:
-    if project_trusted:
-        for folder in (".pi", ".xcsh", ".omp"):
-            yield from _in(cwd / folder / "rules", "project")
-        for directory in ancestors(cwd):
-            yield from _in(directory / ".agent" / "rules", "project")
-            yield from _in(directory / ".agents" / "rules", "project")
-        yield from _in(cwd / ".cursor" / "rules", "project")
-        yield from _in(cwd / ".windsurf" / "rules", "project")
-        clinerules = cwd / ".clinerules"
-        yield from [(clinerules, "project")] if clinerules.is_file() else _in(clinerules, "project")
-    yield from _in(agent_dir / "rules", "user")
+    for place in [cwd / ".pi" / "rules", *_foreign_places(cwd)] if project_trusted else []:
+        yield from ((path, "project") for path in _in(place))
+    for place in [agent_dir / "rules", *_user_places()]:
+        yield from ((path, "user") for path in _in(place))
+
+
+def _foreign_places(cwd: Path) -> list[Path]:
+    places = [cwd / ".xcsh" / "rules", cwd / ".omp" / "rules"]
+    for directory in ancestors(cwd):
+        places += [directory / ".agent" / "rules", directory / ".agents" / "rules"]
+    return [*places, cwd / ".cursor" / "rules", cwd / ".windsurf" / "rules", cwd / _CLINERULES]
+
+
+def _user_places() -> list[Path]:
     home = Path(os.path.expanduser("~"))
-    for folder in (".xcsh", ".omp", ".agent", ".agents"):
-        yield from _in(home / folder / "rules", "user")
+    return [home / folder / "rules" for folder in (".xcsh", ".omp", ".agent", ".agents")]
 
 
-def _in(directory: Path, level: str) -> Iterator[tuple[Path, str]]:
+def _in(place: Path) -> list[Path]:
+    if place.name == _CLINERULES and place.is_file():
+        return [place]
     try:
-        names = sorted(os.listdir(directory))
+        names = sorted(os.listdir(place))
     except OSError:
-        return
-    for name in names:
-        if name.endswith((".md", ".mdc")) and not name.startswith("."):
-            yield directory / name, level
+        return []
+    return [place / name for name in names if name.endswith((".md", ".mdc")) and not name.startswith(".")]
 
 
 def _read(path: Path, level: str, problems: list[Diagnostic]) -> Rule | None:

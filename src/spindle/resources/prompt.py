@@ -1,23 +1,96 @@
-"""The system prompt: named sections in a fixed order, the same text for the same input, so that provider caches hit.
+"""The system prompt, and the instructions that lie in the directories themselves: AGENTS.md, CLAUDE.md and variants.
 
-Nothing here depends on the clock. A custom prompt takes the place of `preamble`, `tools` and `rules`.
+The prompt is named sections in a fixed order, the same text for the same input, so that provider caches hit; nothing
+here depends on the clock. A custom prompt takes the place of `preamble`, `tools` and `rules`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct, field
 
-from spindle.resources.context_files import ContextFile
+from spindle.config.user_files import Diagnostic, read_text
 from spindle.resources.skills import Skill, skills_section
+from spindle.resources.sources import ancestors
 from spindle.tools.base import Tool
 
-__all__ = ["PromptParts", "build_system_prompt", "prompt_sections", "render_sections"]
+__all__ = [
+    "ContextFile",
+    "PromptParts",
+    "build_system_prompt",
+    "load_context_files",
+    "prompt_sections",
+    "render_sections",
+]
 
 _PREAMBLE = (
     "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "
     "change code and create files with the tools you are given, and you report what you did."
 )
+_NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
+
+
+# -- context files -------------------------------------------------------------------------------
+
+
+class ContextFile(Struct, frozen=True):
+    path: Path
+    content: str
+
+
+def load_context_files(agent_dir: Path, cwd: Path) -> tuple[list[ContextFile], list[Diagnostic]]:
+    """Return the file of the agent directory, then those from the outermost directory down to `cwd`."""
+    diagnostics: list[Diagnostic] = []
+    hidden = _hidden_by_worktree(cwd)
+    files: dict[Path, ContextFile] = {}
+    for directory in (agent_dir, *reversed(ancestors(cwd))):
+        if directory not in hidden and (found := _first(directory, diagnostics)):
+            files.setdefault(found.path, found)
+    return list(files.values()), diagnostics
+
+
+def _first(directory: Path, diagnostics: list[Diagnostic]) -> ContextFile | None:
+    for name in _NAMES:
+        path = directory / name
+        if not path.is_file():
+            continue
+        try:
+            return ContextFile(path, read_text(path))
+        except OSError as error:
+            diagnostics.append(Diagnostic("warning", f"Cannot read {path}: {error.strerror or error}"))
+    return None
+
+
+def _hidden_by_worktree(cwd: Path) -> set[Path]:
+    """Return directories of a main repository whose place a git worktree nested inside it has taken."""
+    for root in ancestors(cwd):
+        marker = root / ".git"
+        if marker.is_dir():
+            return set()
+        if marker.is_file():
+            try:
+                git_dir = root / read_text(marker).partition("gitdir:")[2].strip()
+            except OSError:
+                return set()
+            if git_dir.parent.name != "worktrees":
+                return set()
+            main = git_dir.resolve().parents[2]
+            inside = [directory for directory in ancestors(cwd) if directory.is_relative_to(root)]
+            own = {directory.relative_to(root) for directory in inside if _has_file(directory)}
+            return {
+                directory
+                for directory in root.parents
+                if directory.is_relative_to(main) and directory.relative_to(main) in own
+            }
+    return set()
+
+
+def _has_file(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in _NAMES)
+
+
+# -- the prompt ----------------------------------------------------------------------------------
 
 
 class PromptParts(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Configuration files: reading JSON that people edit by hand, and writing it back without harm.
+"""Files that people edit by hand: reading them, writing JSON back without harm, saying what is wrong with them.
 
 Reading strips a byte order mark and says line and column of a mistake. Writing is atomic and happens under
 a lock that other programs sharing the agent directory respect: a `<file>.lock` directory.
@@ -9,22 +9,68 @@ import json
 import os
 import re
 import stat
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from spindle import limits
 from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.content import Wire
 
-__all__ = ["BadFile", "edit_json", "file_lock", "parse_json", "read_object", "read_text", "write_atomic"]
+__all__ = [
+    "BadFile",
+    "Collision",
+    "Diagnostic",
+    "edit_json",
+    "file_lock",
+    "parse_json",
+    "read_object",
+    "read_text",
+    "report",
+    "write_atomic",
+]
 
 _SIZE_LIMIT = 64 << 20
-_STALE_LOCK = 10.0
-_LOCK_WAIT = 5.0
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _COMMENT = "(?s)" + _STRING + r"|(//[^\n]*|/\*.*?\*/)"
 _TRAILING_COMMA = "(?s)" + _STRING + r"|(,)(?=\s*[}\]])"
+
+
+class Collision(Wire):
+    """Two resources have the same name."""
+
+    resource_type: str
+    name: str
+    winner_path: str
+    loser_path: str
+
+
+class Diagnostic(Wire):
+    """Something wrong with a resource, for a person to read and for a program to use."""
+
+    type: Literal["warning", "error", "collision"]
+    message: str
+    path: str | None = None
+    collision: Collision | None = None
+
+    def __str__(self) -> str:
+        if self.collision is not None:
+            return f"{self.message}: using {self.collision.winner_path}, ignoring {self.collision.loser_path}"
+        return f"{self.message} ({self.path})" if self.path and self.path not in self.message else self.message
+
+
+def report(diagnostics: Sequence[Diagnostic], *, verbose: bool) -> None:
+    """Write them on stderr. Flaws of files are only counted unless `verbose`: some people have many."""
+    quiet = [d for d in diagnostics if d.path and d.type != "error" and not verbose and os.path.exists(d.path)]
+    for diagnostic in diagnostics:
+        if diagnostic not in quiet:
+            print(f"Warning: {diagnostic}", file=sys.stderr)
+    if quiet:
+        what = "flaw" if len(quiet) == 1 else "flaws"
+        print(f"Warning: {len(quiet)} {what} in skills, prompts or rules (see `spindle doctor`)", file=sys.stderr)
 
 
 class BadFile(ValueError):
@@ -99,14 +145,14 @@ def _whole(value: Any) -> Any:
 def file_lock(path: Path) -> Iterator[None]:
     """Hold `<path>.lock` while the block runs. Raises `BadFile` if another program keeps it too long."""
     lock = Path(f"{path}.lock")
-    deadline = time.monotonic() + _LOCK_WAIT
+    deadline = time.monotonic() + limits.FILE_LOCK_WAIT
     while True:
         try:
             lock.mkdir()
             break
         except FileExistsError:
             with suppress(FileNotFoundError):
-                if time.time() - lock.stat().st_mtime > _STALE_LOCK:
+                if time.time() - lock.stat().st_mtime > limits.FILE_LOCK_STALE:
                     lock.rmdir()
                     continue
             if time.monotonic() > deadline:

@@ -5,24 +5,31 @@ machine. Models of a provider are put together when that provider is first asked
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
 from spindle.config.values import UnresolvedValue, is_resolvable, resolve_value
-from spindle.models.build import merge_provider, open_model
-from spindle.models.catalog import builtin_providers, load_catalog
 from spindle.models.credentials import AuthStore, MissingCredentials, ModelAuth
 from spindle.models.loopback import LOOPBACK, is_loopback_url, list_models, server_url
-from spindle.models.models_file import ModelsFile, ProviderSpec, check_provider, read_models_file
+from spindle.models.models_file import (
+    ModelsFile,
+    ProviderSpec,
+    check_provider,
+    merge_provider,
+    open_model,
+    read_models_file,
+)
 from spindle.shapes.models import Model
 
 if TYPE_CHECKING:
     from spindle.llm.stream import StreamFunction
 
-__all__ = ["LOCAL", "SCRIPTED", "ModelRegistry"]
+__all__ = ["LOCAL", "SCRIPTED", "ModelRegistry", "builtin_providers", "load_catalog"]
 
 LOCAL = "local"
 """The provider whose models are files on this disk: no server to set up, no key."""
@@ -30,14 +37,56 @@ LOCAL = "local"
 SCRIPTED = "scripted"
 """The provider whose models are script files: no server, no key."""
 
+_CATALOG = Path(__file__).with_name("catalog")
+"""One file of built-in models per provider, each read when that provider is first asked about, and `index.json` with
+what must be known before: the providers in order of preference, their environment variables and default models."""
+
+
+class ProviderInfo(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    env: tuple[str, ...] = ()
+    """Variables that may hold the key, first choice first."""
+    default: str | None = None
+    """Id of the model to use when only the provider is known."""
+
+
+class Catalog(msgspec.Struct, rename="camel", frozen=True):
+    """One provider's file. `api` and `base_url` hold for its models unless they say otherwise."""
+
+    updated: str
+    """The day its facts were checked."""
+    api: str
+    base_url: str
+    models: list[dict[str, Any]]
+
+    def build(self, provider: str) -> list[Model]:
+        common = {"api": self.api, "baseUrl": self.base_url, "provider": provider, "reasoning": False}
+        return msgspec.convert([{**common, **entry} for entry in self.models], list[Model])
+
+
+@cache
+def builtin_providers() -> dict[str, ProviderInfo]:
+    """Return the known providers, most preferred first."""
+    return msgspec.json.decode((_CATALOG / "index.json").read_bytes(), type=dict[str, ProviderInfo])
+
+
+def load_catalog(provider: str) -> Catalog | None:
+    """Read the models of a built-in provider; None if we have no list of them."""
+    if provider not in builtin_providers():
+        return None
+    try:
+        data = (_CATALOG / f"{provider}.json").read_bytes()
+    except FileNotFoundError:
+        return None
+    return msgspec.json.decode(data, type=Catalog)
+
 
 class ModelRegistry:
     def __init__(self, agent_dir: Path) -> None:
         self.auth = AuthStore(agent_dir)
         self.local = Local()
         """How to run models of this disk."""
-        self._models_dir = agent_dir / "models"
-        self._path = agent_dir / "models.json"
+        self._agent_dir = agent_dir
         self._file: ModelsFile | None = None
         self._registered: dict[str, ProviderSpec] = {}
         """Providers of extensions."""
@@ -47,13 +96,24 @@ class ModelRegistry:
         """What servers on this machine said they have."""
         self._models: dict[str, list[Model]] = {}
 
+    def sibling(self) -> "ModelRegistry":
+        """Return a registry for another session: the same keys and files, no providers of extensions."""
+        other = ModelRegistry(self._agent_dir)
+        other.auth, other._file, other._probed = self.auth, self._file, dict(self._probed)
+        return other
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether extensions have added or changed providers."""
+        return bool(self._registered)
+
     # -- what there is ---------------------------------------------------------------------------
 
     @property
     def file(self) -> ModelsFile:
         """The user's `models.json`, read on first use."""
         if self._file is None:
-            self._file = read_models_file(self._path, self._known())
+            self._file = read_models_file(self._agent_dir / "models.json", self._known())
         return self._file
 
     @property
@@ -118,7 +178,7 @@ class ModelRegistry:
         from spindle.llm.local import find_local_model
 
         size, threads = self.local.context_size, self.local.threads
-        return find_local_model(self._models_dir, model_id, context_size=size, threads=threads)
+        return find_local_model(self._agent_dir / "models", model_id, context_size=size, threads=threads)
 
     # -- providers of extensions -----------------------------------------------------------------
 
@@ -263,7 +323,9 @@ class ModelRegistry:
     def _local_models(self) -> list[Model]:
         from spindle.llm.local import local_models
 
-        return local_models(self._models_dir, context_size=self.local.context_size, threads=self.local.threads)
+        return local_models(
+            self._agent_dir / "models", context_size=self.local.context_size, threads=self.local.threads
+        )
 
     def _build(self, provider: str) -> list[Model]:
         catalog = load_catalog(provider)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.config.files import BadFile, parse_json
-from spindle.config.settings import Settings, decode_settings
-from spindle.config.settings_store import SettingsStore, migrate
+from spindle.config.settings import Settings, SettingsStore, decode_settings, migrate
+from spindle.config.user_files import BadFile, parse_json
 
 DEFAULTS = {
     "steering_mode": "one-at-a-time",
