@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from spindle.tools.builtin import DEFAULT_TOOLS, builtin_tools
+from spindle.tools.base import BUILTIN_TOOLS, DEFAULT_TOOLS, builtin_tools
 
 PARAMETERS = {
     "read": (["path", "offset", "limit"], ["path"]),
@@ -20,7 +20,7 @@ PARAMETERS = {
 
 def test_names_order_and_parameters() -> None:
     tools = builtin_tools()
-    assert list(tools) == list(PARAMETERS)
+    assert list(tools) == list(PARAMETERS) == list(BUILTIN_TOOLS)
     assert DEFAULT_TOOLS == ("read", "bash", "edit", "write")
     for name, tool in tools.items():
         properties, required = PARAMETERS[name]
@@ -49,9 +49,9 @@ def test_descriptions_state_the_facts_briefly(name: str, facts: list[str]) -> No
 
 
 def test_the_tools_load_nothing_heavy() -> None:
-    heavy = ["difflib", "PIL", "tempfile", "shutil", "unicodedata", "urllib.parse", "spindle.tools.walk"]
+    heavy = ["difflib", "PIL", "tempfile", "shutil", "unicodedata", "urllib.parse", "spindle.globs"]
     code = (
-        "import asyncio, sys; from spindle.tools.builtin import builtin_tools; builtin_tools(); "
+        "import asyncio, sys; from spindle.tools.base import builtin_tools; builtin_tools(); "
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

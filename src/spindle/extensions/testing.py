@@ -151,7 +151,7 @@ async def load(
 
 
 def _builtin(name: str) -> Tool | None:
-    from spindle.tools.builtin import builtin_tools
+    from spindle.tools.base import builtin_tools
 
     return builtin_tools().get(name)
 

@@ -15,6 +15,7 @@ import msgspec
 from spindle.llm.local.catalog import SUFFIX
 from spindle.llm.local.errors import LocalModelError
 from spindle.llm.local.gguf import read_header
+from spindle.process import adopt
 
 __all__ = ["PULLABLE", "Pullable", "pull"]
 
@@ -171,6 +172,7 @@ def _install(command: list[str], work: Path, progress: Callable[[int], None]) ->
     process = subprocess.Popen(
         command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
+    adopt(process)
     said: list[bytes] = []
     assert process.stderr is not None
     reader = threading.Thread(target=lambda pipe: said.append(pipe.read()), args=(process.stderr,), daemon=True)

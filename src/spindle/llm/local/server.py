@@ -16,9 +16,11 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from spindle.limits import LOCAL_SERVER_EXIT
 from spindle.llm.local.errors import LocalModelError
 from spindle.llm.local.gguf import read_header
 from spindle.llm.local.machine import check_machine, check_memory, default_threads
+from spindle.process import adopt
 from spindle.shapes.codec import decode, encode
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ __all__ = ["Facts", "Wanted", "lease", "stop_all"]
 
 DEBUG = "SPINDLE_LOCAL_DEBUG"
 """Environment variable: show the model server's log on stderr."""
-_EXIT_S = 2.0
 _LOG_LIMIT = 20_000
 _GIVEN_UP = "Loading was given up"
 
@@ -153,7 +154,7 @@ class _Server:
         import subprocess
 
         try:
-            process.wait(_EXIT_S)
+            process.wait(LOCAL_SERVER_EXIT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -198,6 +199,7 @@ class _Server:
                 stderr=None if debug else log,
                 start_new_session=True,
             )
+            adopt(process)
         assert process.stdin is not None and process.stdout is not None
         with process.stdout:
             try:

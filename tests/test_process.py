@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from spindle.tools import process as process_module
-from spindle.tools.process import Process, kill_all
+from spindle import limits
+from spindle import process as process_module
+from spindle.process import Process, kill_all
 
-from .helpers import run, until
+from .tools.helpers import run, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 
@@ -134,8 +135,8 @@ def test_a_background_child_that_holds_the_pipe_is_not_waited_for() -> None:
 
 
 def test_what_a_background_child_still_says_soon_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "_QUIET", 20.0)
-    monkeypatch.setattr(process_module, "_LINGER", 20.0)
+    monkeypatch.setattr(limits, "CHILD_QUIET", 20.0)
+    monkeypatch.setattr(limits, "CHILD_LINGER", 20.0)
 
     async def body() -> bytes:
         process, out = start("(sleep 0.05; echo late) & echo first")
@@ -158,8 +159,8 @@ def test_a_background_child_that_never_is_quiet_is_given_up(tmp_path: Path) -> N
 
 def test_a_group_outlives_its_leader_for_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     # It counts as ended once its pipe was silent for so long; a busy machine must not get there first.
-    monkeypatch.setattr(process_module, "_QUIET", 50.0)
-    monkeypatch.setattr(process_module, "_LINGER", 50.0)
+    monkeypatch.setattr(limits, "CHILD_QUIET", 50.0)
+    monkeypatch.setattr(limits, "CHILD_LINGER", 50.0)
 
     async def body() -> None:
         process, out = start("sleep 60 & echo $!")
