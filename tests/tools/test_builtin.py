@@ -1,7 +1,9 @@
 """The set of tools as a whole: what the model is told, and that it costs nothing until it is used."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +58,32 @@ def test_the_tools_load_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_ripgrep_grep_and_find_are_not_offered_but_their_names_stay_taken(tmp_path: Path) -> None:
+    def spindle(*args: str, said: str = "") -> str:
+        # As if Python were where its wheels' programs are not.
+        code = (
+            "import sys; sys.executable = '/nowhere/python'; "
+            f"sys.argv[1:] = {args}; from spindle.cli import main; main()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env={"PATH": "/nowhere", "HOME": str(tmp_path), "PI_CODING_AGENT_DIR": str(tmp_path)},
+            input=said,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    assert "rg: not found (the tools grep and find are not offered without it: " in spindle("doctor")
+    lent = {"name": "grep", "description": "mine", "parameters": {"type": "object"}}
+    asked = [{"id": "1", "type": "get_state"}, {"id": "2", "type": "set_host_tools", "tools": [lent]}]
+    told = spindle(
+        "--mode", "rpc", "--tools", "read,grep,find", said="".join(f"{json.dumps(line)}\n" for line in asked)
+    )
+    answers = {frame["id"]: frame for line in told.splitlines() if "id" in (frame := json.loads(line))}
+    assert [tool["name"] for tool in answers["1"]["data"]["dumpTools"]] == ["read"]
+    assert answers["2"]["error"] == 'RPC host tool "grep" conflicts with an existing tool'
