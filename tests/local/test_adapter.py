@@ -17,7 +17,7 @@ from spindle.shapes.content import Text, ToolCall, text_of
 from spindle.shapes.events import TextDelta
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
 from spindle.shapes.models import Model
-from spindle.tools.builtin import builtin_tools
+from spindle.tools.base import builtin_tools
 
 from .files import with_template
 

@@ -11,8 +11,7 @@ from spindle.shapes.codec import encode
 from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
 from spindle.shapes.models import Model
-from spindle.tools.base import Tool, ToolContext, ToolError, ToolSettings
-from spindle.tools.builtin import builtin_tools
+from spindle.tools.base import Tool, ToolContext, ToolError, ToolSettings, builtin_tools
 from spindle.tools.validate import validate_arguments
 
 __all__ = ["Run", "call", "details_of", "golden", "refusal", "run", "text_of", "until", "wire"]

@@ -1,4 +1,4 @@
-"""The find tool, with fd and without: the same words."""
+"""The find tool: what it finds, what it leaves out, what it says."""
 
 import asyncio
 import os
@@ -8,22 +8,12 @@ from typing import Any
 
 import pytest
 
+from spindle.process import _live
 from spindle.shapes.events import ToolResult
-from spindle.tools import find as find_module
 from spindle.tools.base import ToolSettings
 
-from .helpers import Run, call, details_of, refusal, run, text_of
-from .trees import fd, make_tree
-
-
-@pytest.fixture(params=["fd", "own"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "fd":
-        fd()
-    else:
-        monkeypatch.setattr(find_module, "find_program", lambda names, settings: None)
-    return request.param
-
+from .helpers import Run, call, details_of, refusal, run, text_of, until
+from .trees import make_tree
 
 TREE = {
     "a.ts": "",
@@ -54,32 +44,29 @@ TREE = {
         ({"pattern": "conf*"}, ["No files found matching pattern"]),
     ],
 )
-def test_names_found(args: dict[str, Any], found: list[str], backend: str, tmp_path: Path) -> None:
+def test_names_found(args: dict[str, Any], found: list[str], tmp_path: Path) -> None:
     make_tree(tmp_path, TREE)
     result = call("find", tmp_path, **args)
     assert text_of(result).split("\n") == found
     assert result.details is None
 
 
-@pytest.mark.usefixtures("backend")
 def test_an_absolute_pattern(tmp_path: Path) -> None:
     make_tree(tmp_path, TREE)
     assert text_of(call("find", tmp_path, pattern=f"{tmp_path}/src/*.ts")) == "src/a.ts"
 
 
-def test_ignore_files(backend: str, tmp_path: Path) -> None:
+def test_ignore_files(tmp_path: Path) -> None:
     make_tree(tmp_path, {".git/": "", ".gitignore": "no*\n!not\nout/", "no": "", "not": "", "out/x": "", "sub/now": ""})
     names = text_of(call("find", tmp_path, pattern="*")).split("\n")
-    assert [name for name in names if not name.startswith(".git")] == ["not", "sub/"]
+    assert names == [".gitignore", "not"]
 
 
 def test_gitignore_counts_outside_of_repositories_too(tmp_path: Path) -> None:
     make_tree(tmp_path, {".gitignore": "no", "no": "", "yes": ""})
-    # An fd too old to be told so is left aside.
     assert text_of(call("find", tmp_path, pattern="*")) == ".gitignore\nyes"
 
 
-@pytest.mark.usefixtures("backend")
 def test_limit(tmp_path: Path) -> None:
     make_tree(tmp_path, {".git/": "", **{f"f{number}.x": "" for number in range(5)}})
     result = call("find", tmp_path, pattern="*.x", limit=2)
@@ -89,7 +76,6 @@ def test_limit(tmp_path: Path) -> None:
     assert details_of(result) == {"resultLimitReached": 2}
 
 
-@pytest.mark.usefixtures("backend")
 def test_long_output(tmp_path: Path) -> None:
     make_tree(tmp_path, {".git/": "", **{"x" * 200 + str(number): "" for number in range(400)}})
     result = call("find", tmp_path, pattern="x*")
@@ -97,7 +83,6 @@ def test_long_output(tmp_path: Path) -> None:
     assert details_of(result)["truncation"]["truncatedBy"] == "bytes"
 
 
-@pytest.mark.usefixtures("backend")
 def test_what_cannot_be_searched(tmp_path: Path) -> None:
     make_tree(tmp_path, {".git/": "", "file": ""})
     assert refusal("find", tmp_path, pattern="*", path="nope") == f"Path not found: {tmp_path}/nope"
@@ -106,48 +91,62 @@ def test_what_cannot_be_searched(tmp_path: Path) -> None:
     assert text.endswith("error parsing glob '[': unclosed character class; missing ']'")
 
 
-@pytest.mark.usefixtures("backend")
-def test_links_are_listed_not_followed(tmp_path: Path) -> None:
-    make_tree(tmp_path, {".git/": "", "folder/f": ""})
-    (tmp_path / "loop").symlink_to("folder")
-    assert text_of(call("find", tmp_path, pattern="[fl]*")) == "folder/\nfolder/f\nloop"
+def test_only_folders_with_files_are_listed_and_links_are_not_followed(tmp_path: Path) -> None:
+    make_tree(tmp_path, {".git/": "", "folder/inner/f": "", "folder/empty/": ""})
+    (tmp_path / "folder/loop").symlink_to("..")
+    assert text_of(call("find", tmp_path, pattern="*")) == "folder/\nfolder/inner/\nfolder/inner/f"
 
 
-def test_a_program_in_the_agents_own_folder_comes_first(tmp_path: Path) -> None:
+def test_the_limit_counts_folders_too(tmp_path: Path) -> None:
+    make_tree(tmp_path, {".git/": "", "xa/xb/xc": ""})
+    result = call("find", tmp_path, pattern="x*", limit=2)
+    assert text_of(result).startswith("xa/xb/\nxa/xb/xc\n\n[2 results limit")
+
+
+def test_ripgrep_in_the_agents_own_folder_comes_first(tmp_path: Path) -> None:
     own = tmp_path / "bin"
-    make_tree(own, {"fd": '#!/bin/sh\necho "$@" >&2\nexit 3\n'})
-    (own / "fd").chmod(stat.S_IRWXU)
+    make_tree(own, {"rg": '#!/bin/sh\necho "$@" >&2\nexit 3\n'})
+    (own / "rg").chmod(stat.S_IRWXU)
+
+    async def ask() -> str:
+        return await Run("find", tmp_path, {"pattern": "*"}, settings=ToolSettings(bin_dir=str(own))).refusal()
+
+    options = "--no-config --files --hidden --color=never --glob=!.git"
+    assert run(ask) == f"{options} --no-require-git"
     (tmp_path / ".git").mkdir()
+    assert run(ask) == options
+    (own / "rg").write_text("#!/bin/sh\nexit 3\n")
+    assert run(ask) == "ripgrep exited with code 3"
+
+
+def test_a_folder_that_cannot_be_read_hides_only_itself(tmp_path: Path) -> None:
+    own = tmp_path / "bin"
+    make_tree(own, {"rg": "#!/bin/sh\necho a/b\necho complaint >&2\nexit 2\n"})
+    (own / "rg").chmod(stat.S_IRWXU)
 
     async def ask(pattern: str) -> str:
         settings = ToolSettings(bin_dir=str(own))
-        return await Run("find", tmp_path, {"pattern": pattern, "limit": 7}, settings=settings).refusal()
+        return text_of(await Run("find", tmp_path, {"pattern": pattern}, settings=settings).task)
 
-    options = "--glob --color=never --hidden --exclude .git --max-results 7"
-    assert run(lambda: ask("*.x")) == f"{options} -- *.x {tmp_path}"
-    assert run(lambda: ask("a/*.x")) == f"{options} --full-path -- **/a/*.x {tmp_path}"
-    (tmp_path / ".git").rmdir()
-    (own / "fd").write_text("#!/bin/sh\nexit 3\n")
-    assert run(lambda: ask("*.x")) == "fd exited with code 3"
+    assert run(lambda: ask("b")) == "a/b"
+    assert run(lambda: ask("c")) == "No files found matching pattern"
 
 
-def test_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_module, "find_program", lambda names, settings: None)
-
+def test_abort(tmp_path: Path) -> None:
     async def body() -> None:
         searching = Run("find", "/", {"pattern": "no such name anywhere"}).task
-        await asyncio.sleep(0.05)
+        await until(lambda: bool(_live) or searching.done())
         searching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await searching
+        assert not _live
 
     run(body)
 
 
-def test_names_that_are_no_text(backend: str, tmp_path: Path) -> None:
+def test_names_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     with open(os.fsencode(tmp_path) + b"/n\xffm", "wb"):
         pass
     result: ToolResult = call("find", tmp_path, pattern="n*m")
-    # fd itself does not match such names with `*`; both are fine.
-    assert text_of(result) in ("n\ufffdm", "No files found matching pattern")
+    assert text_of(result) == "n\ufffdm"

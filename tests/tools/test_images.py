@@ -14,7 +14,7 @@ from spindle.shapes.content import Image, Text
 from spindle.shapes.events import ToolResult
 from spindle.shapes.models import Model, ModelCost
 from spindle.tools.base import ToolSettings
-from spindle.tools.image_formats import image_size, sniff_image
+from spindle.tools.images import image_size, sniff_image
 
 from .helpers import Run, call, run, text_of
 

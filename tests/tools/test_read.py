@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.tools.truncate import measure
-from spindle.tools.window import LineWindow
+from spindle.tools.truncate import LineWindow, measure
 
 from .helpers import Run, call, details_of, refusal, run, text_of
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.tools.base import ToolError, ToolSettings
-from spindle.tools.sanitize import Sanitizer
-from spindle.tools.user_bash import BashResult, run_user_bash
+from spindle.tools.user_bash import BashResult, Sanitizer, run_user_bash
 
 from .helpers import run, until, wire
 

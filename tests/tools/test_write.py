@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle.tools import mutation
-from spindle.tools.mutation import file_lock
-from spindle.tools.threads import Cancel, run_to_end
+from spindle.tools import files
+from spindle.tools.files import Cancel, file_lock, run_to_end
 
 from .helpers import Run, call, refusal, run, text_of
 
@@ -124,7 +123,7 @@ def test_writers_of_one_file_take_turns_in_the_order_they_came(tmp_path: Path) -
                 order.append(number)
 
         await asyncio.gather(*(one(number) for number in range(6)))
-        assert not mutation._queues
+        assert not files._queues
         return order
 
     assert run(body) == [number for number in range(6) for _ in range(2)]
@@ -185,7 +184,7 @@ def test_work_cancelled_before_it_changed_anything_changes_nothing(tmp_path: Pat
 
     run(body)
     assert (tmp_path / "f").read_text() == "old"
-    assert not mutation._queues
+    assert not files._queues
 
 
 def test_many_writers_of_one_file_leave_one_whole_content(tmp_path: Path) -> None:

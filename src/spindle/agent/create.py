@@ -10,6 +10,7 @@ from spindle.agent.hooks import NoPlugins, Plugins
 from spindle.agent.model_choice import ModelState
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
+from spindle.agent_dir import agent_dir
 from spindle.models.select import (
     ModelChoice,
     ModelNotFound,
@@ -21,8 +22,7 @@ from spindle.models.select import (
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
 from spindle.shapes.models import Model
-from spindle.tools.base import Tool
-from spindle.tools.builtin import DEFAULT_TOOLS, builtin_tools
+from spindle.tools.base import DEFAULT_TOOLS, Tool, builtin_tools
 
 __all__ = ["AgentOptions", "create_session"]
 
@@ -122,7 +122,7 @@ def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | Non
 
 
 def _toolbox(options: AgentOptions, resources: Resources) -> Toolbox:
-    tools = builtin_tools()
+    tools = builtin_tools(str(agent_dir() / "bin"))
     tools |= {tool.name: tool for tool in options.tools or () if isinstance(tool, Tool)}
     if options.tools is not None:
         names = [tool if isinstance(tool, str) else tool.name for tool in options.tools]

@@ -11,7 +11,7 @@ from spindle.agent import AgentError
 from spindle.agent.toolbox import Toolbox
 from spindle.shapes.content import Image, Text, text_of
 from spindle.shapes.events import Event, HostToolCall, HostToolCancel, ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError
+from spindle.tools.base import BUILTIN_TOOLS, Tool, ToolContext, ToolError
 
 __all__ = ["HostTools", "Replies"]
 
@@ -66,7 +66,7 @@ class HostTools:
         if len(set(names)) != len(names):
             raise AgentError("RPC host tool names must be unique")
         for name in names:
-            if name in self._toolbox and name not in self._names:
+            if name in BUILTIN_TOOLS or (name in self._toolbox and name not in self._names):
                 raise AgentError(f'RPC host tool "{name}" conflicts with an existing tool')
         # A tool that is declared again stays as active or inactive as it was.
         active = {name: name in self._toolbox.active for name in self._names}

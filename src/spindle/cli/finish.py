@@ -6,7 +6,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
-from spindle.tools.process import kill_all
+from spindle.process import kill_all
 
 __all__ = ["run_and_exit"]
 

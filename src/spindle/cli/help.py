@@ -65,7 +65,7 @@ def run_help(options: Options) -> int:
 
 async def _run_with_extensions(resources: "Resources", given: "ExtensionOptions") -> int:
     from spindle.agent.extension_loading import load_generation
-    from spindle.tools.builtin import builtin_tools
+    from spindle.tools.base import builtin_tools
 
     with redirect_stdout(sys.stderr):
         generation = await load_generation(resources, given, builtin_tools().get, mode="print")

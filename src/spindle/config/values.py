@@ -4,16 +4,15 @@
 the plain characters), and a value that is nothing but the NAME of a set variable means that variable.
 """
 
-import asyncio
 import os
 import re
-import signal
 from collections.abc import Mapping
-from contextlib import suppress
+
+from spindle import limits
+from spindle.process import run
 
 __all__ = ["UnresolvedValue", "is_resolvable", "resolve_value"]
 
-_COMMAND_TIMEOUT = 10.0
 _REFERENCE = r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"
 
 
@@ -56,35 +55,9 @@ def _interpolate(value: str, env: Mapping[str, str]) -> str:
 
 
 async def _run(command: str) -> str:
-    problem = UnresolvedValue(f"shell command: {command}")
-    process = await asyncio.create_subprocess_shell(
-        command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(_COMMAND_TIMEOUT):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        raise problem from None
-    finally:
-        if process.returncode is None:
-            await _end(process)
-    text = output.decode("utf-8", "replace").strip()
-    if process.returncode != 0 or not text:
-        raise problem
+    # No grace: the group is killed as a whole, because a child of the command may be what hangs.
+    done = await run(["/bin/sh", "-c", command], timeout=limits.CREDENTIAL_COMMAND, grace=0)
+    text = done.output.decode("utf-8", "replace").strip()
+    if done.timed_out or done.code != 0 or not text:
+        raise UnresolvedValue(f"shell command: {command}")
     return text
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    # The whole group: a child of the command may be what hangs.
-    with suppress(ProcessLookupError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(1):
-            await process.communicate()

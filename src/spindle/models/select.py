@@ -108,7 +108,7 @@ def _one(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
 def _glob(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
     prefix, colon, suffix = pattern.rpartition(":")
     level = as_level(suffix) if colon else None
-    from spindle.tools.globs import GlobError, PathGlob
+    from spindle.globs import GlobError, PathGlob
 
     try:
         # As in paths, `*` stays on its side of a slash: `openrouter/*` means no `openrouter/maker/model`, `**` does.

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from spindle.shapes.codec import DecodeError, decode_strict, encode
 from spindle.shapes.content import Image, Text
-from spindle.tools.image_formats import sniff_image
+from spindle.tools.images import sniff_image
 
 __all__ = [
     "CONTROLS",

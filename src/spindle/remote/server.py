@@ -14,6 +14,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from spindle.process import kill_all
 from spindle.remote.access import Access, is_loopback
 from spindle.remote.chat_connection import ChatConnection
 from spindle.remote.line import CLOSE_S, FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Line
@@ -21,7 +22,6 @@ from spindle.remote.live import MakeAgent, SessionPool, UnknownSession
 from spindle.remote.options import RemoteOptions
 from spindle.remote.rpc_connection import RpcConnection
 from spindle.remote.web import healthy, page_file, plain
-from spindle.tools.process import kill_all
 
 __all__ = ["RemoteOptions", "RemoteServer"]
 

@@ -15,7 +15,7 @@ from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import Source, SourceInfo
 
 if TYPE_CHECKING:
-    from spindle.tools.gitignore import IgnoreFile
+    from spindle.globs import IgnoreFile
 
 __all__ = ["Skill", "load_skills", "skills_section"]
 
@@ -121,7 +121,7 @@ def _ignore_files(directory: Path, names: set[str]) -> Ignores:
     present = [name for name in _IGNORE_FILES if name in names]
     if not present:
         return ()
-    from spindle.tools.gitignore import IgnoreFile
+    from spindle.globs import IgnoreFile
 
     try:
         return tuple((directory, IgnoreFile(read_text(directory / name).split("\n"))) for name in present)

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 
 from spindle import __version__
 from spindle.agent.session import AgentSession
+from spindle.process import kill_all
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Ready, Renderer
 from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
-from spindle.tools.process import kill_all
 
 __all__ = ["serve"]
 

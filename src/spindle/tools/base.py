@@ -1,5 +1,7 @@
-"""What a tool is, for those who write tools and for the loop that runs them."""
+"""What a tool is, which ones come with the agent, and the words their messages share."""
 
+import errno
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -9,7 +11,26 @@ from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
 from spindle.shapes.models import Model
 
-__all__ = ["Tool", "ToolContext", "ToolError", "ToolSettings", "text_result"]
+__all__ = [
+    "BUILTIN_TOOLS",
+    "DEFAULT_TOOLS",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "ToolSettings",
+    "builtin_tools",
+    "error_code",
+    "format_number",
+    "format_size",
+    "os_error_text",
+    "text_result",
+    "well_formed",
+]
+
+DEFAULT_TOOLS = ("read", "bash", "edit", "write")
+"""Active unless the user says otherwise."""
+BUILTIN_TOOLS = (*DEFAULT_TOOLS, "grep", "find", "ls")
+"""In the order they are listed to the model. No other tool of the client may have these names."""
 
 
 class ToolError(Exception):
@@ -23,7 +44,7 @@ class ToolSettings(Struct, frozen=True):
     shell_command_prefix: str | None = None
     auto_resize_images: bool = True
     bin_dir: str | None = None
-    """`<agent dir>/bin`: searched for rg and fd, and put in front of PATH of shell commands."""
+    """`<agent dir>/bin`: searched for rg, and put in front of PATH of shell commands."""
 
 
 class ToolContext(Struct):
@@ -60,3 +81,69 @@ class Tool(Struct, frozen=True):
 
 def text_result(text: str, details: Any = None) -> ToolResult:
     return ToolResult([Text(text)], details)
+
+
+def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
+    """Return the built-in tools by name. grep and find are among them if ripgrep is there, perhaps in `bin_dir`."""
+    # Loaded on use: a program that only wants the names pays for nothing else.
+    from spindle.tools import bash, edit, find, grep, ls, read, write
+    from spindle.tools.rg import find_ripgrep
+
+    modules = (read, bash, edit, write, grep, find, ls)
+    missing = () if find_ripgrep(bin_dir) else (grep, find)
+    return {module.TOOL.name: module.TOOL for module in modules if module not in missing}
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+_ERROR_TEXTS = {
+    "EBUSY": "resource busy or locked",
+    "EEXIST": "file already exists",
+    "EIO": "i/o error",
+    "EISDIR": "illegal operation on a directory",
+    "ELOOP": "too many symbolic links encountered",
+    "ENAMETOOLONG": "name too long",
+    "ENXIO": "no such device or address",
+    "EROFS": "read-only file system",
+    "ETXTBSY": "text file is busy",
+    "EXDEV": "cross-device link not permitted",
+}
+"""Errors of the operating system in the words Node programs use, where the C library's differ: models know those."""
+
+
+def error_code(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "UNKNOWN")
+
+
+def os_error_text(error: OSError, operation: str, path: str | None = None) -> str:
+    """Describe a failed `operation` (`open`, `mkdir`, …) on `path`."""
+    code = error_code(error)
+    text = _ERROR_TEXTS.get(code) or (os.strerror(error.errno).lower() if error.errno else str(error))
+    return f"{code}: {text}, {operation}" + (f" '{path}'" if path is not None else "")
+
+
+def format_number(value: int | float) -> str:
+    """Write a number the way JSON clients do: no `.0`, short exponents."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        value = int(value)
+    text = repr(value)
+    mantissa, exponent_sign, exponent = text.partition("e")
+    return f"{mantissa}e{exponent[0]}{exponent[1:].lstrip('0')}" if exponent_sign else text
+
+
+def format_size(count: int) -> str:
+    """Write a number of bytes for people: `512B`, `50.0KB`, `1.5MB`."""
+    if count < 1024:
+        return f"{count}B"
+    if count < 1024 * 1024:
+        return f"{count / 1024:.1f}KB"
+    return f"{count / (1024 * 1024):.1f}MB"
+
+
+def well_formed(text: str) -> str:
+    """Replace lone surrogates, which JSON can carry but UTF-8 cannot, by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

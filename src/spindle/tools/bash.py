@@ -1,22 +1,35 @@
-"""The `bash` tool: run a shell command, tell of its output while it runs, keep the end of it."""
+"""The `bash` tool: run a shell command, tell of its output while it runs, keep the end of it.
+
+`start_shell` is for commands of the user too: which shell, and what it finds in its environment.
+"""
 
 import asyncio
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from spindle.process import Process, on_path
 from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
-from spindle.tools.output import OutputBuffer
-from spindle.tools.shell import start_shell
-from spindle.tools.text import format_number, format_size
-from spindle.tools.truncate import MAX_BYTES, MAX_LINES, TruncationResult
+from spindle.tools.base import (
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolSettings,
+    format_number,
+    format_size,
+    os_error_text,
+    text_result,
+    well_formed,
+)
+from spindle.tools.truncate import MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
 
-__all__ = ["TOOL"]
+__all__ = ["TOOL", "start_shell"]
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647
+_SESSION_VARIABLES = ("PI_SESSION_ID", "PI_SESSION_FILE", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL")
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -106,6 +119,49 @@ def _notice(cut: TruncationResult, buffer: OutputBuffer) -> str:
         if cut.truncated_by == "bytes":
             shown += f" ({format_size(MAX_BYTES)} limit)"
     return f"[Showing {shown}. Full output: {buffer.location}]"
+
+
+# -- the shell -----------------------------------------------------------------------------------
+
+
+def start_shell(
+    command: str, cwd: str, settings: ToolSettings, env: Mapping[str, str], on_output: Callable[[bytes], None]
+) -> Process:
+    """Start `command` in the user's shell. Raises `ToolError` if that is not possible."""
+    if settings.shell_command_prefix:
+        command = f"{settings.shell_command_prefix}\n{command}"
+    if "\0" in command:
+        raise ToolError("Command must not contain null bytes")
+    if not os.path.isdir(cwd):
+        raise ToolError(f"Working directory does not exist: {cwd}\nCannot execute bash commands.")
+    shell = _find_shell(settings.shell_path)
+    argv = [shell, "-c", well_formed(command)]
+    try:
+        return Process(argv, cwd=cwd, env=_child_env(settings, env), on_output=on_output)
+    except OSError as error:
+        raise ToolError(os_error_text(error, "spawn", shell)) from None
+
+
+def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return our environment with our own programs on PATH, the marks of an agent, and `extra`."""
+    env = dict(os.environ)
+    for name in _SESSION_VARIABLES:  # Left by an agent that started us.
+        env.pop(name, None)
+    path = env.get("PATH", "")
+    if settings.bin_dir and settings.bin_dir not in path.split(os.pathsep):
+        env["PATH"] = f"{settings.bin_dir}{os.pathsep}{path}" if path else settings.bin_dir
+    env["PI_CODING_AGENT"] = "true"
+    env["AI_AGENT"] = "pi"
+    env.update(extra)
+    return env
+
+
+def _find_shell(custom: str | None) -> str:
+    if custom:
+        if not os.path.exists(custom):
+            raise ToolError(f"Custom shell path not found: {custom}")
+        return custom
+    return "/bin/bash" if os.path.exists("/bin/bash") else on_path("bash") or "sh"
 
 
 TOOL = Tool(

@@ -1,18 +1,94 @@
-"""Files as tools may use them.
+"""Files as tools use them: the path that is meant, what may be opened, one writer at a time, work in threads.
 
-Only what is safe is opened: a pipe or a device could block for ever or never end. What is replaced keeps its links
-and permissions, and is not lost to a full disk.
+Nothing is fenced in: absolute paths and `..` go wherever they lead. Only what is safe is opened: a pipe or a device
+could block for ever or never end. What is replaced keeps its links and permissions, and is not lost to a full disk.
 """
 
+import asyncio
 import errno
 import os
 import stat
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from spindle.tools.base import ToolError
 
-__all__ = ["overwrite", "require_folder", "require_regular"]
+__all__ = [
+    "Cancel",
+    "file_lock",
+    "overwrite",
+    "require_folder",
+    "require_regular",
+    "resolve_existing",
+    "resolve_path",
+    "run_abandonable",
+    "run_to_end",
+]
 
+T = TypeVar("T")
+
+_PLAIN_SPACES = dict.fromkeys([0x00A0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
+_NARROW_SPACE = "\u202f"
+_CURLY_QUOTE = "\u2019"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+# -- paths ---------------------------------------------------------------------------------------
+
+
+def resolve_path(path: str, cwd: str) -> str:
+    """Return the absolute, normalised path. Raises `ToolError` for one that no file can have."""
+    path = path.translate(_PLAIN_SPACES).removeprefix("@")
+    if path == "~" or path.startswith("~/"):
+        path = os.path.expanduser("~") + path[1:]
+    elif path.startswith("file://"):
+        path = _from_url(path)
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ToolError(f"Path is not valid text: {path!a}") from None
+    if b"\0" in encoded:
+        raise ToolError(f"Path must not contain null bytes: {path!a}")
+    resolved = os.path.normpath(os.path.join(cwd, path))
+    # POSIX lets exactly two leading slashes mean something else; nobody does.
+    return resolved[1:] if resolved.startswith("//") else resolved
+
+
+def resolve_existing(path: str, cwd: str) -> str:
+    """Like `resolve_path`; if there is no such file, try the spellings macOS gives to file names.
+
+    Those are: a narrow space before AM and PM in screenshots, decomposed accents, a curly apostrophe.
+    """
+    resolved = resolve_path(path, cwd)
+    if os.path.lexists(resolved):
+        return resolved
+    import re
+    from unicodedata import normalize
+
+    decomposed = normalize("NFD", resolved)
+    spellings = (
+        re.sub(r" (AM|PM)\.", _NARROW_SPACE + r"\1.", resolved, flags=re.IGNORECASE),
+        decomposed,
+        resolved.replace("'", _CURLY_QUOTE),
+        decomposed.replace("'", _CURLY_QUOTE),
+    )
+    return next((spelling for spelling in spellings if os.path.lexists(spelling)), resolved)
+
+
+def _from_url(url: str) -> str:
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ToolError(f"File URL must name a file of this machine: {url}")
+    return unquote(parts.path)
+
+
+# -- opening and writing -------------------------------------------------------------------------
 
 
 def require_regular(path: str) -> os.stat_result:
@@ -55,3 +131,84 @@ def overwrite(file: int, data: bytes) -> None:
     while view:
         view = view[os.write(file, view) :]
     os.ftruncate(file, len(data))
+
+
+# -- one writer per file -------------------------------------------------------------------------
+
+
+# Agents of one process may run on different event loops, so an `asyncio.Lock` will not do: it belongs to one loop.
+_queues: dict[str, deque[Future[None]]] = {}
+"""For each file the turns of those that hold it (the first) or wait for it."""
+_queues_guard = threading.Lock()
+
+
+@asynccontextmanager
+async def file_lock(path: str) -> AsyncIterator[None]:
+    """Hold the file at the absolute `path`, whatever other names it has."""
+    # Resolved here and not in a thread: the order of arrival is the order of the queue.
+    key = os.path.realpath(path)
+    turn: Future[None] = Future()
+    with _queues_guard:
+        queue = _queues.setdefault(key, deque())
+        queue.append(turn)
+        must_wait = len(queue) > 1
+    try:
+        if must_wait:
+            await asyncio.wrap_future(turn)
+        yield
+    finally:
+        with _queues_guard:
+            was_first = queue[0] is turn
+            queue.remove(turn)
+            following = queue[0] if queue else None
+            if following is None:
+                del _queues[key]
+        # A turn that was cancelled has no one to tell: its own end passes the file on.
+        if was_first and following is not None and following.set_running_or_notify_cancel():
+            following.set_result(None)
+
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+class Cancel:
+    """Told to work in a thread; the work asks now and then."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def check(self) -> None:
+        """Raise `ToolError` if nobody wants the result any more."""
+        if self._event.is_set():
+            raise ToolError("Operation aborted")
+
+
+async def run_abandonable(work: Callable[[Cancel], T]) -> T:
+    """Run work that only looks. When cancelled, return at once; the thread ends at its next `check`."""
+    cancel = Cancel()
+    try:
+        return await asyncio.to_thread(work, cancel)
+    except asyncio.CancelledError:
+        cancel.set()
+        raise
+
+
+async def run_to_end(work: Callable[[Cancel], T]) -> T:
+    """Run work that changes something. When cancelled, tell it, but return only when it has ended."""
+    cancel = Cancel()
+    running = asyncio.ensure_future(asyncio.to_thread(work, cancel))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait((running,))
+        except asyncio.CancelledError as error:
+            cancel.set()
+            cancelled = error
+    if cancelled:
+        running.exception()  # Looked at, so that asyncio does not complain.
+        raise cancelled
+    return running.result()

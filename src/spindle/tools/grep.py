@@ -1,22 +1,16 @@
-"""The `grep` tool: lines that match a pattern, found by ripgrep or our stand-in for it."""
+"""The `grep` tool: lines that match a pattern, found by ripgrep."""
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import msgspec
 
-from spindle.shapes.codec import decode, encode
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
-from spindle.tools.binaries import find_program
-from spindle.tools.files import require_regular
-from spindle.tools.listing import listing_result
-from spindle.tools.paths import resolve_path
-from spindle.tools.program import LineTooLongError, argument, run_program
-from spindle.tools.threads import Cancel, run_abandonable
-from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, truncate_line
+from spindle.tools.files import Cancel, require_regular, resolve_path, run_abandonable
+from spindle.tools.rg import argument, run_ripgrep
+from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, listing_result, truncate_line
 
 __all__ = ["TOOL"]
 
@@ -24,6 +18,7 @@ _DEFAULT_LIMIT = 100
 _MAX_CONTEXT = MAX_BYTES // 5
 """A line of output takes more than five bytes, so no more lines than this could ever be shown."""
 _KEPT_BYTES = 16 * MAX_LINE_LENGTH
+"""Of a line; enough for what is shown of it, whatever its characters take."""
 _CHUNK = 1024 * 1024
 
 
@@ -37,86 +32,58 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     path = resolve_path(args.get("path") or ".", ctx.cwd)
     limit = max(1, int(args.get("limit", _DEFAULT_LIMIT)))
     context = min(max(0, int(args.get("context") or 0)), _MAX_CONTEXT)
-    await run_abandonable(lambda _: _check_path(path))
-    rg = find_program(("rg",), ctx.settings)
-    try:
-        matches = await _search(_command(args, path, ctx.cwd, rg), ctx.cwd, limit)
-    except LineTooLongError:  # ripgrep prints lines whole, whatever their length; our stand-in does not
-        matches = await _search(_command(args, path, ctx.cwd, None), ctx.cwd, limit)
-    if not matches:
-        return text_result("No matches found")
-    return await run_abandonable(lambda cancel: _format(matches, path, limit, context, cancel))
-
-
-def _check_path(path: str) -> None:
-    try:
-        require_regular(path)  # ripgrep itself would wait for ever at a pipe
-    except IsADirectoryError:
-        pass
-    except OSError:
-        raise ToolError(f"Path not found: {path}") from None
-
-
-def _command(args: dict[str, Any], path: str, cwd: str, rg: str | None) -> list[str]:
-    pattern, glob = argument(args["pattern"]), argument(args.get("glob") or "")
-    ignore_case, literal = bool(args.get("ignoreCase")), bool(args.get("literal"))
-    if rg is None:
-        request = {
-            "pattern": pattern,
-            "path": path,
-            "glob": glob,
-            "ignoreCase": ignore_case,
-            "literal": literal,
-            "cwd": cwd,
-        }
-        # -P: a module of the project at hand must not be taken for one of ours.
-        return [sys.executable, "-P", "-m", "spindle.tools.search", encode(request).decode()]
-    command = [rg, "--json", "--line-number", "--color=never", "--hidden"]
-    if ignore_case:
-        command.append("--ignore-case")
-    if literal:
-        command.append("--fixed-strings")
-    if glob:
-        command += ["--glob", glob]
-    return [*command, "--", pattern, path]
-
-
-async def _search(command: list[str], cwd: str, limit: int) -> list[_Match]:
+    in_folder = await run_abandonable(lambda _: _is_folder(path))
     matches: list[_Match] = []
 
     def take(line: bytes) -> bool:
-        if len(matches) < limit and (match := _read_event(line)):
+        if match := _read_match(line):
             matches.append(match)
         return len(matches) < limit
 
-    code, complaint = await run_program("ripgrep", command, cwd, take)
+    code, complaint = await run_ripgrep(ctx.settings.bin_dir, _options(args, path, in_folder), ctx.cwd, take)
+    del matches[limit:]
     matches.sort(key=lambda match: match.path.split(os.sep))  # ripgrep's threads finish in any order
-    # A file that could not be read is no reason to keep quiet about the others.
-    if code not in (0, 1) and not matches:
-        raise ToolError(complaint)
-    return matches
+    if not matches:
+        # A file that could not be read is no reason to keep quiet about the others.
+        if code not in (0, 1):
+            raise ToolError(complaint)
+        return text_result("No matches found")
+    return await run_abandonable(lambda cancel: _format(matches, path, in_folder, limit, context, cancel))
 
 
-def _read_event(line: bytes) -> _Match | None:
-    if not line.startswith(b'{"type":"match"'):
-        return None
-    data = decode(line)["data"]
-    path, text = (_plain_bytes(data[key]) for key in ("path", "lines"))
-    # Of a line of many megabytes only the part that can be shown is kept.
-    return _Match(os.fsdecode(path), data["line_number"], text[:_KEPT_BYTES].decode("utf-8", "replace"))
+def _is_folder(path: str) -> bool:
+    try:
+        require_regular(path)  # ripgrep itself would wait for ever at a pipe
+    except IsADirectoryError:
+        return True
+    except OSError:
+        raise ToolError(f"Path not found: {path}") from None
+    return False
 
 
-def _plain_bytes(value: dict[str, str]) -> bytes:
-    """Read ripgrep's form of text that may not be UTF-8."""
-    if "text" in value:
-        return value["text"].encode("utf-8", "surrogateescape")
-    from base64 import b64decode
+def _options(args: dict[str, Any], path: str, in_folder: bool) -> list[str]:
+    # Not --json: that prints lines whole, whatever their length.
+    options = ["--no-heading", "--with-filename", "--null", "--line-number", "--color=never", "--hidden"]
+    options += [f"--max-columns={_KEPT_BYTES}", "--max-columns-preview"]
+    if not in_folder:
+        options.append("--text")  # a file that is named is searched, whatever it holds
+    if args.get("ignoreCase"):
+        options.append("--ignore-case")
+    if args.get("literal"):
+        options.append("--fixed-strings")
+    if glob := args.get("glob"):
+        options += ["--glob", argument(glob)]
+    return [*options, "--", argument(args["pattern"]), path]
 
-    return b64decode(value["bytes"])
+
+def _read_match(line: bytes) -> _Match | None:
+    """Read `<path> NUL <number>:<text>`; None for remarks on binary files."""
+    path, _, rest = line.partition(b"\0")
+    number, colon, text = rest.partition(b":")
+    return _Match(os.fsdecode(path), int(number), text.decode("utf-8", "replace")) if colon else None
 
 
-def _format(matches: list[_Match], root: str, limit: int, context: int, cancel: Cancel) -> ToolResult:
-    in_folder = os.path.isdir(root)
+def _format(matches: list[_Match], root: str, in_folder: bool, limit: int, context: int, cancel: Cancel) -> ToolResult:
     surroundings = _read_surroundings(matches, context, cancel) if context else {}
     lines: list[str] = []
     any_cut = False

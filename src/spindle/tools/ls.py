@@ -5,13 +5,9 @@ import stat
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
-from spindle.tools.files import require_folder
-from spindle.tools.listing import listing_result
-from spindle.tools.oserrors import os_error_text
-from spindle.tools.paths import resolve_path
-from spindle.tools.threads import Cancel, run_abandonable
-from spindle.tools.truncate import MAX_BYTES
+from spindle.tools.base import Tool, ToolContext, ToolError, os_error_text, text_result
+from spindle.tools.files import Cancel, require_folder, resolve_path, run_abandonable
+from spindle.tools.truncate import MAX_BYTES, listing_result
 
 __all__ = ["TOOL"]
 

@@ -7,15 +7,9 @@ from typing import Any
 
 from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
-from spindle.tools.files import require_regular
-from spindle.tools.image_formats import SNIFF_BYTES, sniff_image
-from spindle.tools.oserrors import os_error_text
-from spindle.tools.paths import resolve_existing
-from spindle.tools.text import format_number, format_size
-from spindle.tools.threads import Cancel, run_abandonable
-from spindle.tools.truncate import MAX_BYTES, MAX_LINES, truncate_head
-from spindle.tools.window import LineWindow
+from spindle.tools.base import Tool, ToolContext, ToolError, format_number, format_size, os_error_text, text_result
+from spindle.tools.files import Cancel, require_regular, resolve_existing, run_abandonable
+from spindle.tools.truncate import MAX_BYTES, MAX_LINES, LineWindow, truncate_head
 
 __all__ = ["TOOL"]
 
@@ -27,6 +21,8 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
+    from spindle.tools.images import SNIFF_BYTES, sniff_image
+
     path = resolve_existing(args["path"], ctx.cwd)
     try:
         size = require_regular(path).st_size

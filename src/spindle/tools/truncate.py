@@ -1,22 +1,28 @@
-"""Cutting long output: whole lines from the start, whole lines from the end, or one long line.
+"""Cutting long text: whole lines from the start, whole lines from the end, or one long line.
 
 `TruncationResult` goes out as it is in `details.truncation`. Text that was not kept whole while it was read is
-cut here too: its caller passes the piece it kept and the size of all of it.
+cut here too: its keeper (`LineWindow`, `OutputBuffer`) passes the piece it kept and the size of all of it.
 """
 
+import codecs
+import os
 from collections.abc import Iterable
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from spindle.shapes.content import Wire
-from spindle.tools.text import utf8_length
+from spindle.shapes.events import ToolResult
+from spindle.tools.base import format_size, text_result
 
 __all__ = [
     "MAX_BYTES",
     "MAX_LINES",
     "MAX_LINE_LENGTH",
-    "NO_LINE_LIMIT",
+    "LineWindow",
+    "OutputBuffer",
     "TextSize",
     "TruncationResult",
+    "listing_result",
     "measure",
     "truncate_head",
     "truncate_line",
@@ -27,7 +33,10 @@ MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
 MAX_LINE_LENGTH = 500
 """Of one line of grep output, in UTF-16 units."""
-NO_LINE_LIMIT = 2**53 - 1
+_NO_LINE_LIMIT = 2**53 - 1
+_KEEP_BYTES = 2 * MAX_BYTES
+"""More than can be shown, so that a line cut at the front is never among those shown."""
+_TRIM_BYTES = 2 * _KEEP_BYTES
 
 
 class TruncationResult(Wire):
@@ -52,7 +61,7 @@ class TextSize(NamedTuple):
 
 def measure(text: str) -> TextSize:
     """Count lines (a final newline opens no new one) and UTF-8 bytes."""
-    return TextSize(text.count("\n") + (not text.endswith("\n")) if text else 0, utf8_length(text))
+    return TextSize(text.count("\n") + (not text.endswith("\n")) if text else 0, _utf8_length(text))
 
 
 def truncate_head(
@@ -90,7 +99,7 @@ def truncate_tail(
         return TruncationResult(content, True, by, *total, kept, size, False, False, max_lines, max_bytes)
     end = _last_bytes(lines[-1], max_bytes)
     by = "lines" if max_lines == 1 else "bytes"
-    return TruncationResult(end, True, by, *total, 1, utf8_length(end), True, False, max_lines, max_bytes)
+    return TruncationResult(end, True, by, *total, 1, _utf8_length(end), True, False, max_lines, max_bytes)
 
 
 def truncate_line(line: str, limit: int = MAX_LINE_LENGTH) -> tuple[str, bool]:
@@ -106,7 +115,7 @@ def _fitting(lines: Iterable[str], max_bytes: int) -> tuple[int, int]:
     """Return how many of the lines fit, and the bytes they take with newlines between them."""
     kept, size = 0, 0
     for line in lines:
-        cost = utf8_length(line) + (kept > 0)
+        cost = _utf8_length(line) + (kept > 0)
         if size + cost > max_bytes:
             break
         size += cost
@@ -124,3 +133,187 @@ def _last_bytes(line: str, count: int) -> str:
     while start < len(data) and 0x80 <= data[start] < 0xC0:
         start += 1
     return data[start:].decode("utf-8", "surrogatepass")
+
+
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+# -- answers that are lists ----------------------------------------------------------------------
+
+
+def listing_result(lines: list[str], limits: dict[str, Any], limit_notice: str = "", remark: str = "") -> ToolResult:
+    """Return the lines, cut at the byte limit.
+
+    `limits` are details about limits that were reached, `limit_notice` says so in words; `remark` comes last.
+    """
+    output = truncate_head("\n".join(lines), _NO_LINE_LIMIT)
+    details = {**limits, "truncation": output} if output.truncated else limits
+    notices = (limit_notice, f"{format_size(MAX_BYTES)} limit reached" if output.truncated else "", remark)
+    bracket = ". ".join(notice for notice in notices if notice)
+    return text_result(f"{output.content}\n\n[{bracket}]" if bracket else output.content, details or None)
+
+
+# -- text that is cut while it comes -------------------------------------------------------------
+
+
+class LineWindow:
+    """Takes a text piece by piece and keeps the lines from `start` (counted from 0), at most `limit` of them.
+
+    Of a stretch longer than both limits only the beginning is kept; the rest is counted.
+    """
+
+    def __init__(self, start: int, limit: int | None) -> None:
+        self._start = start
+        self._end = None if limit is None else start + limit
+        self._newlines = 0
+        """Seen in the whole text."""
+        self._kept: list[str] = []
+        self._kept_size = TextSize(0, 0)
+        self._bytes = 0
+        self._inner_newlines = 0
+        """Within the stretch."""
+        self._last = ""
+        """Last character of the stretch."""
+        self.first_line_bytes = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._kept)
+
+    @property
+    def size(self) -> TextSize:
+        """Of the whole stretch, kept or not."""
+        return TextSize(self._inner_newlines + (self._last not in ("", "\n")), self._bytes)
+
+    @property
+    def total_lines(self) -> int:
+        """Of the whole text; a final newline opens one more."""
+        return self._newlines + 1
+
+    def feed(self, text: str) -> None:
+        newlines = text.count("\n")
+        first, last = self._newlines, self._newlines + newlines
+        self._newlines = last
+        if last < self._start or (self._end is not None and max(first, self._start) >= self._end):
+            return
+        if self._end is not None and last >= self._end:
+            lines = self._end - first
+            text = "\n".join(text.split("\n", lines)[:lines])
+            newlines = lines - 1
+        if first < self._start:
+            text = text.split("\n", self._start - first)[-1]
+            newlines -= self._start - first
+        if text:
+            self._add(text, newlines)
+
+    def _add(self, text: str, newlines: int) -> None:
+        if not self._inner_newlines:
+            self.first_line_bytes += _utf8_length(text.partition("\n")[0])
+        size = _utf8_length(text)
+        if self._kept_size.lines <= MAX_LINES and self._kept_size.bytes <= MAX_BYTES:
+            self._kept.append(text)
+            self._kept_size = TextSize(self._kept_size.lines + newlines, self._kept_size.bytes + size)
+        self._inner_newlines += newlines
+        self._bytes += size
+        self._last = text[-1]
+
+
+class OutputBuffer:
+    """Takes raw bytes, gives the tail of the text. Memory stays bounded whatever comes."""
+
+    def __init__(self) -> None:
+        self.path: str | None = None
+        """File with everything, byte for byte; made when the limits are passed, never deleted here."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._unspooled: bytearray | None = bytearray()
+        """Raw bytes so far, until there is a file for them."""
+        self._spool: int | None = None
+        self._spool_error: str | None = None
+        self._tail = bytearray()
+        """End of the decoded text, as UTF-8."""
+        self._bytes = 0
+        self._newlines = 0
+        self._line_bytes = 0
+        """Length of the line that is being written."""
+        self._ended_line_bytes = 0
+        """Length of the line before it."""
+
+    def write(self, data: bytes) -> None:
+        self._append(self._decoder.decode(data).encode())
+        self._keep(data)
+
+    def close(self) -> None:
+        """Take no more; what was a half character becomes U+FFFD."""
+        self._append(self._decoder.decode(b"", True).encode())
+        if self._spool is not None:
+            os.close(self._spool)
+            self._spool = None
+
+    @property
+    def size(self) -> TextSize:
+        return TextSize(self._newlines + (self._line_bytes > 0), self._bytes)
+
+    @property
+    def last_line_bytes(self) -> int:
+        return self._line_bytes or self._ended_line_bytes
+
+    @property
+    def location(self) -> str:
+        """Say where the full output is."""
+        return self.path or f"not kept ({self._spool_error})"
+
+    def snapshot(self) -> TruncationResult:
+        """Return the text so far, cut to the limits."""
+        return truncate_tail(self._tail.decode("utf-8", "replace"), whole=self.size)
+
+    def _append(self, text: bytes) -> None:
+        self._bytes += len(text)
+        self._newlines += text.count(b"\n")
+        last = text.rfind(b"\n")
+        if last < 0:
+            self._line_bytes += len(text)
+        else:
+            before = text.rfind(b"\n", 0, last)
+            self._ended_line_bytes = last - before - 1 + (self._line_bytes if before < 0 else 0)
+            self._line_bytes = len(text) - last - 1
+        self._tail += text
+        if len(self._tail) > _TRIM_BYTES:
+            del self._tail[:-_KEEP_BYTES]
+
+    def _keep(self, data: bytes) -> None:
+        # Writes of one pipe's worth into the page cache: too short to be worth a thread.
+        if self._spool is not None:
+            self._spill(data)
+        elif self._unspooled is not None:
+            self._unspooled += data
+            if max(len(self._unspooled), self._bytes) > MAX_BYTES or self.size.lines > MAX_LINES:
+                self._open_spool()
+
+    def _open_spool(self) -> None:
+        data, self._unspooled = bytes(self._unspooled or b""), None
+        try:
+            path = os.path.join(_temp_folder(), f"spindle-bash-{os.urandom(8).hex()}.log")
+            self._spool = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self._spool_error = error.strerror
+            return
+        self.path = path
+        self._spill(data)
+
+    def _spill(self, data: bytes) -> None:
+        assert self._spool is not None and self.path is not None
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._spool, view) :]
+        except OSError as error:  # A full disk must not end the command.
+            os.close(self._spool)
+            with suppress(OSError):  # Half an output is of no use, and the room is.
+                os.unlink(self.path)
+            self._spool = self.path = None
+            self._spool_error = error.strerror
+
+
+def _temp_folder() -> str:
+    return next((folder for name in ("TMPDIR", "TMP", "TEMP") if (folder := os.environ.get(name))), "/tmp")

@@ -2,16 +2,28 @@
 
 import asyncio
 import codecs
+import re
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from spindle.shapes.content import Wire
 from spindle.tools.base import ToolSettings
-from spindle.tools.output import OutputBuffer
-from spindle.tools.sanitize import Sanitizer
-from spindle.tools.shell import start_shell
+from spindle.tools.bash import start_shell
+from spindle.tools.truncate import OutputBuffer
 
-__all__ = ["BashResult", "Pace", "run_user_bash"]
+__all__ = ["BashResult", "Pace", "Sanitizer", "run_user_bash"]
+
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
+    r"|\x1b[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
+    r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"  # the short ones
+    # The same, cut off by the end of the text.
+    r"|(?P<cut>(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|\x1b\][^\x07\x1b]*\x1b?|\x1b[PX^_][^\x1b]*\x1b?|\x1b[ -/]*)\Z)"
+)
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\ufff9-\ufffb]")
+_LONGEST_ESCAPE = 4096
+"""What is not closed within so many characters is no escape sequence."""
 
 
 class BashResult(Wire, kw_only=True):
@@ -94,3 +106,28 @@ async def run_user_bash(
         output_lines=cut.output_lines,
         output_bytes=cut.output_bytes,
     )
+
+
+class Sanitizer:
+    """Makes terminal output plain: no escape sequences, no control characters but tab and newline.
+
+    It takes the text piece by piece; a sequence cut by the end of a piece waits for its rest."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        text, self._held = self._held + text, ""
+        return _CONTROL.sub("", _ESCAPE.sub(self._drop, text))
+
+    def flush(self) -> str:
+        """Return what was held back for a rest that did not come."""
+        text, self._held = self._held, ""
+        return _CONTROL.sub("", text)
+
+    def _drop(self, escape: re.Match[str]) -> str:
+        if escape["cut"] is not None:
+            if len(escape[0]) > _LONGEST_ESCAPE:
+                return escape[0]
+            self._held = escape[0]
+        return ""

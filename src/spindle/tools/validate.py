@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spindle.tools.base import ToolError
-from spindle.tools.text import format_number
+from spindle.tools.base import ToolError, format_number
 
 __all__ = ["validate_arguments"]
 

@@ -4,13 +4,8 @@ import os
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
-from spindle.tools.files import overwrite, require_regular
-from spindle.tools.mutation import file_lock
-from spindle.tools.oserrors import os_error_text
-from spindle.tools.paths import resolve_path
-from spindle.tools.text import well_formed
-from spindle.tools.threads import Cancel, run_to_end
+from spindle.tools.base import Tool, ToolContext, ToolError, os_error_text, text_result, well_formed
+from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
 
 __all__ = ["TOOL"]
 

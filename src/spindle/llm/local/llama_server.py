@@ -18,6 +18,7 @@ import msgspec
 
 from spindle import limits
 from spindle.llm.local import Header, LocalModelError, check_machine, read_header
+from spindle.process import adopt
 from spindle.shapes.codec import decode, encode
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ class _Server:
                 stderr=None if debug else log,
                 start_new_session=True,
             )
+            adopt(process)
         assert process.stdin is not None and process.stdout is not None
         with process.stdout:
             try:

@@ -14,6 +14,7 @@ import msgspec
 
 from spindle.limits import PULL_LOOK
 from spindle.llm.local import SUFFIX, LocalModelError, read_header
+from spindle.process import adopt
 
 __all__ = ["PULLABLE", "Pullable", "pull"]
 
@@ -168,6 +169,7 @@ def _install(command: list[str], work: Path, progress: Callable[[int], None]) ->
     process = subprocess.Popen(
         command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
+    adopt(process)
     said: list[bytes] = []
     assert process.stderr is not None
     reader = threading.Thread(target=lambda pipe: said.append(pipe.read()), args=(process.stderr,), daemon=True)

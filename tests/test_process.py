@@ -3,15 +3,20 @@
 import asyncio
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from spindle.tools import process as process_module
-from spindle.tools.process import Process, kill_all
+from spindle import limits
+from spindle import process as process_module
+from spindle.config.values import UnresolvedValue, resolve_value
+from spindle.process import Completed, Process, adopt, kill_all
+from spindle.process import run as run_child
 
-from .helpers import run, until
+from .support.agent_process import AgentProcess
+from .tools.helpers import run, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 
@@ -134,8 +139,8 @@ def test_a_background_child_that_holds_the_pipe_is_not_waited_for() -> None:
 
 
 def test_what_a_background_child_still_says_soon_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "_QUIET", 20.0)
-    monkeypatch.setattr(process_module, "_LINGER", 20.0)
+    monkeypatch.setattr(limits, "CHILD_QUIET", 20.0)
+    monkeypatch.setattr(limits, "CHILD_LINGER", 20.0)
 
     async def body() -> bytes:
         process, out = start("(sleep 0.05; echo late) & echo first")
@@ -158,8 +163,8 @@ def test_a_background_child_that_never_is_quiet_is_given_up(tmp_path: Path) -> N
 
 def test_a_group_outlives_its_leader_for_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     # It counts as ended once its pipe was silent for so long; a busy machine must not get there first.
-    monkeypatch.setattr(process_module, "_QUIET", 50.0)
-    monkeypatch.setattr(process_module, "_LINGER", 50.0)
+    monkeypatch.setattr(limits, "CHILD_QUIET", 50.0)
+    monkeypatch.setattr(limits, "CHILD_LINGER", 50.0)
 
     async def body() -> None:
         process, out = start("sleep 60 & echo $!")
@@ -223,3 +228,109 @@ def test_a_flood_leaves_the_loop_time_for_others() -> None:
         return worst
 
     assert run(body) < 2
+
+
+# -- run, and what it is stopped with ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 5, 1_000_000])
+def test_input_of_any_size_comes_back(size: int) -> None:
+    done = run(lambda: run_child(["cat"], input=b"x" * size))
+    assert done == Completed(0, b"x" * size, b"", False)
+
+
+def test_a_child_that_does_not_read_its_input_is_no_error() -> None:
+    done = run(lambda: run_child(["sh", "-c", "echo out; echo err >&2; exit 3"], input=b"x" * 1_000_000))
+    assert done == Completed(3, b"out\n", b"err\n", False)
+
+
+def test_run_listens_until_the_last_writer_has_gone() -> None:
+    done = run(lambda: run_child(["sh", "-c", "(sleep 0.5; echo late) & echo first"]))
+    assert done.output == b"first\nlate\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "output"),
+    [
+        ("trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.05; done", 4, b"up\nbye\n"),
+        ("echo up; exec sleep 60", -signal.SIGTERM, b"up\n"),
+        ("trap '' TERM; echo up; while :; do sleep 0.05; done", -signal.SIGKILL, b"up\n"),
+    ],
+)
+def test_a_child_whose_time_is_up_is_asked_first(script: str, code: int, output: bytes) -> None:
+    grace = 0.3 if code == -signal.SIGKILL else 30
+    done = run(lambda: run_child(["sh", "-c", script], timeout=1, grace=grace))
+    assert (done.code, done.output, done.timed_out) == (code, output, True)
+
+
+def test_a_grandchild_that_left_the_group_is_given_up(tmp_path: Path) -> None:
+    script = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' & wait"
+    done = run(lambda: run_child(["sh", "-c", script], timeout=1, grace=0.1))
+    assert (done.timed_out, done.output) == (True, b"")
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_cancelling_run_kills_the_group_and_forgets_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        pid = tmp_path / "pid"
+        running = asyncio.ensure_future(
+            run_child(["sh", "-c", f"sleep 60 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"])
+        )
+        await until(pid.exists)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not process_module._live
+        await until(lambda: not alive(int(pid.read_text())))
+
+    run(body)
+
+
+# -- every child is known ------------------------------------------------------------------------
+
+
+def test_kill_all_knows_credential_commands(tmp_path: Path) -> None:
+    async def body() -> None:
+        pid = tmp_path / "pid"
+        command = f"!trap '' TERM; echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 60; true"
+        asking = asyncio.ensure_future(resolve_value(command))
+        await until(pid.exists)
+        kill_all()
+        with pytest.raises(UnresolvedValue):
+            await asking
+        await until(lambda: not alive(int(pid.read_text())))
+
+    run(body)
+
+
+def test_kill_all_knows_children_of_threads() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    adopt(child)
+    kill_all()
+    assert child.wait(20) == -signal.SIGKILL
+    kill_all()
+
+
+EXEC_AT_THE_END = """
+def extension(agent):
+    @agent.on("session_shutdown")
+    async def end(event, ctx):
+        await agent.exec(["sh", "-c", "trap '' TERM; echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 600; true"])
+"""
+
+
+def test_programs_of_extensions_do_not_outlive_a_second_signal(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    extension = tmp_path / "ext.py"
+    extension.write_text(EXEC_AT_THE_END.format(pid=pid))
+
+    async def body() -> None:
+        with AgentProcess(args=["-e", str(extension)]) as agent:
+            agent.call("get_state")
+            agent.process.send_signal(signal.SIGTERM)
+            await until(pid.exists)
+            agent.process.send_signal(signal.SIGTERM)
+            assert agent.process.wait(20) == 143
+        await until(lambda: not alive(int(pid.read_text())))
+
+    run(body)

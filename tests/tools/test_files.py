@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle.tools.base import ToolError
-from spindle.tools.oserrors import os_error_text
-from spindle.tools.paths import resolve_existing, resolve_path
+from spindle.tools.base import ToolError, os_error_text
+from spindle.tools.files import resolve_existing, resolve_path
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,303 @@
+"""Child processes in groups of their own, read as they write, ended as a whole.
+
+`subprocess.Popen` starts the child (it forks without copying memory and knows `cwd`, which `posix_spawn` does
+not); reading, writing and waiting are callbacks of the event loop. That is half the cost of asyncio's own
+subprocesses. `kill_all` knows every child of this process, those that threads started with `adopt` included.
+POSIX only.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
+
+from spindle import limits
+
+if TYPE_CHECKING:
+    import subprocess
+
+__all__ = ["Completed", "Process", "adopt", "kill_all", "on_path", "run"]
+
+_CHUNK = 64 * 1024
+
+_live: set["Process"] = set()
+_adopted: "WeakSet[subprocess.Popen[bytes]]" = WeakSet()
+
+
+def kill_all() -> None:
+    """Kill every child and its group. For shutdown; needs no event loop."""
+    for process in list(_live):
+        process.kill()
+    for child in list(_adopted):
+        child.kill()
+
+
+def adopt(child: "subprocess.Popen[bytes]") -> None:
+    """Let `kill_all` know a child that a thread has started. One that has ended by then is left alone."""
+    _adopted.add(child)
+
+
+def on_path(name: str, path: str | None = None) -> str | None:
+    """Return the program `name` from the folders of `path`, by default those of PATH."""
+    # Like shutil.which, which would load five compression libraries.
+    for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
+        program = os.path.join(folder, name)
+        if folder and os.path.isfile(program) and os.access(program, os.X_OK):
+            return program
+    return None
+
+
+class Completed(NamedTuple):
+    """A child that has ended."""
+
+    code: int
+    """Negative: the signal that ended it."""
+    output: bytes
+    errors: bytes
+    timed_out: bool
+
+
+async def run(
+    argv: Sequence[str],
+    *,
+    cwd: str | None = None,
+    input: bytes | None = None,
+    timeout: float | None = None,
+    grace: float = limits.CHILD_GRACE,
+) -> Completed:
+    """Run a program until it and its output have ended, and return all that it wrote.
+
+    After `timeout` seconds it is stopped, with `grace`. Cancelling kills it. Raises what `Popen` raises if the program
+    cannot be started.
+    """
+    output, errors = bytearray(), bytearray()
+    process = Process(argv, cwd=cwd, input=input, on_output=output.extend, on_errors=errors.extend, until_closed=True)
+    try:
+        ended = await process.ended(timeout)
+        if not ended:
+            await process.stop(grace)
+    except asyncio.CancelledError:
+        process.kill()
+        process.give_up()
+        raise
+    return Completed(process.returncode, bytes(output), bytes(errors), not ended)
+
+
+class Process:
+    """A running child. Output arrives through callbacks from the start; `wait` gives the exit code."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None,
+        env: Mapping[str, str] | None = None,
+        on_output: Callable[[bytes], None],
+        on_errors: Callable[[bytes], None] | None = None,
+        input: bytes | None = None,
+        until_closed: bool = False,
+    ) -> None:
+        """Start `argv`. Without `on_errors`, stderr goes into the same pipe as stdout.
+
+        With `until_closed` it has ended only when no process holds its pipes any more; by default those of its own
+        children are given up when they are silent. Raises what `Popen` raises if it cannot be started.
+        """
+        import subprocess
+
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._pipes: dict[int, Callable[[bytes], None]] = {}
+        """Read ends that are still open, and who gets what comes out of them."""
+        self._gone = False
+        """The child itself has ended; its own children may still write."""
+        self._until_closed = until_closed
+        self._quiet_timer: asyncio.TimerHandle | None = None
+        self._linger_until = 0.0
+        self._stdin = -1
+        self._input = memoryview(input or b"")
+        """What is still to be written to stdin."""
+        ends = [os.pipe() for _ in range(1 if on_errors is None else 2)]
+        stdin = subprocess.DEVNULL
+        if input is not None:
+            stdin, self._stdin = os.pipe()
+        try:
+            self._child = subprocess.Popen(
+                argv, cwd=cwd, env=env, stdin=stdin, stdout=ends[0][1], stderr=ends[-1][1], start_new_session=True
+            )
+        except BaseException:
+            for read_end, _ in ends:
+                os.close(read_end)
+            if input is not None:
+                os.close(self._stdin)
+            raise
+        finally:
+            for _, write_end in ends:
+                os.close(write_end)
+            if input is not None:
+                os.close(stdin)
+        _live.add(self)
+        for (read_end, _), sink in zip(ends, (on_output, on_errors), strict=False):
+            assert sink is not None
+            os.set_blocking(read_end, False)
+            self._pipes[read_end] = sink
+            self._loop.add_reader(read_end, self._read, read_end)
+        if input is not None:
+            os.set_blocking(self._stdin, False)
+            self._loop.add_writer(self._stdin, self._write)
+        self._watch_exit()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def returncode(self) -> int:
+        """How it ended, negative for a signal. One that does not even end when it is killed counts as killed."""
+        code: int | None = self._child.returncode
+        return -signal.SIGKILL if code is None else code
+
+    async def wait(self) -> int:
+        """Return the exit code, 128 + n for a child that died of signal n.
+
+        It returns when the child has gone and its output has ended, or has been silent for a moment because a
+        background process holds the pipe. Cancelling kills the group first. No callback is called afterwards.
+        """
+        try:
+            await asyncio.shield(self._ended)
+        except asyncio.CancelledError:
+            self.kill()
+            await self.ended(limits.CHILD_KILLED)
+            raise
+        finally:
+            self._close_pipes()
+        return self.returncode if self.returncode >= 0 else 128 - self.returncode
+
+    async def ended(self, timeout: float | None) -> bool:
+        """Wait for the end, for at most `timeout` seconds; return whether it has come. Kills nothing."""
+        await asyncio.wait((self._ended,), timeout=timeout)
+        return self._ended.done()
+
+    async def stop(self, grace: float) -> None:
+        """Ask the group to end (SIGTERM); kill it after `grace` seconds. It has ended when this returns."""
+        self._signal(signal.SIGTERM)
+        if not await self.ended(grace):
+            self.kill()
+            # A grandchild that left the group may hold the pipes for ever.
+            await self.ended(limits.CHILD_LINGER)
+            self.give_up()
+
+    def pause(self) -> None:
+        """Read no more for now, so that a child that writes on has to wait; `resume` goes on."""
+        for pipe in self._pipes:
+            self._loop.remove_reader(pipe)
+
+    def resume(self) -> None:
+        for pipe in self._pipes:
+            self._loop.add_reader(pipe, self._read, pipe)
+
+    def kill(self) -> None:
+        """Kill the whole group. Does nothing once it has ended."""
+        self._signal(signal.SIGKILL)
+
+    def give_up(self) -> None:
+        """Read what has been written so far, and count the child as ended."""
+        for pipe in list(self._pipes):
+            # A pipe holds 64 KiB, seldom more.
+            for _ in range(16):
+                if pipe not in self._pipes or not self._read(pipe):
+                    break
+        self._finish()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._ended.done():
+            return
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):  # The latter: macOS, for a group of zombies.
+            self._child.send_signal(number)
+
+    def _watch_exit(self) -> None:
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # Not Linux, or no descriptors left.
+            import threading
+
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
+        else:
+            self._loop.add_reader(pidfd, self._on_pidfd, pidfd)
+
+    def _on_pidfd(self, pidfd: int) -> None:
+        self._loop.remove_reader(pidfd)
+        os.close(pidfd)
+        self._child.wait()
+        self._on_exit()
+
+    def _wait_in_thread(self) -> None:
+        self._child.wait()
+        with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
+            self._loop.call_soon_threadsafe(self._on_exit)
+
+    def _on_exit(self) -> None:
+        self._gone = True
+        self._linger_until = self._loop.time() + limits.CHILD_LINGER
+        self._check_end()
+
+    def _read(self, pipe: int) -> bool:
+        """Pass on one chunk; return whether there was one. One at a time, so that a flood leaves others their turn."""
+        try:
+            data = os.read(pipe, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self._pipes[pipe](data)
+        else:
+            self._close_pipe(pipe)
+        if self._gone:
+            self._check_end()
+        return bool(data)
+
+    def _write(self) -> None:
+        try:
+            self._input = self._input[os.write(self._stdin, self._input[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # It does not want to know.
+            self._input = memoryview(b"")
+        if not self._input:
+            self._close_stdin()
+
+    def _check_end(self) -> None:
+        if self._quiet_timer:
+            self._quiet_timer.cancel()
+        if not self._pipes:
+            self._finish()
+        elif not self._until_closed:
+            delay = max(0.0, min(limits.CHILD_QUIET, self._linger_until - self._loop.time()))
+            self._quiet_timer = self._loop.call_later(delay, self.give_up)
+
+    def _finish(self) -> None:
+        if self._quiet_timer:
+            self._quiet_timer.cancel()
+        self._close_pipes()
+        _live.discard(self)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _close_pipe(self, pipe: int) -> None:
+        del self._pipes[pipe]
+        self._loop.remove_reader(pipe)
+        os.close(pipe)
+
+    def _close_pipes(self) -> None:
+        for pipe in list(self._pipes):
+            self._close_pipe(pipe)
+        self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            os.close(self._stdin)
+            self._stdin = -1
