@@ -11,7 +11,7 @@ import pytest
 
 from spindle.client import AgentCrashed, ClientClosed, CommandFailed, Event, RequestTimeout, RpcClient, image_file
 from spindle.client.commands import Commands
-from spindle.client.process import LAST_WORDS_S
+from spindle.limits import CHILD_LINGER
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_agent.py"))]
 OLD_FAKE = [*FAKE, "old"]
@@ -510,7 +510,7 @@ def test_a_close_that_is_cancelled_late_leaves_nobody_waiting() -> None:
         await agent.get_state()
         asking = asyncio.create_task(agent.request("silence", timeout=None))
         closing = asyncio.create_task(agent.close())
-        await asyncio.wait([closing], timeout=LAST_WORDS_S / 2)  # it is gone, but its last words may still come
+        await asyncio.wait([closing], timeout=CHILD_LINGER / 2)  # it is gone, but its last words may still come
         closing.cancel()
         with pytest.raises(ClientClosed):
             await asyncio.wait_for(asking, 50)

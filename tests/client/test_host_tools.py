@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from spindle.client import RpcClient, Update
-from spindle.client.host_tools import HostTool
+from spindle.client.callbacks import HostTool
 
 from .test_client import FAKE, drive, sent
 

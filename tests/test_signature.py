@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from spindle.extensions.schema import read_signature
+
 from spindle.tools.validate import validate_arguments
 
 
