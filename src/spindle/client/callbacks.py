@@ -41,7 +41,11 @@ class HostTool:
     """A function of this program, and what the model is told of it."""
 
     def __init__(
-        self, function: Callable[..., Any], name: str | None, description: str | None, parameters: Any
+        self,
+        function: Callable[..., Any],
+        name: str | None = None,
+        description: str | None = None,
+        parameters: Any = None,
     ) -> None:
         self.name = name or function.__name__
         self._function = function
