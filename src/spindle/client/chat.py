@@ -10,9 +10,10 @@ import itertools
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct, convert
 
 from spindle.client.commands import Json
 from spindle.client.errors import (
@@ -80,40 +81,35 @@ def _joined(inputs: tuple[Input, ...]) -> Json:
 # -- pieces of an answer -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TokenUsage:
+class TokenUsage(Struct, frozen=True):
     """How many tokens a request took."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFailure:
+class ToolFailure(Struct, frozen=True):
     """A tool that failed on the way to an answer."""
 
     message: str
     details: Json
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(Struct, frozen=True):
     """The next piece of the answer's text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallPiece:
+class ToolCallPiece(Struct, frozen=True):
     """The model calls a tool."""
 
     name: str
     arguments: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResultPiece:
+class ToolResultPiece(Struct, frozen=True):
     """A tool has ended."""
 
     name: str
@@ -132,14 +128,13 @@ class ToolResultPiece:
         return isinstance(self.result, dict) and self.result.get("is_error") is True
 
 
-@dataclass(frozen=True, slots=True)
-class ToolConfirmation:
+class ToolConfirmation(Struct, frozen=True):
     """May this tool run? Nothing goes on until it is answered."""
 
     name: str
     arguments: Any
     description: str | None
-    _send: Callable[[Json], None] = field(repr=False, compare=False)
+    _send: Callable[[Json], None]
 
     async def answer(self, approved: bool, reason: str | None = None) -> None:
         """Let the tool run, or end the request."""
@@ -147,22 +142,20 @@ class ToolConfirmation:
         self._send({"ToolConfirmationResponse": answer})
 
 
-@dataclass(frozen=True, slots=True)
-class TurnConfirmation:
+class TurnConfirmation(Struct, frozen=True):
     """The model was called so often that the user should agree to go on."""
 
     current_turns: int
     max_turns: int
     reason: str | None
-    _send: Callable[[Json], None] = field(repr=False, compare=False)
+    _send: Callable[[Json], None]
 
     async def answer(self, confirmed: bool, reason: str | None = None) -> None:
         """Go on, or end the request."""
         self._send({"TurnConfirmationResponse": {"confirmed": confirmed, "reason": reason}})
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """The end of an answer."""
 
     usage: TokenUsage | None
@@ -170,8 +163,7 @@ class Completion:
     tool_failure: ToolFailure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A whole answer."""
 
     text: str
@@ -181,8 +173,7 @@ class Answer:
     """The first tool that failed, if one did; the model knows of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteCommand:
+class RemoteCommand(Struct, frozen=True):
     """A command for `RemoteClient.instruct`."""
 
     name: str
@@ -442,20 +433,21 @@ class RemoteClient:
                     pieces.append(TextPiece("".join(payload) if isinstance(payload, list) else str(payload)))
                 case "Text":
                     pieces += [TextPiece(payload)] if payload else []
-                    end = [Completion(_usage(frame), False, failure)]
+                    end = [Completion(convert(frame.get("token_usage"), TokenUsage | None), False, failure)]
                 case "Complete" | "StreamComplete":
-                    end = [Completion(_usage(payload), payload.get("interrupted") is True, failure)]
+                    usage = convert(payload.get("token_usage"), TokenUsage | None)
+                    end = [Completion(usage, payload.get("interrupted") is True, failure)]
                 case "ToolCall":
                     pieces.append(ToolCallPiece(payload["name"], payload.get("arguments")))
                 case "ToolResult":
                     pieces.append(ToolResultPiece(payload["name"], payload.get("result")))
                 case "ToolConfirmationRequest":
-                    name, arguments, description = (payload.get(key) for key in ("name", "arguments", "description"))
-                    tool = ToolConfirmation(name, arguments, description, self._post)
+                    name, arguments = payload["name"], payload.get("arguments")
+                    tool = ToolConfirmation(name, arguments, payload.get("description"), self._post)
                     pieces += await _unanswered(tool, self.on_tool)
                 case "TurnConfirmationRequest":
-                    current, most, reason = (payload.get(key) for key in ("current_turns", "max_turns", "reason"))
-                    turns = TurnConfirmation(current, most, reason, self._post)
+                    current, most = payload["current_turns"], payload["max_turns"]
+                    turns = TurnConfirmation(current, most, payload.get("reason"), self._post)
                     pieces += await _unanswered(turns, self.on_turns)
                 case _:
                     log.debug("unknown content %s", kind)
@@ -479,8 +471,8 @@ class RemoteClient:
 
     async def get_commands(self) -> list[RemoteCommand]:
         """Return the commands that `instruct` takes."""
-        listed = codec.decode(await self._text(await self._request("GetCommands")))["commands"]
-        return [RemoteCommand(command["name"], command["description"]) for command in listed]
+        told = codec.decode(await self._text(await self._request("GetCommands")))
+        return convert(told["commands"], list[RemoteCommand])
 
     async def instruct(self, command: str, parameters: Any = None) -> str:
         """Carry out one of `get_commands` and return what the server says. Raises `RequestFailed`."""
@@ -513,12 +505,6 @@ def _contents(response: Any) -> list[tuple[str, Any]]:
         else:
             found.append((kind, payload))
     return found
-
-
-def _usage(holder: Json) -> TokenUsage | None:
-    told = holder.get("token_usage")
-    names = ("prompt_tokens", "completion_tokens", "total_tokens")
-    return TokenUsage(*(int(told.get(name, 0)) for name in names)) if isinstance(told, dict) else None
 
 
 def _tool_failure(error: Any) -> ToolFailure | None:
