@@ -7,12 +7,10 @@ import asyncio
 import sys
 from typing import Annotated
 
-from msgspec import Meta
-
 from spindle.client import RpcClient
 
 COMMAND = sys.argv[1:] or ["spindle", "--mode", "rpc", "--no-session"]
-Name = Annotated[str, Meta(description="Name of an open buffer")]
+Name = Annotated[str, "Name of an open buffer"]
 
 # What an editor would hold: text that was typed but not saved.
 buffers = {

@@ -10,8 +10,6 @@ import shutil
 import sys
 from typing import Annotated
 
-from msgspec import Meta
-
 from spindle.client import RpcClient, Update
 
 COMMAND = sys.argv[1:] or ["spindle", "--mode", "rpc", "--no-session"]
@@ -20,9 +18,7 @@ agent = RpcClient(COMMAND, updates="delta")
 
 
 @agent.tool
-def disk_space(
-    update: Update, path: Annotated[str, Meta(description="Any file on the disk")] = "/"
-) -> dict[str, object]:
+def disk_space(update: Update, path: Annotated[str, "Any file on the disk"] = "/") -> dict[str, object]:
     """Tell how much room is left on the disk that holds a path."""
     update(f"looking at {path}")
     usage = shutil.disk_usage(path)

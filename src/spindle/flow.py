@@ -153,7 +153,7 @@ class Tasks:
 
     def _others(self) -> set[asyncio.Task[Any]]:
         """Return the running tasks, less the one that asks: it cannot wait for itself."""
-        return self._running - {asyncio.current_task()}  # type: ignore[arg-type]
+        return self._running - {asyncio.current_task()}
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

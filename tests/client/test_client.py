@@ -3,15 +3,17 @@
 import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 from spindle.client import AgentCrashed, ClientClosed, CommandFailed, Event, RequestTimeout, RpcClient, image_file
 from spindle.client.commands import Commands
-from spindle.client.process import LAST_WORDS_S
+from spindle.limits import CHILD_LINGER
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_agent.py"))]
 OLD_FAKE = [*FAKE, "old"]
@@ -19,12 +21,49 @@ LATE_TO_LEAVE = ["sh", "-c", 'sleep 5 & exec "$@"', "sh", *FAKE]
 """It has a child that holds its pipes a while longer."""
 
 
-def drive(scene: Callable[[RpcClient], Awaitable[None]], command: list[str] = FAKE, **options: Any) -> None:
+both_ways = pytest.mark.parametrize("way", ["process", "websocket"])
+"""The client does not differ between its transports."""
+
+
+@asynccontextmanager
+async def reachable(command: list[str], way: str) -> AsyncIterator[list[str] | str]:
+    """Give what a client is made with: the command, or the URL of a server that runs it once per connection."""
+
+    async def serve_one(socket: ServerConnection) -> None:
+        pipe = asyncio.subprocess.PIPE
+        child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+        assert child.stdin is not None and child.stdout is not None
+
+        async def forward(lines: asyncio.StreamReader) -> None:
+            async for line in lines:
+                await socket.send(line.decode().rstrip("\n"))
+            await socket.close()
+
+        forwarding = asyncio.create_task(forward(child.stdout))
+        async for message in socket:
+            assert isinstance(message, str)
+            child.stdin.write(f"{message}\n".encode())
+        child.stdin.close()
+        await forwarding
+        await child.wait()
+
+    if way == "process":
+        yield command
+        return
+    async with serve(serve_one, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        yield f"ws://127.0.0.1:{port}/rpc"
+
+
+def drive(
+    scene: Callable[[RpcClient], Awaitable[None]], command: list[str] = FAKE, *, way: str = "process", **options: Any
+) -> None:
     """Play `scene` with a running client."""
 
     async def play() -> None:
-        async with asyncio.timeout(50):
-            async with RpcClient(command, **{"request_timeout": 40.0, **options}) as agent:
+        async with asyncio.timeout(50), reachable(command, way) as target:
+            direct = {} if way == "process" else {"proxy": None}
+            async with RpcClient(target, **{"request_timeout": 40.0, **direct, **options}) as agent:
                 await scene(agent)
 
     asyncio.run(play())
@@ -99,7 +138,8 @@ def test_every_command_of_the_protocol_has_a_method() -> None:
     assert [name for name in COMMANDS if not hasattr(RpcClient, name)] == []
 
 
-def test_methods_send_their_fields_and_unwrap_the_answer() -> None:
+@both_ways
+def test_methods_send_their_fields_and_unwrap_the_answer(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         results = [await getattr(agent, name)(*args, **options) for name, args, options, _, _ in CALLS]
         frames = await sent(agent)
@@ -108,16 +148,17 @@ def test_methods_send_their_fields_and_unwrap_the_answer() -> None:
             if expected is not ...:
                 assert result == expected, name
 
-    drive(scene)
+    drive(scene, way=way)
 
 
-def test_answers_find_their_questions() -> None:
+@both_ways
+def test_answers_find_their_questions(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         names = [f"command_{number}" for number in range(50)]
         answers = await asyncio.gather(*(agent.request(name) for name in names))
         assert [answer["echo"] for answer in answers] == names
 
-    drive(scene)
+    drive(scene, way=way)
 
 
 def test_a_refusal_is_an_exception() -> None:
@@ -139,13 +180,14 @@ def test_a_refusal_without_id_still_arrives() -> None:
     drive(scene)
 
 
-def test_silence_ends_in_a_timeout_and_harms_nobody() -> None:
+@both_ways
+def test_silence_ends_in_a_timeout_and_harms_nobody(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         with pytest.raises(RequestTimeout, match=r"silence: no answer within 0\.05 s"):
             await agent.request("silence", timeout=0.05)
         assert (await agent.get_state())["sessionId"] == "s1"
 
-    drive(scene)
+    drive(scene, way=way)
 
 
 def test_the_usual_timeout_is_the_clients() -> None:
@@ -215,7 +257,8 @@ def test_a_failed_answer_tells_why() -> None:
     drive(scene)
 
 
-def test_a_refused_prompt_raises() -> None:
+@both_ways
+def test_a_refused_prompt_raises(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         with pytest.raises(CommandFailed, match="No API key found"):
             await agent.prompt_and_wait("refused")
@@ -223,18 +266,20 @@ def test_a_refused_prompt_raises() -> None:
             await agent.prompt_and_wait("late-refusal")
         assert (await agent.prompt_and_wait("hi")).text == "Hello"
 
-    drive(scene)
+    drive(scene, way=way)
 
 
-def test_a_prompt_that_an_extension_handled_is_over_at_once() -> None:
+@both_ways
+def test_a_prompt_that_an_extension_handled_is_over_at_once(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         seen = [event.get("message") async for event in agent.run("/handled")]
         assert seen[-1] == "did it"
 
-    drive(scene)
+    drive(scene, way=way)
 
 
-def test_abort_ends_a_run() -> None:
+@both_ways
+def test_abort_ends_a_run(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         running = asyncio.create_task(agent.prompt_and_wait("abort"))
         await asyncio.sleep(0)
@@ -242,7 +287,7 @@ def test_abort_ends_a_run() -> None:
         run = await running
         assert (run.aborted, run.text) == (True, "Hel")
 
-    drive(scene)
+    drive(scene, way=way)
 
 
 def test_a_run_may_have_a_time_limit() -> None:
@@ -253,16 +298,18 @@ def test_a_run_may_have_a_time_limit() -> None:
     drive(scene, exit_grace=0.2)
 
 
-def test_noise_and_news_are_survived() -> None:
+@both_ways
+def test_noise_and_news_are_survived(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         seen: list[Event] = []
         assert (await agent.prompt_and_wait("noise", on_event=seen.append)).text == "Hello"
         assert Event(type="brand_new_event", value=1) in seen
 
-    drive(scene)
+    drive(scene, way=way)
 
 
-def test_streams_and_listeners_hear_everything_from_their_start() -> None:
+@both_ways
+def test_streams_and_listeners_hear_everything_from_their_start(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         heard: list[str] = []
 
@@ -284,7 +331,7 @@ def test_streams_and_listeners_hear_everything_from_their_start() -> None:
         heard_once = [name for name in heard if name != "ready"]
         assert [name for name in collected if name != "ready"] == heard_once * 2
 
-    drive(scene)
+    drive(scene, way=way)
 
 
 def test_delta_updates_are_asked_for_where_they_are_known() -> None:
@@ -302,6 +349,7 @@ CONFIRM = 'dialog {"method": "confirm", "title": "Sure?"}'
 SELECT = 'dialog {"method": "select", "title": "Which?", "options": ["a", "b"]}'
 
 
+@both_ways
 @pytest.mark.parametrize(
     ("prompt", "answer", "reply"),
     [
@@ -312,7 +360,7 @@ SELECT = 'dialog {"method": "select", "title": "Which?", "options": ["a", "b"]}'
         (SELECT, None, '{"cancelled": true}'),
     ],
 )
-def test_a_handler_answers_dialogs(prompt: str, answer: Any, reply: str) -> None:
+def test_a_handler_answers_dialogs(prompt: str, answer: Any, reply: str, way: str) -> None:
     asked: list[Event] = []
 
     def plain(request: Event) -> Any:
@@ -328,17 +376,18 @@ def test_a_handler_answers_dialogs(prompt: str, answer: Any, reply: str) -> None
         agent.on_ui_request = slow
         assert (await agent.prompt_and_wait(prompt)).text == reply
 
-    drive(scene, on_ui_request=plain)
+    drive(scene, way=way, on_ui_request=plain)
     assert [request["title"] for request in asked] in (["Sure?"] * 2, ["Which?"] * 2)
 
 
-def test_without_a_handler_or_with_a_broken_one_dialogs_are_cancelled() -> None:
+@both_ways
+def test_without_a_handler_or_with_a_broken_one_dialogs_are_cancelled(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         assert (await agent.prompt_and_wait(CONFIRM)).text == '{"cancelled": true}'
         agent.on_ui_request = lambda request: 1 / 0
         assert (await agent.prompt_and_wait(CONFIRM)).text == '{"cancelled": true}'
 
-    drive(scene)
+    drive(scene, way=way)
 
 
 # -- ends -----------------------------------------------------------------------------------------
@@ -510,7 +559,7 @@ def test_a_close_that_is_cancelled_late_leaves_nobody_waiting() -> None:
         await agent.get_state()
         asking = asyncio.create_task(agent.request("silence", timeout=None))
         closing = asyncio.create_task(agent.close())
-        await asyncio.wait([closing], timeout=LAST_WORDS_S / 2)  # it is gone, but its last words may still come
+        await asyncio.wait([closing], timeout=CHILD_LINGER / 2)  # it is gone, but its last words may still come
         closing.cancel()
         with pytest.raises(ClientClosed):
             await asyncio.wait_for(asking, 50)
@@ -518,18 +567,20 @@ def test_a_close_that_is_cancelled_late_leaves_nobody_waiting() -> None:
     asyncio.run(play())
 
 
-def test_what_cannot_be_written_is_refused_and_leaves_nothing_behind() -> None:
+@both_ways
+def test_what_cannot_be_written_is_refused_and_leaves_nothing_behind(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         with pytest.raises(NotImplementedError, match="cannot be written as JSON"):
             await agent.request("bash", command=object())
         with pytest.raises(CommandFailed, match="nameless"):  # found, for it is the only one that waits
             await agent.request("nameless")
 
-    drive(scene)
+    drive(scene, way=way)
 
 
-def test_shutdown_is_a_command() -> None:
+@both_ways
+def test_shutdown_is_a_command(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         await agent.shutdown()
 
-    drive(scene)
+    drive(scene, way=way)

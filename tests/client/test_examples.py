@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spindle.client import RpcClient
+from tests.remote.server import ServerProcess
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
 
@@ -86,7 +87,7 @@ def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
     [
         ("README.md", "async with await Agent.create()", "AgentSettled(aborted=False)\nok\n"),
         ("docs/python.md", "Agent.create(", "AgentSettled\nok\n"),
-        ("docs/python.md", " RpcClient(", "okok\n"),
+        ("docs/python.md", "agent = RpcClient(", "okok\n"),
         ("docs/python.md", "SyncRpcClient(", "'total': 15}\n"),
     ],
 )
@@ -95,8 +96,15 @@ def test_the_code_of_the_pages_runs(page: str, word: str, shown: str, tmp_path: 
         assert run_page(python_of(page, word), tmp_path, mock).endswith(shown)
 
 
+def test_the_code_for_a_server_runs(tmp_path: Path) -> None:
+    with ServerProcess([reply("Two ", "files.")]) as server:
+        code = python_of("docs/python.md", 'RpcClient("ws://').replace("127.0.0.1:8080", server.address)
+        assert run_page(code, tmp_path, server.mock) == "Two files.\n2 messages are still there\n"
+
+
 def test_the_page_names_every_exception_and_option_of_the_client() -> None:
     words = set(re.findall(r"\w+", (ROOT / "docs" / "python.md").read_text()))
     failures = {"CommandFailed", "RequestTimeout", "AgentCrashed", "ClientClosed", "RpcError"}
+    failures |= {"ConnectionFailed", "ConnectionLost"}
     options = set(inspect.signature(RpcClient).parameters) - {"command", "cwd", "env"}
     assert failures | options <= words

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from spindle.client import RpcClient, Update
-from spindle.client.host_tools import HostTool
+from spindle.client.callbacks import HostTool
 
-from .test_client import FAKE, drive, sent
+from .test_client import both_ways, drive, sent
 
 
 class Point(msgspec.Struct):
@@ -22,8 +22,8 @@ class Point(msgspec.Struct):
 
 def test_the_signature_is_the_schema() -> None:
     def move(
-        name: Annotated[str, msgspec.Meta(description="Who moves")],
-        to: Point,
+        name: Annotated[str, "Who moves"],
+        to: Annotated[Point, msgspec.Meta(description="Where to")],
         update: Update,
         how: Literal["walk", "run"] = "walk",
         tags: list[str] | None = None,
@@ -33,7 +33,7 @@ def test_the_signature_is_the_schema() -> None:
         Slowly.
         """
 
-    definition = HostTool(move).definition()
+    definition = HostTool(move).definition
     assert definition["name"] == "move"
     assert definition["description"] == "Move somebody.\n\nSlowly."
     parameters = definition["parameters"]
@@ -42,9 +42,9 @@ def test_the_signature_is_the_schema() -> None:
     assert parameters["additionalProperties"] is False
     assert list(parameters["properties"]) == ["name", "to", "how", "tags"]
     assert parameters["properties"]["name"] == {"description": "Who moves", "type": "string"}
-    assert parameters["properties"]["to"] == {"$ref": "#/$defs/Point"}
+    assert parameters["properties"]["to"]["description"] == "Where to"
+    assert parameters["properties"]["to"]["required"] == ["x"]
     assert sorted(parameters["properties"]["how"]["enum"]) == ["run", "walk"]
-    assert parameters["$defs"]["Point"]["required"] == ["x"]
 
 
 def test_a_tool_without_parameters_takes_an_empty_object() -> None:
@@ -52,7 +52,7 @@ def test_a_tool_without_parameters_takes_an_empty_object() -> None:
         """Tell the time."""
         return "noon"
 
-    parameters = HostTool(now, name="clock", description="What time is it?").definition()
+    parameters = HostTool(now, name="clock", description="What time is it?").definition
     assert (parameters["name"], parameters["description"]) == ("clock", "What time is it?")
     assert parameters["parameters"] == {
         "type": "object",
@@ -60,6 +60,22 @@ def test_a_tool_without_parameters_takes_an_empty_object() -> None:
         "required": [],
         "additionalProperties": False,
     }
+
+
+def test_a_schema_may_be_given_instead() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+    async def scene(agent: RpcClient) -> None:
+        @agent.tool(parameters=schema)
+        def weather(place: dict[str, Any]) -> str:
+            """Tell the weather."""
+            return f"rain in {place['city']}"
+
+        assert (await agent.prompt_and_wait('tool weather {"city": "Oslo"}')).text == "rain in Oslo"
+        (declared,) = [frame for frame in await sent(agent) if frame["type"] == "set_host_tools"]
+        assert declared["tools"][0]["parameters"] == schema
+
+    drive(scene)
 
 
 def with_tools(agent: RpcClient) -> None:
@@ -103,19 +119,17 @@ def with_tools(agent: RpcClient) -> None:
         return {"content": [], "details": object()}
 
 
-def run_tool(name: str, arguments: Any) -> tuple[str, list[dict[str, Any]]]:
+def run_tool(name: str, arguments: Any, way: str = "process") -> tuple[str, list[dict[str, Any]]]:
     """Let the agent call a tool; return what it made of the result, and the frames it got for the call."""
     outcome: list[Any] = []
 
-    async def play() -> None:
-        agent = RpcClient(FAKE)
+    async def scene(agent: RpcClient) -> None:
         with_tools(agent)
-        async with asyncio.timeout(50), agent:
-            run = await agent.prompt_and_wait(f"tool {name} {json.dumps(arguments)}")
-            outcome.append(run.text)
-            outcome.append([frame for frame in await sent(agent) if frame.get("id") == "h1"])
+        run = await agent.prompt_and_wait(f"tool {name} {json.dumps(arguments)}")
+        outcome.append(run.text)
+        outcome.append([frame for frame in await sent(agent) if frame.get("id") == "h1"])
 
-    asyncio.run(play())
+    drive(scene, way=way)
     return outcome[0], outcome[1]
 
 
@@ -142,12 +156,13 @@ def test_arguments_are_checked_before_the_call() -> None:
     assert text.startswith("error: Object contains unknown field `c`")
 
 
-def test_progress_comes_before_the_result() -> None:
+@both_ways
+def test_progress_comes_before_the_result(way: str) -> None:
     for name, arguments, expected in (
         ("asyncly", {"who": "you"}, ["greeting you", "nearly"]),
         ("slow", {}, ["half"]),
     ):
-        _, frames = run_tool(name, arguments)
+        _, frames = run_tool(name, arguments, way)
         *updates, result = frames
         assert [frame["partialResult"]["content"][0]["text"] for frame in updates] == expected
         assert result["type"] == "host_tool_result"
@@ -183,7 +198,8 @@ def test_tools_are_declared_on_request_or_with_the_next_prompt() -> None:
     drive(scene)
 
 
-def test_a_client_that_is_started_again_declares_its_tools_again() -> None:
+@both_ways
+def test_a_client_that_is_started_again_declares_its_tools_again(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
         with_tools(agent)
         for _ in range(2):
@@ -192,7 +208,7 @@ def test_a_client_that_is_started_again_declares_its_tools_again() -> None:
             await agent.close()
             await agent.start()
 
-    drive(scene)
+    drive(scene, way=way)
 
 
 def test_a_plain_function_can_see_that_its_call_was_cancelled() -> None:
@@ -213,7 +229,8 @@ def test_a_plain_function_can_see_that_its_call_was_cancelled() -> None:
     drive(scene)
 
 
-def test_a_cancelled_call_stops_and_says_nothing() -> None:
+@both_ways
+def test_a_cancelled_call_stops_and_says_nothing(way: str) -> None:
     stopped = []
 
     async def scene(agent: RpcClient) -> None:
@@ -231,7 +248,7 @@ def test_a_cancelled_call_stops_and_says_nothing() -> None:
         assert frames == ["host_tool_update"]
         assert stopped == [True]
 
-    drive(scene)
+    drive(scene, way=way)
 
 
 def test_a_tool_declared_by_hand_is_answered_by_hand() -> None:

@@ -226,7 +226,7 @@ def test_a_lost_connection_is_made_again_with_the_same_session() -> None:
         session = agent.session_id
         stream = agent.stream("a long story")
         assert await anext(stream) == TextPiece("Once ")
-        agent._wire._socket.transport.abort()  # type: ignore[union-attr]
+        agent._transport._socket.transport.abort()  # type: ignore[union-attr]
         with pytest.raises(ConnectionLost):
             await anext(stream)
         answer = await agent.ask("are you there?")
@@ -281,7 +281,7 @@ def test_a_session_is_named() -> None:
 def test_a_session_that_was_taken_over_is_not_taken_back() -> None:
     async def story(agent: RemoteClient) -> None:
         await agent.ask("hi")
-        async with RemoteClient(agent._wire._url, session=agent.session_id, proxy=None) as other:
+        async with RemoteClient(agent.url, session=agent.session_id, proxy=None) as other:
             with pytest.raises(ConnectionLost) as lost:
                 while True:
                     await agent.get_commands()

@@ -1,11 +1,12 @@
 """The Python clients: drive an agent in another process, or on another machine.
 
-`RpcClient` (asyncio) and `SyncRpcClient` start any command line that speaks the RPC protocol on stdin and stdout, of
-Spindle or of its neighbours. `RemoteClient` connects to a server that speaks the remote protocol over WebSocket.
+`RpcClient` (asyncio) and `SyncRpcClient` speak the RPC protocol, with a command line on stdin and stdout (of Spindle or
+of its neighbours) or with `spindle --remote` over WebSocket. `RemoteClient` speaks the smaller remote protocol.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from spindle.client.callbacks import Update
 from spindle.client.commands import image_file
 from spindle.client.errors import (
     AgentCrashed,
@@ -18,15 +19,14 @@ from spindle.client.errors import (
     RpcError,
 )
 from spindle.client.events import Event, EventStream, Run
-from spindle.client.host_tools import Update
 from spindle.client.rpc import RpcClient
 from spindle.client.sync import SyncRpcClient
 
 if TYPE_CHECKING:
-    from spindle.client.remote import RemoteClient
-    from spindle.client.remote_pieces import (
+    from spindle.client.chat import (
         Answer,
         Completion,
+        RemoteClient,
         TextPiece,
         TokenUsage,
         ToolCallPiece,
@@ -70,9 +70,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the remote client when somebody asks for it: who drives a process need not pay for it."""
+    """Load the chat client when it is first used: most programs do not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from spindle.client import remote, remote_pieces
+    from spindle.client import chat
 
-    return remote.RemoteClient if name == "RemoteClient" else getattr(remote_pieces, name)
+    return getattr(chat, name)

@@ -28,11 +28,14 @@ def image_file(path: str | Path) -> Json:
 
 
 class Commands(ABC):
+    """The methods of `RpcClient` that are commands of the protocol."""
+
     @abstractmethod
     async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
         """Send a command and return the `data` of its answer. Fields that are None are not sent.
 
-        Raises `CommandFailed` if the agent refuses it, `RequestTimeout`, `AgentCrashed` or `ClientClosed`.
+        Raises `CommandFailed` if the agent refuses it, `RequestTimeout`, `ClientClosed`, and `AgentCrashed` or
+        `ConnectionLost` if the agent is gone.
         """
 
     async def _object(self, command: str, /, **fields: Any) -> Json:
@@ -137,12 +140,15 @@ class Commands(ABC):
     # -- modes -----------------------------------------------------------------------------------
 
     async def set_steering_mode(self, mode: QueueMode) -> None:
+        """Say how many queued `steer` messages are delivered at a time."""
         await self.request("set_steering_mode", mode=mode)
 
     async def set_follow_up_mode(self, mode: QueueMode) -> None:
+        """Say how many queued `follow_up` messages are delivered at a time."""
         await self.request("set_follow_up_mode", mode=mode)
 
     async def set_interrupt_mode(self, mode: Literal["immediate", "wait"]) -> None:
+        """Say whether a `steer` message cuts the tools of a turn short or waits for them."""
         await self.request("set_interrupt_mode", mode=mode)
 
     async def set_update_mode(self, mode: Literal["full", "delta"]) -> None:
@@ -150,9 +156,11 @@ class Commands(ABC):
         await self.request("set_update_mode", mode=mode)
 
     async def set_auto_compaction(self, enabled: bool) -> None:
+        """Switch automatic compaction on or off."""
         await self.request("set_auto_compaction", enabled=enabled)
 
     async def set_auto_retry(self, enabled: bool) -> None:
+        """Switch retries after failures of the model's server on or off."""
         await self.request("set_auto_retry", enabled=enabled)
 
     async def abort_retry(self) -> None:
@@ -231,6 +239,7 @@ class Commands(ABC):
         await self.request("set_label", entryId=entry_id, label=label)
 
     async def set_session_name(self, name: str) -> None:
+        """Name the session."""
         await self.request("set_session_name", name=name)
 
     async def export_html(self, output_path: str | Path | None = None, *, timeout: Timeout = None) -> str:

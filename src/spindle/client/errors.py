@@ -37,7 +37,7 @@ class RequestTimeout(RpcError, TimeoutError):
 
 
 class AgentCrashed(RpcError):
-    """The agent's process ended although nobody closed it."""
+    """The agent's process ended by itself."""
 
     def __init__(self, exit_code: int, stderr: str) -> None:
         how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
@@ -59,16 +59,16 @@ class ClientClosed(RpcError):
 
 
 class ConnectionFailed(RpcError):
-    """There is no way to the server, or it does not let us in."""
+    """The server cannot be reached, or does not let us in."""
 
     def __init__(self, reason: str, status: int | None = None) -> None:
         super().__init__(reason)
         self.status = status
-        """What the server said: 401 without a good token, 403 from a wrong place, 503 if full, 4004: no such one."""
+        """What the server said: 401 no valid token, 403 a wrong origin or host, 503 full, 4004 no such session."""
 
 
 class ConnectionLost(RpcError):
-    """The connection ended before the answer. The server has stopped the request; the session is still there."""
+    """The connection ended by itself. The session is still on the server."""
 
     def __init__(self, code: int | None, reason: str) -> None:
         super().__init__(f"The connection was lost: {reason or code or 'no goodbye'}")

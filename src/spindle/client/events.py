@@ -1,11 +1,11 @@
-"""Events as a client sees them: plain JSON objects, in order, nothing lost while nobody looks."""
+"""Events as a client sees them: plain JSON objects, in order; a stream keeps them until they are read."""
 
-import asyncio
 import logging
-from collections import deque
+import sys
 from dataclasses import dataclass
 from typing import Any
 
+from spindle.flow import Mailbox
 from spindle.shapes import codec
 
 __all__ = ["Event", "EventStream", "Run", "read_frame"]
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def read_frame(data: bytes | str) -> dict[str, Any] | None:
-    """Read what came over a wire; None for whatever is no JSON object."""
+    """Read a line from an agent. Returns None if it is not a JSON object."""
     try:
         frame = codec.decode(data)
     except codec.DecodeError:
@@ -32,6 +32,7 @@ class Event(dict[str, Any]):
 
     @property
     def type(self) -> str:
+        """Its name, such as `agent_end`."""
         return str(self.get("type"))
 
     @property
@@ -41,44 +42,20 @@ class Event(dict[str, Any]):
         return str(piece.get("delta", "")) if isinstance(piece, dict) and piece.get("type") == "text_delta" else ""
 
 
-class EventStream:
-    """`async for event in stream`. Collects from the moment it is made until it is closed or forgotten."""
+class EventStream(Mailbox[Event]):
+    """`async for event in stream`. Collects from the moment it is made until it is closed or forgotten.
+
+    It ends with the client. If the agent ended by itself, that is raised behind the last event.
+    """
 
     def __init__(self) -> None:
-        self.waiting: deque[Event] = deque()
-        self._error: Exception | None = None
-        self._ended = False
-        self._news = asyncio.Event()
-
-    def __aiter__(self) -> "EventStream":
-        return self
-
-    async def __anext__(self) -> Event:
-        while not self.waiting:
-            if self._ended:
-                if self._error is not None:
-                    raise self._error
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        return self.waiting.popleft()
-
-    def put(self, event: Event) -> None:
-        if not self._ended:
-            self.waiting.append(event)
-            self._news.set()
+        super().__init__(sys.maxsize)
 
     def forget_through(self, *types: str) -> None:
         """Drop what waits, up to the last event of these types."""
         ends = [number for number, event in enumerate(self.waiting, 1) if event.type in types]
         for _ in range(ends[-1] if ends else 0):
-            self.waiting.popleft()
-
-    def close(self, error: Exception | None = None) -> None:
-        """End the stream behind what waits; with `error`, whoever iterates gets to see it."""
-        if not self._ended:
-            self._ended, self._error = True, error
-            self._news.set()
+            self.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +65,7 @@ class Run:
     messages: list[dict[str, Any]]
     """Every message it added, the prompt included."""
     aborted: bool
+    """Whether the last answer was stopped."""
 
     @property
     def answer(self) -> dict[str, Any] | None:

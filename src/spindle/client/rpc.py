@@ -1,4 +1,4 @@
-"""`RpcClient`: drive any agent that speaks the RPC protocol on stdio."""
+"""`RpcClient`: drive any agent that speaks the RPC protocol, in a child process or behind a WebSocket."""
 
 import asyncio
 import contextlib
@@ -11,12 +11,19 @@ from typing import Any, Literal, TypeVar, overload
 
 from msgspec import UNSET
 
+from spindle.client.callbacks import Callbacks, HostTool, UiHandler
 from spindle.client.commands import Commands, Json, Timeout
-from spindle.client.dialogs import Dialogs, UiHandler
-from spindle.client.errors import AgentCrashed, ClientClosed, CommandFailed, RequestTimeout, RpcError
+from spindle.client.errors import (
+    ClientClosed,
+    CommandFailed,
+    ConnectionFailed,
+    ConnectionLost,
+    RequestTimeout,
+    RpcError,
+)
 from spindle.client.events import Event, EventStream, Run, read_frame
-from spindle.client.host_tools import HostTool, HostTools
-from spindle.client.process import AgentProcess
+from spindle.client.transport import Process, Transport, WebSocket, websocket_url
+from spindle.limits import CHILD_GRACE
 from spindle.shapes import codec
 
 __all__ = ["RpcClient"]
@@ -32,43 +39,54 @@ NOT_YET = MAYBE_THE_END | {"agent_start", "auto_retry_start", "compaction_start"
 
 
 class RpcClient(Commands):
-    """Start an agent, send it commands, listen to its events.
+    """Start an agent or connect to one, send it commands, listen to its events.
 
         async with RpcClient(["spindle", "--mode", "rpc", "--no-session"]) as agent:
             run = await agent.prompt_and_wait("What is in this directory?")
             print(run.text)
 
-    Every command of the protocol is a method; `request` sends those that have none yet.
+    `RpcClient("ws://127.0.0.1:8080/rpc", token=…)` does the same with an agent of `spindle --remote`. Every command of
+    the protocol is a method; `request` sends those that have none yet.
     """
 
     def __init__(
         self,
-        command: Sequence[str] = ("spindle", "--mode", "rpc"),
+        command: Sequence[str] | str = ("spindle", "--mode", "rpc"),
         *,
         cwd: str | Path | None = None,
         env: Mapping[str, str] | None = None,
+        token: str | None = None,
         request_timeout: float | None = 30.0,
         updates: Literal["full", "delta"] | None = None,
         on_ui_request: UiHandler | None = None,
-        exit_grace: float = 5.0,
+        exit_grace: float = CHILD_GRACE,
+        **options: Any,
     ) -> None:
         """Prepare a client; `start` or `async with` starts the agent.
 
-        `updates="delta"` asks for updates that carry only what is new: much cheaper for long answers. An agent that
-        does not know the command goes on as it does.
+        `command` is a command line to run, in `cwd` and with `env`; or the URL of a server, with its `token` and with
+        `options` of `websockets.connect`. `updates="delta"` asks for updates that carry only what is new: much cheaper
+        for long answers. An agent that does not know the command goes on as it does.
+
+        Raises `ValueError` for a text that is not a URL, `TypeError` for options that a command line does not have.
         """
-        self.command = list(command)
+        if not isinstance(command, str) and (options or token is not None):
+            raise TypeError(f"A command line does not take {', '.join(options) or 'token'}")
+        self.command = websocket_url(command, "/rpc") if isinstance(command, str) else list(command)
         self.cwd = cwd
         self.env = env
         self.request_timeout = request_timeout
         self.exit_grace = exit_grace
         """Seconds the agent gets to end by itself, and again after SIGTERM."""
+        self._token = token
+        self._options = options
         self._updates = updates
-        self._process: AgentProcess | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._transport: Transport | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._error: RpcError = ClientClosed()
-        """What whoever asks for something is told once the agent is gone."""
+        """What a command raises once the agent is gone."""
         self._numbers = itertools.count(1)
         self._pending: dict[str, tuple[str, asyncio.Future[Json]]] = {}
         """Id → command and the answer it waits for."""
@@ -78,29 +96,35 @@ class RpcClient(Commands):
         self._listeners: list[Callable[[Event], None]] = []
         self._settles = False
         """The agent has been seen to say `agent_settled`."""
-        self._host_tools = HostTools(self._post)
+        self._callbacks = Callbacks(self._post, on_ui_request)
         self._declared_tools: list[HostTool] = []
         """Those the agent knows of."""
-        self._dialogs = Dialogs(self._post, on_ui_request)
 
     # -- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the agent, unless there is one; a crashed one has to be closed first.
+        """Start the agent, unless there is one; after a crash the client has to be closed first.
 
-        Raises `OSError` if the program cannot be started, `RpcError` if it refuses our tools.
+        Raises `OSError` if the program cannot be started, `ConnectionFailed` if the server cannot be reached or does
+        not let us in, `RpcError` if the agent refuses our tools.
         """
         async with self._starting:
-            if self._process is None:
+            if self._transport is None:
                 await self._start()
 
     async def _start(self) -> None:
-        if self._watching is not None and not self._watching.done():
-            await asyncio.wait([self._watching])  # of a close that was cancelled, or is not done yet
-        self._process = await AgentProcess.start(self.command, self._receive, self.cwd, self.env)
-        self._watching = asyncio.create_task(self._watch(self._process))
+        if self._reading is not None and not self._reading.done():
+            await asyncio.wait([self._reading])  # of a close that was cancelled, or is not done yet
+        self._loop = asyncio.get_running_loop()
+        if isinstance(self.command, str):
+            self._transport = await WebSocket.connect(self.command, self._token, self._options)
+        else:
+            self._transport = await Process.start(self.command, self.cwd, self.env)
+        self._reading = asyncio.create_task(self._read(self._transport), name="client-read")
         self._declared_tools = []
         try:
+            if isinstance(self.command, str):
+                await self._let_in()
             if self._updates is not None:
                 with contextlib.suppress(CommandFailed):
                     await self.set_update_mode(self._updates)
@@ -109,19 +133,28 @@ class RpcClient(Commands):
             await self.close()
             raise
 
+    async def _let_in(self) -> None:
+        """Wait for a server's first frame. One that has no such session, or no agent, closes the connection instead."""
+        try:
+            async with asyncio.timeout(self.request_timeout):
+                await anext(self.events())
+        except TimeoutError:
+            raise RequestTimeout("ready", self.request_timeout or 0) from None
+        except ConnectionLost as lost:
+            raise ConnectionFailed(lost.reason or str(lost), lost.code) from None
+
     async def close(self) -> None:
-        """Close the agent's stdin and wait for its end; insist if it does not come."""
-        process, self._process = self._process, None
-        if process is None or self._watching is None:
+        """Close the agent's stdin and wait for its end; insist if it does not come. Or close the connection."""
+        transport, self._transport = self._transport, None
+        if transport is None or self._reading is None:
             return
         grace = 0.0  # if we are cancelled
         try:
-            await self._host_tools.close()
-            await self._dialogs.close()
+            await self._callbacks.close()
             grace = self.exit_grace
         finally:
-            await process.stop(grace)
-        await asyncio.wait([self._watching])  # if we are cancelled, it still tells everybody
+            await transport.close(grace)
+        await asyncio.wait([self._reading])  # if we are cancelled, it still tells all who wait
 
     async def __aenter__(self) -> "RpcClient":
         await self.start()
@@ -132,8 +165,8 @@ class RpcClient(Commands):
 
     @property
     def stderr(self) -> str:
-        """The end of what the agent wrote to stderr."""
-        return self._process.stderr if self._process is not None else ""
+        """The end of what the agent's process wrote to stderr."""
+        return self._transport.stderr if isinstance(self._transport, Process) else ""
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -143,15 +176,16 @@ class RpcClient(Commands):
     async def _request(self, id: str, command: str, timeout: Timeout, fields: Json) -> Any:
         if command in PROMPTS:
             await self._declare_tools()
-        process = self._running()
+        if self._transport is None or self._reading is None or self._reading.done():
+            raise self._error
         seconds = self.request_timeout if timeout is UNSET else timeout
         present = {name: value for name, value in fields.items() if value is not None}
-        process.write(codec.encode({"id": id, "type": command, **present}))
-        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._transport.send(codec.encode({"id": id, "type": command, **present}))
+        answer: asyncio.Future[Json] = self._reading.get_loop().create_future()
         self._pending[id] = command, answer
         try:
             async with asyncio.timeout(seconds):
-                await process.drain()
+                await self._transport.room()
                 response = await answer
         except TimeoutError:
             raise RequestTimeout(command, seconds or 0) from None
@@ -164,15 +198,11 @@ class RpcClient(Commands):
     def _new_id(self) -> str:
         return f"req_{next(self._numbers)}"
 
-    def _running(self) -> AgentProcess:
-        if self._process is None or self._watching is None or self._watching.done():
-            raise self._error
-        return self._process
-
     def _post(self, frame: Json) -> None:
-        """Write a frame that gets no answer; this works from any thread."""
-        if self._process is not None:
-            self._process.post(codec.encode(frame))
+        """Send a frame that gets no answer; this works from any thread."""
+        transport = self._transport
+        if transport is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(transport.send, codec.encode(frame))
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -226,7 +256,7 @@ class RpcClient(Commands):
         return Run(messages, aborted)
 
     async def _is_over(self, events: EventStream) -> bool:
-        """Ask an agent that has no word for it. What came before its answer may show that work goes on."""
+        """Ask an agent that does not say `agent_settled`. Events before its answer may show that work goes on."""
         try:
             state = await self.get_state()
         except CommandFailed:
@@ -240,7 +270,7 @@ class RpcClient(Commands):
         """Return a stream of every event from now on. It ends with the client; a crash is raised there."""
         stream = EventStream()
         self._streams.add(stream)
-        if self._watching is not None and self._watching.done():
+        if self._reading is not None and self._reading.done():
             stream.close(self._error)
         return stream
 
@@ -251,12 +281,12 @@ class RpcClient(Commands):
 
     @property
     def on_ui_request(self) -> UiHandler | None:
-        """Who answers the questions of extensions; without anybody they are cancelled."""
-        return self._dialogs.handler
+        """The function that answers questions of extensions; without one they are cancelled."""
+        return self._callbacks.on_ui_request
 
     @on_ui_request.setter
     def on_ui_request(self, handler: UiHandler | None) -> None:
-        self._dialogs.handler = handler
+        self._callbacks.on_ui_request = handler
 
     # -- host tools ------------------------------------------------------------------------------
 
@@ -264,32 +294,42 @@ class RpcClient(Commands):
     def tool(self, function: Function, /) -> Function: ...
 
     @overload
-    def tool(self, /, *, name: str | None = None, description: str | None = None) -> Callable[[Function], Function]: ...
+    def tool(
+        self, /, *, name: str | None = None, description: str | None = None, parameters: Any = None
+    ) -> Callable[[Function], Function]: ...
 
     def tool(
-        self, function: Function | None = None, /, *, name: str | None = None, description: str | None = None
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: Any = None,
     ) -> Function | Callable[[Function], Function]:
         """Let the model call a function of this program: `@agent.tool`.
 
-        Its signature becomes the schema, its docstring the description. The agent learns of it with the next prompt,
-        or by `publish_tools`.
+        Its signature becomes the schema, its docstring the description; `Annotated[str, "text"]` documents a parameter.
+        `parameters` is a JSON Schema or a pydantic model to use instead. The agent learns of the tool with the next
+        prompt, or by `publish_tools`. Raises `TypeError` if a parameter cannot be described.
         """
 
         def add(function: Function) -> Function:
-            self._host_tools.add(HostTool(function, name, description))
+            tool = HostTool(function, name, description, parameters)
+            self._callbacks.tools[tool.name] = tool
             return function
 
         return add if function is None else add(function)
 
     async def publish_tools(self) -> list[str]:
-        """Declare every tool added so far, which also holds for the run in hand; return their names."""
-        tools = self._host_tools.all()
-        names = await self.set_host_tools([tool.definition() for tool in tools])
+        """Declare every tool added so far, which also holds for the current run; return their names."""
+        tools = list(self._callbacks.tools.values())
+        names = await self.set_host_tools([tool.definition for tool in tools])
         self._declared_tools = tools
         return names
 
     async def _declare_tools(self) -> None:
-        if self._declared_tools != self._host_tools.all():
+        if self._declared_tools != list(self._callbacks.tools.values()):
             await self.publish_tools()
 
     def host_tool_update(self, id: str, partial_result: Json) -> None:
@@ -302,10 +342,11 @@ class RpcClient(Commands):
 
     # -- reading ---------------------------------------------------------------------------------
 
-    async def _watch(self, process: AgentProcess) -> None:
-        """Wait for the agent's end and tell everybody who waits for something of it."""
-        code = await process.ended()
-        crash = AgentCrashed(code, process.stderr) if self._process is not None else None
+    async def _read(self, transport: Transport) -> None:
+        """Take what the agent sends. At its end, tell all who wait for something of it."""
+        async for line in transport.lines():
+            self._receive(line)
+        crash = transport.error if self._transport is not None else None
         self._error = crash or ClientClosed()
         for _, answer in self._pending.values():
             if not answer.done():
@@ -313,7 +354,7 @@ class RpcClient(Commands):
         for stream in list(self._streams):
             stream.close(crash)
 
-    def _receive(self, line: bytes) -> None:
+    def _receive(self, line: bytes | str) -> None:
         frame = read_frame(line)
         if frame is None:
             return
@@ -321,17 +362,14 @@ class RpcClient(Commands):
             self._answered(frame)
             return
         event = Event(frame)
-        if event.type == "extension_ui_request":
-            self._dialogs.receive(event)
-        elif event.type in ("host_tool_call", "host_tool_cancel"):
-            self._host_tools.receive(event)
+        self._callbacks.receive(event)
         self._settles = self._settles or event.type == "agent_settled"
         for stream in list(self._streams):
             stream.put(event)
         for listener in list(self._listeners):
             try:
                 listener(event)
-            except Exception:  # one careless listener must not deafen the others
+            except Exception:  # the other listeners still get the event
                 log.exception("a listener failed on %s", event.type)
 
     def _answered(self, response: Json) -> None:
@@ -347,12 +385,12 @@ class RpcClient(Commands):
             run.close(CommandFailed("prompt", str(response.get("error"))))
 
     def _guess_id(self, response: Json) -> str | None:
-        """Find whom an answer without id is for: older agents leave it out when they refuse a command."""
+        """Find the request of an answer without id: older agents leave it out when they refuse a command."""
         command = response.get("command")
         candidates = [id for id, (name, _) in self._pending.items() if command in (name, "parse", None)]
         return candidates[0] if len(candidates) == 1 else None
 
 
 def _is_handled(accepted: Any) -> bool:
-    """Say whether a prompt was dealt with at once, by a command of an extension: no run follows."""
+    """Say whether a command of an extension has handled the prompt: then no run follows."""
     return isinstance(accepted, dict) and accepted.get("disposition") == "handled"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-from spindle.client.dialogs import UiHandler
+from spindle.client.callbacks import UiHandler
 from spindle.client.errors import ClientClosed
 from spindle.client.events import Event
 from spindle.client.rpc import RpcClient
@@ -40,7 +40,7 @@ class SyncRpcClient:
         """Held while work is handed to the loop: what gets in is waited for by `close`."""
 
     def start(self) -> None:
-        """Start the agent. Raises `OSError` if the program cannot be started."""
+        """Start the agent. Raises as `RpcClient.start` does."""
         if self._thread is not None:
             return
         self._loop = asyncio.new_event_loop()
@@ -91,7 +91,7 @@ class SyncRpcClient:
 
     @property
     def on_ui_request(self) -> UiHandler | None:
-        """Who answers the questions of extensions; without anybody they are cancelled."""
+        """The function that answers questions of extensions; without one they are cancelled."""
         return self._client.on_ui_request
 
     @on_ui_request.setter

@@ -10,15 +10,17 @@ from typing import Any
 
 from spindle.extensions.context import Context
 from spindle.agent.session import AgentSession
-from spindle.extensions.schema import read_signature
 from spindle.extensions.threads import call
 from spindle.extensions.values import as_tool_result
 from spindle.shapes.events import ToolResult
+from spindle.signature import read_signature
 from spindle.tools.base import Tool, ToolContext
 
 __all__ = ["BuiltinTool", "make_tool"]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_INJECTED = ("ctx", "update", "call_id")
+"""Keyword-only parameters that do not come from the model."""
 
 
 def make_tool(
@@ -34,7 +36,7 @@ def make_tool(
     called = name or function.__name__
     if not _NAME.fullmatch(called):  # one that a model API refuses would make every request fail
         raise ValueError(f'"{called}" cannot be the name of a tool: letters, digits, "_" and "-", at most 64')
-    signature = read_signature(function, parameters)
+    signature = read_signature(function, parameters, is_injected=_is_injected)
 
     async def execute(call_id: str, arguments: Any, tool_context: ToolContext) -> ToolResult:
         ctx = make_context()
@@ -49,6 +51,10 @@ def make_tool(
 
     text = description if description is not None else inspect.getdoc(function) or ""
     return Tool(called, text, signature.parameters, execute, **options)
+
+
+def _is_injected(parameter: inspect.Parameter, kind: Any) -> bool:
+    return parameter.kind is parameter.KEYWORD_ONLY and parameter.name in _INJECTED
 
 
 def _updater(name: str, tool_context: ToolContext) -> Callable[[Any], None]:

@@ -1,7 +1,8 @@
 """JSON Schema from the signature of a function, and the way back: arguments of a call become what the function takes.
 
-`Annotated[T, "text"]` documents a parameter; `Literal`, `Enum`, `Optional`, lists, dicts, dataclasses, msgspec Structs
-and defaults are understood. Pydantic models are recognised by their methods; pydantic itself is not imported.
+`Annotated[T, "text"]` and `Annotated[T, msgspec.Meta(…)]` document a parameter; `Literal`, `Enum`, `Optional`, lists,
+dicts, dataclasses, msgspec Structs and defaults are understood. Pydantic models are recognised by their methods;
+pydantic itself is not imported. Tools of extensions and of Python clients are described here.
 """
 
 import functools
@@ -10,14 +11,13 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import GenericAlias, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-__all__ = ["INJECTED", "Signature", "read_signature"]
+__all__ = ["Signature", "read_signature"]
 
-INJECTED = ("ctx", "update", "call_id")
-"""Keyword-only parameters that do not come from the model."""
+Bind: TypeAlias = Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +26,38 @@ class Signature:
 
     parameters: dict[str, Any]
     """JSON Schema."""
-    bind: Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]
+    bind: Bind
     """Turns checked arguments into positional and keyword ones. Raises `ValueError`."""
     injected: frozenset[str]
-    """Which of `INJECTED` the function wants."""
+    """The parameters that do not come from the model; the caller fills them in by name."""
 
 
-def read_signature(function: Callable[..., Any], parameters: Any = None) -> Signature:
+def read_signature(
+    function: Callable[..., Any],
+    parameters: Any = None,
+    *,
+    is_injected: Callable[[inspect.Parameter, Any], bool],
+    closed: bool = False,
+) -> Signature:
     """Read how `function` is to be called. `parameters` is a JSON Schema or a pydantic model, if there is one.
 
-    Raises `TypeError` if a parameter cannot be described to a model.
+    `is_injected` gets a parameter and its type, and says whether the caller fills it in. `closed` refuses arguments
+    that the function does not name. Raises `TypeError` if a parameter cannot be described to a model.
     """
-    declared = inspect.signature(function).parameters
-    only_by_name = {name for name, item in declared.items() if item.kind is inspect.Parameter.KEYWORD_ONLY}
-    injected = frozenset(name for name in INJECTED if name in only_by_name)
+    declared, hints = inspect.signature(function).parameters, _hints(function)
+    injected = frozenset(name for name, item in declared.items() if is_injected(item, hints.get(name)))
     own = {name: item for name, item in declared.items() if name not in injected}
-    hints = _hints(function)
     if parameters is None and len(own) == 1 and _is_model(hints.get(next(iter(own)))):
         parameters = hints[next(iter(own))]
     if parameters is None:
-        schema, bind = _from_parameters(function, own, hints)
+        schema, bind = _from_parameters(function, own, hints, closed)
     elif _is_model(parameters):
         schema, bind = parameters.model_json_schema(), _bind_model(parameters)
     elif isinstance(parameters, dict):
         schema, bind = parameters, _bind_plain(own, parameters)
     else:
         raise TypeError(f"parameters must be a JSON Schema or a pydantic model, not {type(parameters).__name__}")
-    return Signature(_without_references(schema), bind, injected)
+    return Signature(_inlined(schema), bind, injected)
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -74,8 +79,8 @@ def _is_model(kind: Any) -> bool:
 
 
 def _from_parameters(
-    function: Callable[..., Any], own: dict[str, inspect.Parameter], hints: dict[str, Any]
-) -> tuple[dict[str, Any], Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]]:
+    function: Callable[..., Any], own: dict[str, inspect.Parameter], hints: dict[str, Any], closed: bool
+) -> tuple[dict[str, Any], Bind]:
     fields: list[Any] = []
     for name, item in own.items():
         if item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD):
@@ -83,7 +88,7 @@ def _from_parameters(
         kind = _documented(hints.get(name, Any))
         fields.append((name, kind) if item.default is item.empty else (name, kind, _default(item.default)))
     try:
-        shape = msgspec.defstruct(_name(function), fields, kw_only=True)
+        shape = msgspec.defstruct(_name(function), fields, kw_only=True, forbid_unknown_fields=closed)
         schema = msgspec.json.schema(shape)
     except TypeError as error:
         raise TypeError(f"{_name(function)}: {error}. Give parameters= instead") from None
@@ -120,13 +125,11 @@ def _default(value: Any) -> Any:
 # -- from something given ------------------------------------------------------------------------
 
 
-def _bind_model(model: Any) -> Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]:
+def _bind_model(model: Any) -> Bind:
     return lambda arguments: ((model.model_validate(arguments),), {})
 
 
-def _bind_plain(
-    own: dict[str, inspect.Parameter], schema: dict[str, Any]
-) -> Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]:
+def _bind_plain(own: dict[str, inspect.Parameter], schema: dict[str, Any]) -> Bind:
     """Pass arguments by name, or all together to a function whose only parameter is none of the schema's."""
     names = list(own)
     single = len(names) == 1 and own[names[0]].kind is not inspect.Parameter.VAR_KEYWORD
@@ -135,9 +138,13 @@ def _bind_plain(
     return lambda arguments: ((), dict(arguments))
 
 
-def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put definitions where they are used: not every model API follows `$ref`, nor does the check of arguments."""
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put definitions where they are used: not every model API follows `$ref`, nor does the check of arguments.
+
+    A type that contains itself keeps its references.
+    """
     definitions = schema.get("$defs", {})
+    endless: set[str] = set()
 
     def inline(value: Any, above: tuple[str, ...]) -> Any:
         if isinstance(value, list):
@@ -149,10 +156,11 @@ def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
         if name not in definitions:
             return rest if "$ref" not in value else {**value}
         if name in above:
-            raise TypeError(f"{name} contains itself, which cannot be described to a model")
+            endless.add(name)
+            return {"$ref": value["$ref"], **rest}
         return {**inline(definitions[name], (*above, name)), **rest}
 
     result: dict[str, Any] = inline(schema, ())
     if schema.get("$ref"):
         result.pop("title", None)
-    return result
+    return {**result, "$defs": definitions} if endless else result

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.extensions.schema import read_signature
+from spindle.signature import Signature, read_signature
 from spindle.tools.validate import validate_arguments
 
 
@@ -24,8 +24,12 @@ class Point:
     y: int = 0
 
 
+def read(function, parameters=None) -> Signature:
+    return read_signature(function, parameters, is_injected=lambda item, _: item.name in ("ctx", "update", "call_id"))
+
+
 def properties(function, parameters=None) -> dict[str, Any]:
-    return read_signature(function, parameters).parameters["properties"]
+    return read(function, parameters).parameters["properties"]
 
 
 def test_names_types_documentation_and_defaults():
@@ -40,7 +44,7 @@ def test_names_types_documentation_and_defaults():
         call_id,
     ): ...
 
-    signature = read_signature(tool)
+    signature = read(tool)
     assert signature.parameters == {
         "type": "object",
         "properties": {
@@ -105,22 +109,42 @@ def test_a_signature_that_cannot_be_described_is_refused():
 
     def foreign(stream: pytest.MonkeyPatch): ...
 
-    class Node(msgspec.Struct):
-        children: "list[Node]"
+    def unknown(value: "Nothing"): ...  # noqa: F821
 
-    Node.__annotations__["children"] = list[Node]
-
-    def endless(node: Node): ...
-
-    for function in (variable, foreign, endless):
+    for function in (variable, foreign, unknown):
         with pytest.raises(TypeError):
-            read_signature(function)
+            read(function)
+
+
+class Node(msgspec.Struct):
+    children: "list[Node]" = []
+
+
+def test_a_type_that_contains_itself_keeps_its_references():
+    def tool(node: Node): ...
+
+    signature = read(tool)
+    items = {"$ref": "#/$defs/Node"}
+    assert signature.parameters["properties"]["node"]["properties"]["children"]["items"] == items
+    assert signature.parameters["$defs"]["Node"]["properties"]["children"]["items"] == items
+    assert signature.bind({"node": {"children": [{}]}})[1] == {"node": Node([Node()])}
+
+
+def test_what_is_injected_may_be_told_by_its_type_and_other_arguments_refused():
+    def tool(at: Annotated[Point, "Where"], mark: Colour, n: Annotated[int, msgspec.Meta(ge=1)] = 1): ...
+
+    signature = read_signature(tool, is_injected=lambda _, kind: kind is Colour, closed=True)
+    assert (signature.injected, signature.parameters["additionalProperties"]) == ({"mark"}, False)
+    assert signature.parameters["properties"]["n"] == {"type": "integer", "minimum": 1, "default": 1}
+    assert signature.bind({"at": {"x": 2}})[1] == {"at": Point(2), "n": 1}
+    with pytest.raises(ValueError, match="unknown field"):
+        signature.bind({"at": {"x": 2}, "more": 1})
 
 
 def test_arguments_come_back_as_what_the_function_takes():
     def tool(colour: Colour, at: Point, names: list[str] = [], note: str | None = None): ...  # noqa: B006
 
-    bind = read_signature(tool).bind
+    bind = read(tool).bind
     positional, named = bind({"colour": "blue", "at": {"x": 1}})
     assert positional == ()
     assert named == {"colour": Colour.BLUE, "at": Point(1, 0), "names": [], "note": None}
@@ -137,10 +161,10 @@ def test_a_given_schema_passes_arguments_by_name_or_as_one():
 
     def anything(**params): ...
 
-    assert read_signature(by_name, schema).bind({"n": 1}) == ((), {"n": 1})
-    assert read_signature(all_together, schema).bind({"n": 1}) == (({"n": 1},), {})
-    assert read_signature(anything, schema).bind({"n": 1}) == ((), {"n": 1})
-    assert read_signature(by_name, schema).parameters == schema
+    assert read(by_name, schema).bind({"n": 1}) == ((), {"n": 1})
+    assert read(all_together, schema).bind({"n": 1}) == (({"n": 1},), {})
+    assert read(anything, schema).bind({"n": 1}) == ((), {"n": 1})
+    assert read(by_name, schema).parameters == schema
 
 
 class FakePydantic:
@@ -168,7 +192,7 @@ def test_pydantic_models_are_recognised_by_their_methods():
 
     def annotated(params: FakePydantic, *, ctx): ...
 
-    for signature in (read_signature(given, FakePydantic), read_signature(annotated)):
+    for signature in (read(given, FakePydantic), read(annotated)):
         assert signature.parameters == {
             "type": "object",
             "properties": {"n": {"type": "integer"}},
@@ -183,6 +207,6 @@ def test_pydantic_models_are_recognised_by_their_methods():
 def test_what_the_schema_accepts_the_function_can_be_called_with(arguments):
     def tool(n: int, words: list[str]): ...
 
-    signature = read_signature(tool)
+    signature = read(tool)
     checked = validate_arguments("tool", signature.parameters, arguments)
     assert signature.bind(checked) == ((), arguments)

@@ -1,0 +1,149 @@
+"""What the agent asks of the program that drives it: calls of its functions, and questions for its user."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from spindle.client.events import Event
+from spindle.flow import Tasks
+from spindle.limits import TOOL_END
+from spindle.shapes import codec
+from spindle.signature import read_signature
+
+__all__ = ["Callbacks", "HostTool", "UiHandler", "Update"]
+
+Json: TypeAlias = dict[str, Any]
+UiHandler: TypeAlias = Callable[[Event], Any]
+"""Gets the request; returns (or is a coroutine that returns) a text, a bool for `confirm`, or None to cancel."""
+
+QUESTIONS = frozenset({"select", "confirm", "input", "editor"})
+CALL, DIALOG = "host_tool_call", "extension_ui_request"
+
+log = logging.getLogger(__name__)
+
+
+class Update:
+    """Reports progress of a call. A parameter of this type is filled in by the client and not shown to the model."""
+
+    def __init__(self, report: Callable[[Json], None]) -> None:
+        self._report = report
+        self.cancelled = False
+        """Whether the agent gave the call up. A coroutine is cancelled then; a plain function has to look here."""
+
+    def __call__(self, progress: Any) -> None:
+        """Show `progress`: the whole result so far, in any form that a tool may return. Works from any thread."""
+        self._report(_result(progress))
+
+
+class HostTool:
+    """A function of this program, and what the model is told of it."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None = None,
+        description: str | None = None,
+        parameters: Any = None,
+    ) -> None:
+        self.name = name or function.__name__
+        self._function = function
+        self._signature = read_signature(function, parameters, is_injected=lambda _, kind: kind is Update, closed=True)
+        self.definition: Json = {
+            "name": self.name,
+            "description": description or inspect.getdoc(function) or "",
+            "parameters": self._signature.parameters,
+        }
+        """The form that `set_host_tools` takes."""
+
+    async def run(self, arguments: Any, update: Update) -> Json:
+        """Check the arguments, call the function, return its result. A plain function runs in a thread."""
+        positional, named = self._signature.bind(arguments)
+        named |= dict.fromkeys(self._signature.injected, update)
+        if inspect.iscoroutinefunction(self._function):
+            return _result(await self._function(*positional, **named))
+        return _result(await asyncio.to_thread(self._function, *positional, **named))
+
+
+class Callbacks:
+    """Serves the requests of one agent, each in a task of its own that the agent may call off."""
+
+    def __init__(self, post: Callable[[Json], None], on_ui_request: UiHandler | None) -> None:
+        self.tools: dict[str, HostTool] = {}
+        self.on_ui_request = on_ui_request
+        self._post = post
+        self._tasks = Tasks()
+        self._open: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By the kind and id of the request."""
+
+    def receive(self, event: Event) -> None:
+        """Look at an event. A call of a tool that was declared by hand is left to the program."""
+        match event.type:
+            case "host_tool_call":
+                if tool := self.tools.get(str(event.get("toolName"))):
+                    self._begin(CALL, event, self._call(tool, event))
+            case "host_tool_cancel":
+                self._call_off(CALL, event)
+            case "extension_ui_request" if event.get("method") == "cancel":
+                self._call_off(DIALOG, event)
+            case "extension_ui_request":
+                self._begin(DIALOG, event, self._ask(event))
+
+    async def close(self) -> None:
+        """Call everything off."""
+        await self._tasks.end(TOOL_END)
+
+    def _begin(self, kind: str, event: Event, work: Coroutine[Any, Any, None]) -> None:
+        key = kind, str(event.get("id"))
+        self._open[key] = task = self._tasks.spawn(work, kind)
+        task.add_done_callback(lambda _: self._open.pop(key, None))
+
+    def _call_off(self, kind: str, event: Event) -> None:
+        if task := self._open.get((kind, str(event.get("targetId")))):
+            task.cancel()
+
+    async def _call(self, tool: HostTool, event: Event) -> None:
+        id = event.get("id")
+        update = Update(lambda partial: self._post({"type": "host_tool_update", "id": id, "partialResult": partial}))
+        try:
+            result = await tool.run(event.get("arguments", {}), update)
+            self._post({"type": "host_tool_result", "id": id, "result": result})
+        except (Exception, asyncio.CancelledError) as error:  # the model reads what a tool raises
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the agent does not wait for an answer any more
+                update.cancelled = True
+                raise
+            log.debug("host tool %s failed", tool.name, exc_info=True)
+            failure = _result(str(error) or type(error).__name__)
+            self._post({"type": "host_tool_result", "id": id, "result": failure, "isError": True})
+
+    async def _ask(self, request: Event) -> None:
+        """Let the handler answer. Without one, or if it fails, a question is cancelled: the agent waits for it."""
+        answer: Any = None
+        if self.on_ui_request is not None:
+            try:
+                answer = self.on_ui_request(request)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+            except Exception:
+                log.exception("the handler of %s requests failed", request.get("method"))
+                answer = None
+        if request.get("method") not in QUESTIONS:
+            return
+        reply: Json = {"type": "extension_ui_response", "id": request["id"]}
+        if answer is None:
+            reply["cancelled"] = True
+        elif request["method"] == "confirm":
+            reply["confirmed"] = bool(answer)
+        else:
+            reply["value"] = str(answer)
+        self._post(reply)
+
+
+def _result(value: Any) -> Json:
+    """Put what a function returned into the form of a tool result."""
+    if isinstance(value, dict) and isinstance(value.get("content"), list):
+        return value
+    text = "done" if value is None else value if isinstance(value, str) else codec.encode(value).decode()
+    return {"content": [{"type": "text", "text": text}]}

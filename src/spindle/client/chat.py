@@ -1,0 +1,521 @@
+"""`RemoteClient`: ask, listen, approve and interrupt over a WebSocket, in the remote protocol of `docs/remote.md`.
+
+This is the small protocol that servers other than Spindle speak too; `RpcClient` can do more.
+"""
+
+import asyncio
+import base64
+import inspect
+import itertools
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct, convert
+
+from spindle.client.commands import Json
+from spindle.client.errors import (
+    ClientClosed,
+    ConnectionFailed,
+    ConnectionLost,
+    RequestFailed,
+    RequestTimeout,
+    RpcError,
+)
+from spindle.client.events import read_frame
+from spindle.client.transport import Transport, WebSocket, websocket_url
+from spindle.flow import Mailbox
+from spindle.limits import CLOSE_FRAME
+from spindle.shapes import codec
+
+__all__ = [
+    "Answer",
+    "Completion",
+    "RemoteClient",
+    "TextPiece",
+    "TokenUsage",
+    "ToolCallPiece",
+    "ToolConfirmation",
+    "ToolFailure",
+    "ToolResultPiece",
+    "TurnConfirmation",
+    "file_input",
+    "image_input",
+]
+
+Input: TypeAlias = str | Json
+"""A text, or an input as the protocol writes it: `{"Text": "hi"}`; `image_input` and `file_input` make such."""
+
+TOOL_FAILURE = "tool_execution_error"
+NOTHING_TO_INTERRUPT = "No active model output to interrupt"
+TAKEN_OVER, NO_SUCH_SESSION, TOO_MANY_CONNECTIONS = 4001, 4004, 503
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 2.0
+
+log = logging.getLogger(__name__)
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def image_input(source: str | Path | bytes, mime_type: str | None = None) -> Json:
+    """Return a picture, from a file or its bytes. Without a type the server looks at the bytes."""
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    return {"Image": {"data": base64.b64encode(data).decode(), **({"mime_type": mime_type} if mime_type else {})}}
+
+
+def file_input(path: str | Path, content_type: str | None = None) -> Json:
+    """Return a file to show to the model; the type is guessed from the name."""
+    import mimetypes
+
+    kind = content_type or mimetypes.guess_type(path)[0] or "text/plain"
+    data = base64.b64encode(Path(path).read_bytes()).decode()
+    return {"File": {"filename": Path(path).name, "content_type": kind, "data": data}}
+
+
+def _joined(inputs: tuple[Input, ...]) -> Json:
+    items = [{"Text": item} if isinstance(item, str) else item for item in inputs]
+    return items[0] if len(items) == 1 else {"Multi": items}
+
+
+# -- pieces of an answer -----------------------------------------------------------------------------
+
+
+class TokenUsage(Struct, frozen=True):
+    """How many tokens a request took."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+
+class ToolFailure(Struct, frozen=True):
+    """A tool that failed on the way to an answer."""
+
+    message: str
+    details: Json
+
+
+class TextPiece(Struct, frozen=True):
+    """The next piece of the answer's text."""
+
+    text: str
+
+
+class ToolCallPiece(Struct, frozen=True):
+    """The model calls a tool."""
+
+    name: str
+    arguments: Any
+
+
+class ToolResultPiece(Struct, frozen=True):
+    """A tool has ended."""
+
+    name: str
+    result: Any
+    """As the server sent it."""
+
+    @property
+    def text(self) -> str:
+        """What the tool said."""
+        content = self.result.get("content") if isinstance(self.result, dict) else self.result
+        return content if isinstance(content, str) else str(content)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it failed."""
+        return isinstance(self.result, dict) and self.result.get("is_error") is True
+
+
+class ToolConfirmation(Struct, frozen=True):
+    """May this tool run? Nothing goes on until it is answered."""
+
+    name: str
+    arguments: Any
+    description: str | None
+    _send: Callable[[Json], None]
+
+    async def answer(self, approved: bool, reason: str | None = None) -> None:
+        """Let the tool run, or end the request."""
+        answer = {"name": self.name, "arguments": self.arguments, "approved": approved, "reason": reason}
+        self._send({"ToolConfirmationResponse": answer})
+
+
+class TurnConfirmation(Struct, frozen=True):
+    """The model was called so often that the user should agree to go on."""
+
+    current_turns: int
+    max_turns: int
+    reason: str | None
+    _send: Callable[[Json], None]
+
+    async def answer(self, confirmed: bool, reason: str | None = None) -> None:
+        """Go on, or end the request."""
+        self._send({"TurnConfirmationResponse": {"confirmed": confirmed, "reason": reason}})
+
+
+class Completion(Struct, frozen=True):
+    """The end of an answer."""
+
+    usage: TokenUsage | None
+    interrupted: bool = False
+    tool_failure: ToolFailure | None = None
+
+
+class Answer(Struct, frozen=True):
+    """A whole answer."""
+
+    text: str
+    usage: TokenUsage | None
+    interrupted: bool = False
+    tool_failure: ToolFailure | None = None
+    """The first tool that failed, if one did; the model knows of it."""
+
+
+class RemoteCommand(Struct, frozen=True):
+    """A command for `RemoteClient.instruct`."""
+
+    name: str
+    description: str
+
+
+Piece: TypeAlias = TextPiece | ToolCallPiece | ToolResultPiece | ToolConfirmation | TurnConfirmation | Completion
+Question = TypeVar("Question", ToolConfirmation, TurnConfirmation)
+Handler: TypeAlias = Callable[[Question], bool | Awaitable[bool]]
+Config: TypeAlias = Mapping[str, Any]
+
+
+class _Request(Mailbox[Json]):
+    """The frames that answer one request; its end is the error that ended the connection."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(high_items=1)
+        self.id = id
+
+
+# -- the client --------------------------------------------------------------------------------------
+
+
+class RemoteClient:
+    """Connect to `spindle --remote`, ask, listen, and answer its questions.
+
+        async with RemoteClient("ws://127.0.0.1:8080") as agent:
+            print((await agent.ask("What is in this directory?")).text)
+            async for piece in agent.stream("And what is it for?"):
+                if isinstance(piece, TextPiece):
+                    print(piece.text, end="")
+
+    Several requests may be on their way; the server answers them one after the other. After a broken connection the
+    next request connects again and finds the same session.
+    """
+
+    def __init__(
+        self,
+        url: str = "ws://127.0.0.1:8080",
+        *,
+        token: str | None = None,
+        session: str | None = None,
+        config: Config | None = None,
+        on_tool: Handler[ToolConfirmation] | None = None,
+        on_turns: Handler[TurnConfirmation] | None = None,
+        reconnect: float = 10.0,
+        **options: Any,
+    ) -> None:
+        """Prepare a client; `connect` or `async with` connects it.
+
+        `session` goes on with a kept or stored session. `config` goes with every request. `on_tool` and `on_turns`
+        answer confirmations; without them `ask` answers no, and `stream` gives them as pieces to answer. `reconnect`
+        is how many seconds a lost server is looked for. `options` are those of `websockets.connect`.
+        """
+        self.url = url
+        self.config = dict(config or {})
+        self.on_tool = on_tool
+        self.on_turns = on_turns
+        self.session_id = session
+        """The session on the server; None until it is known, or if the server does not tell."""
+        self._spoken = session is not None
+        """Whether it would be a loss if the session were not found again."""
+        self._token = token
+        self._reconnect = reconnect
+        self._options = options
+        self._transport: Transport | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._connecting = asyncio.Lock()
+        self._error: RpcError | None = ClientClosed()
+        """Why there is no connection and none will be made; None: one is made when it is needed."""
+        self._numbers = itertools.count(1)
+        self._requests: dict[str, _Request] = {}
+        self._chats: list[_Request] = []
+        """Chat requests that have not ended, in the order they run."""
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect, and learn the id of the session. Raises `ConnectionFailed`."""
+        self._error = None
+        async with self._connecting:
+            if self._transport is None:
+                await self._connect()
+
+    async def close(self) -> None:
+        """Say goodbye. The server keeps the session for a while."""
+        self._error = ClientClosed()
+        if self._transport is not None:
+            await self._transport.close(CLOSE_FRAME)
+        if self._reading is not None:
+            await self._reading
+
+    async def __aenter__(self) -> "RemoteClient":
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _connect(self) -> None:
+        query = {} if self.session_id is None else {"session": self.session_id}
+        transport = await WebSocket.connect(websocket_url(self.url, "/", **query), self._token, self._options)
+        self._transport = transport
+        self._reading = asyncio.create_task(self._read(transport), name="chat-client-read")
+        try:
+            asking = self._send({"Instruction": {"command": "config", "parameters": None}})
+            self.session_id = codec.decode(await self._text(asking))["session"]
+        except ConnectionLost as lost:  # it let us in, and then had no such session, or no agent
+            raise ConnectionFailed(lost.reason or str(lost), lost.code) from None
+        except (RequestFailed, codec.DecodeError, KeyError, TypeError):
+            log.debug("the server does not tell its session")
+
+    async def _connect_again(self) -> None:
+        """Look for the server for a while. Raises `ConnectionFailed` if it does not come back, or refuses."""
+        loop = asyncio.get_running_loop()
+        delay, deadline = FIRST_DELAY_S, loop.time() + self._reconnect
+        while True:
+            try:
+                return await self._connect()
+            except ConnectionFailed as failed:
+                if failed.status == NO_SUCH_SESSION and not self._spoken:
+                    self.session_id = None  # the server does not keep a session without messages
+                    continue
+                if failed.status not in (None, TOO_MANY_CONNECTIONS) or loop.time() + delay > deadline:
+                    raise
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LONGEST_DELAY_S)
+
+    async def _read(self, transport: Transport) -> None:
+        async for line in transport.lines():
+            frame = read_frame(line) or {}
+            request = self._requests.get(str(frame.get("request_id")))
+            if request is not None:
+                request.put(frame)
+        self._transport = None
+        lost = transport.error
+        if self._error is None and isinstance(lost, ConnectionLost) and lost.code == TAKEN_OVER:
+            self._error = lost  # if both came back by themselves they would take it from each other for ever
+        for request in self._requests.values():
+            request.close(self._error or lost)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def _request(self, input: Any, **fields: Any) -> _Request:
+        """Send a request, on a new connection if need be; `_forget` it in the end."""
+        async with self._connecting:
+            if self._transport is None:
+                if self._error is not None:
+                    raise self._error
+                await self._connect_again()
+        return self._send(input, **fields)
+
+    def _send(self, input: Any, **fields: Any) -> _Request:
+        request = _Request(f"req_{next(self._numbers)}")
+        if self._transport is not None:
+            self._transport.send(codec.encode({"request_id": request.id, "input": input, **fields}))
+            self._requests[request.id] = request
+        else:
+            request.close(self._error or ConnectionLost(None, ""))
+        return request
+
+    def _post(self, input: Any) -> None:
+        """Send a request whose answer says nothing new. Does nothing without a connection."""
+        self._forget(self._send(input))
+
+    def _forget(self, request: _Request) -> None:
+        self._requests.pop(request.id, None)
+        if request in self._chats:
+            self._chats.remove(request)
+
+    async def _text(self, request: _Request) -> str:
+        """Return the answer to a control input. Raises `RequestFailed`."""
+        try:
+            frame = await anext(request)
+        finally:
+            self._forget(request)
+        _tool_failure(frame.get("error"))  # raises what failed
+        return str(frame["response"].get("Text", ""))
+
+    # -- chatting --------------------------------------------------------------------------------
+
+    async def ask(
+        self, *inputs: Input, config: Config | None = None, use_tools: bool = True, timeout: float | None = None
+    ) -> Answer:
+        """Ask and return the whole answer. Several inputs become one message.
+
+        Raises `RequestFailed`, `ConnectionLost` and `RequestTimeout`. A time-out does not stop the agent; `interrupt`
+        does.
+        """
+        return await self._collect(self._chat(_joined(inputs), False, config, use_tools), timeout)
+
+    def stream(
+        self, *inputs: Input, config: Config | None = None, use_tools: bool = True
+    ) -> AsyncGenerator[Piece, None]:
+        """Ask and give the answer piece by piece; the last one is a `Completion`. Raises as `ask` does.
+
+        Leaving the loop early interrupts the request.
+        """
+        return self._chat(_joined(inputs), True, config, use_tools)
+
+    async def regenerate(
+        self, *, config: Config | None = None, use_tools: bool = True, timeout: float | None = None
+    ) -> Answer:
+        """Let the model answer the last message again."""
+        return await self._collect(self._chat("Regenerate", False, config, use_tools), timeout)
+
+    def regenerate_stream(self, *, config: Config | None = None, use_tools: bool = True) -> AsyncGenerator[Piece, None]:
+        """Let the model answer the last message again, piece by piece."""
+        return self._chat("Regenerate", True, config, use_tools)
+
+    async def _collect(self, pieces: AsyncGenerator[Piece, None], timeout: float | None) -> Answer:
+        text, end = "", Completion(None)
+        try:
+            async with asyncio.timeout(timeout), aclosing(pieces):
+                async for piece in pieces:
+                    if isinstance(piece, TextPiece):
+                        text += piece.text
+                    elif isinstance(piece, ToolConfirmation | TurnConfirmation):
+                        await piece.answer(False)
+                    elif isinstance(piece, Completion):
+                        end = piece
+        except TimeoutError:
+            raise RequestTimeout("ask", timeout or 0) from None
+        return Answer(text, end.usage, end.interrupted, end.tool_failure)
+
+    async def _chat(
+        self, input: Any, stream: bool, config: Config | None, use_tools: bool
+    ) -> AsyncGenerator[Piece, None]:
+        wanted = {**self.config, **(config or {})}
+        fields = {"stream": stream, "use_tools": use_tools, **({"config": wanted} if wanted else {})}
+        request = await self._request(input, **fields)
+        self._spoken = True
+        self._chats.append(request)
+        try:
+            while request in self._chats:
+                for piece in await self._pieces(await anext(request)):
+                    if isinstance(piece, Completion):
+                        self._forget(request)
+                    yield piece
+        except RpcError:
+            self._forget(request)
+            raise
+        finally:
+            abandoned = request in self._chats[:1]
+            self._forget(request)
+            if abandoned and stream:
+                self._post("Interrupt")
+
+    async def _pieces(self, frame: Json) -> list[Piece]:
+        """Read one frame of a chat request. Raises `RequestFailed`."""
+        failure = _tool_failure(frame.get("error"))
+        pieces: list[Piece] = []
+        end: list[Piece] = []
+        for kind, payload in _contents(frame.get("response")):
+            match kind:
+                case "Stream" | "":
+                    pieces.append(TextPiece("".join(payload) if isinstance(payload, list) else str(payload)))
+                case "Text":
+                    pieces += [TextPiece(payload)] if payload else []
+                    end = [Completion(convert(frame.get("token_usage"), TokenUsage | None), False, failure)]
+                case "Complete" | "StreamComplete":
+                    usage = convert(payload.get("token_usage"), TokenUsage | None)
+                    end = [Completion(usage, payload.get("interrupted") is True, failure)]
+                case "ToolCall":
+                    pieces.append(ToolCallPiece(payload["name"], payload.get("arguments")))
+                case "ToolResult":
+                    pieces.append(ToolResultPiece(payload["name"], payload.get("result")))
+                case "ToolConfirmationRequest":
+                    name, arguments = payload["name"], payload.get("arguments")
+                    tool = ToolConfirmation(name, arguments, payload.get("description"), self._post)
+                    pieces += await _unanswered(tool, self.on_tool)
+                case "TurnConfirmationRequest":
+                    current, most = payload["current_turns"], payload["max_turns"]
+                    turns = TurnConfirmation(current, most, payload.get("reason"), self._post)
+                    pieces += await _unanswered(turns, self.on_turns)
+                case _:
+                    log.debug("unknown content %s", kind)
+        return pieces + end
+
+    # -- controls --------------------------------------------------------------------------------
+
+    async def interrupt(self) -> bool:
+        """Stop the request that runs; its answer ends as it is. Returns whether there was one."""
+        try:
+            await self._text(await self._request("Interrupt"))
+        except RequestFailed as error:
+            if str(error) != NOTHING_TO_INTERRUPT:
+                raise
+            return False
+        return True
+
+    async def clear_context(self) -> None:
+        """Begin a new conversation. Raises `RequestFailed` while the model is at work."""
+        await self._text(await self._request("ClearContext"))
+
+    async def get_commands(self) -> list[RemoteCommand]:
+        """Return the commands that `instruct` takes."""
+        told = codec.decode(await self._text(await self._request("GetCommands")))
+        return convert(told["commands"], list[RemoteCommand])
+
+    async def instruct(self, command: str, parameters: Any = None) -> str:
+        """Carry out one of `get_commands` and return what the server says. Raises `RequestFailed`."""
+        input = {"Instruction": {"command": command, "parameters": parameters}}
+        return await self._text(await self._request(input))
+
+
+async def _unanswered(question: Question, handler: Handler[Question] | None) -> list[Question]:
+    """Let the handler answer; without one the question is returned."""
+    if handler is None:
+        return [question]
+    try:
+        agreed = handler(question)
+        if inspect.isawaitable(agreed):
+            agreed = await agreed
+    except Exception:  # the agent waits for an answer
+        log.exception("the handler of confirmations failed")
+        agreed = False
+    await question.answer(agreed is True)
+    return []
+
+
+def _contents(response: Any) -> list[tuple[str, Any]]:
+    """Return the contents of a response, those of a `Multi` one by one."""
+    found = []
+    for kind, payload in (response if isinstance(response, dict) else {}).items():
+        if kind == "Multi":
+            for item in payload:
+                found += _contents(item)
+        else:
+            found.append((kind, payload))
+    return found
+
+
+def _tool_failure(error: Any) -> ToolFailure | None:
+    """Read the error of a frame: None, or a tool's failure. Raises `RequestFailed` for everything else."""
+    if error is None:
+        return None
+    try:
+        told = codec.decode(error)
+        kind, message, details = told["type"], str(told["message"]), told.get("details")
+    except (codec.DecodeError, KeyError, TypeError):
+        raise RequestFailed(str(error)) from None
+    if kind != TOOL_FAILURE:
+        raise RequestFailed(message, kind, details)
+    return ToolFailure(message, details if isinstance(details, dict) else {})

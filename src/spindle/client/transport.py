@@ -1,0 +1,219 @@
+"""How lines get to an agent and back: through the pipes of a child process, or over a WebSocket.
+
+A line is one JSON object. What the lines mean is not known here.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from spindle.client.errors import AgentCrashed, ConnectionFailed, ConnectionLost, RpcError
+from spindle.flow import Mailbox, Tasks
+from spindle.limits import CHILD_LINGER
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+__all__ = ["Process", "Transport", "WebSocket", "websocket_url"]
+
+STDERR_KEPT = 8 << 10
+UNSENT_FRAMES, UNSENT_BYTES = 1024, 1 << 20
+
+
+class Transport(Protocol):
+    """A running agent, as far as lines are concerned."""
+
+    error: RpcError | None
+    """Why it ended; set before `lines` ends."""
+
+    def send(self, line: bytes) -> None:
+        """Send one line, without waiting. It is dropped if the agent is gone."""
+
+    async def room(self) -> None:
+        """Wait until the agent has taken most of what was sent, or is gone."""
+
+    def lines(self) -> AsyncIterator[bytes | str]:
+        """Give what the agent sends, until it ends. To be called once."""
+
+    async def close(self, grace: float) -> None:
+        """End the agent, gently for `grace` seconds; if cancelled, at once."""
+
+
+class Process(asyncio.SubprocessProtocol):
+    """An agent in a child process: lines on its stdin and stdout."""
+
+    def __init__(self) -> None:
+        self.error: RpcError | None = None
+        self._child: asyncio.SubprocessTransport
+        self._lines: Mailbox[bytes] = Mailbox(sys.maxsize)
+        self._pieces: list[bytes] = []
+        """The beginning of a line whose end has not come yet."""
+        self._stderr = b""
+        self._open_pipes = {1, 2}
+        self._exited = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    @classmethod
+    async def start(cls, command: Sequence[str], cwd: str | Path | None, env: Mapping[str, str] | None) -> "Process":
+        """Start a command line. Raises `OSError` if there is no such program."""
+        _, process = await asyncio.get_running_loop().subprocess_exec(cls, *command, cwd=cwd, env=env)
+        return process
+
+    @property
+    def stderr(self) -> str:
+        """The end of what it wrote to stderr."""
+        return self._stderr.decode("utf-8", "replace").strip()
+
+    def send(self, line: bytes) -> None:
+        self._stdin.write(line + b"\n")
+
+    async def room(self) -> None:
+        await self._writable.wait()
+
+    def lines(self) -> AsyncIterator[bytes | str]:
+        return self._lines
+
+    async def close(self, grace: float) -> None:
+        """Close its stdin and wait; if it does not end, terminate it, then kill it."""
+        self._stdin.close()
+        try:
+            for insist in (self._child.terminate, self._child.kill):
+                try:
+                    async with asyncio.timeout(grace):
+                        await self._exited.wait()
+                    return
+                except TimeoutError:
+                    with contextlib.suppress(ProcessLookupError):
+                        insist()
+            await self._exited.wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.kill()
+            raise
+
+    @property
+    def _stdin(self) -> asyncio.WriteTransport:
+        return cast(asyncio.WriteTransport, self._child.get_pipe_transport(0))
+
+    def _finish(self) -> None:
+        if self.error is None:
+            self._child.close()
+            self.error = AgentCrashed(cast(int, self._child.get_returncode()), self.stderr)
+            self._lines.close()
+
+    # -- called by the event loop ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._child = cast(asyncio.SubprocessTransport, transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            self._stderr = (self._stderr + data)[-STDERR_KEPT:]
+            return
+        first, *rest = data.split(b"\n")
+        self._pieces.append(first)
+        for piece in rest:
+            self._lines.put(b"".join(self._pieces))
+            self._pieces = [piece]
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open_pipes.discard(fd)
+        if fd == 0:
+            self._writable.set()
+        elif not self._open_pipes and self._exited.is_set():
+            self._finish()
+
+    def process_exited(self) -> None:
+        self._writable.set()
+        self._exited.set()
+        if self._open_pipes:  # a child of its own may hold them for a long time
+            asyncio.get_running_loop().call_later(CHILD_LINGER, self._finish)
+        else:
+            self._finish()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+
+class WebSocket:
+    """An agent behind a WebSocket: one line per frame."""
+
+    def __init__(self, socket: "ClientConnection") -> None:
+        self.error: RpcError | None = None
+        self._socket = socket
+        self._unsent: Mailbox[bytes] = Mailbox(UNSENT_FRAMES, UNSENT_BYTES)
+        self._tasks = Tasks()
+        self._tasks.spawn(self._write(), "client-write")
+
+    @classmethod
+    async def connect(cls, url: str, token: str | None, options: Mapping[str, Any]) -> "WebSocket":
+        """Connect. `options` are those of `websockets.connect`. Raises `ConnectionFailed`."""
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import InvalidHandshake, InvalidStatus
+
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            return cls(await connect(url, **{"additional_headers": headers, "max_size": None, **options}))
+        except InvalidStatus as refused:
+            response = refused.response
+            reason = (response.body or b"").decode("utf-8", "replace").strip() or response.reason_phrase
+            raise ConnectionFailed(f"{response.status_code} {reason}", response.status_code) from None
+        except (OSError, EOFError, InvalidHandshake) as error:
+            raise ConnectionFailed(f"Cannot connect to {url}: {error or type(error).__name__}") from None
+
+    def send(self, line: bytes) -> None:
+        self._unsent.put(line, len(line))
+
+    async def room(self) -> None:
+        await self._unsent.room()
+
+    async def lines(self) -> AsyncIterator[bytes | str]:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            while True:
+                yield await self._socket.recv()
+        except ConnectionClosed as closed:
+            received = closed.rcvd
+            self.error = ConnectionLost(received.code, received.reason) if received else ConnectionLost(None, "")
+            self._unsent.drop()
+
+    async def close(self, grace: float) -> None:
+        self._unsent.close()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await self._tasks.join()
+                    await self._socket.close()
+        finally:
+            self._socket.transport.abort()
+
+    async def _write(self) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        with contextlib.suppress(ConnectionClosed):  # `lines` ends and tells why
+            while await self._unsent.wait():
+                line = self._unsent.waiting[0]
+                self._unsent.pop(len(line))
+                await self._socket.send(line.decode())
+
+
+def websocket_url(url: str, path: str, **query: str) -> str:
+    """Return a URL for a WebSocket. `http` becomes `ws`; `path` is used if the URL has none; `query` is added.
+
+    Raises `ValueError` if it is not a URL of a server.
+    """
+    parts = urlsplit(url)
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    if scheme not in ("ws", "wss") or not parts.netloc:
+        raise ValueError(f'"{url}" is not a URL of a server; a command line is given as a list of words')
+    path = path if parts.path in ("", "/") else parts.path
+    return urlunsplit((scheme, parts.netloc, path, "&".join(filter(None, (parts.query, urlencode(query)))), ""))
