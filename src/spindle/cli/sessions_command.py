@@ -226,7 +226,7 @@ def _headline(entry: Entry) -> str:
 
 
 def _said(entry: Entry) -> tuple[str, str] | None:
-    """Return who speaks in an entry and what; None if nobody does."""
+    """Return who speaks in an entry and what; None if it holds no message."""
     match entry_message(entry):
         case UserMessage(content=content):
             return "user", text_of(content, " ")
