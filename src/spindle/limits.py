@@ -25,6 +25,8 @@ TASKS_END: Final = 5.0
 """For cancelled tasks of extensions."""
 DISK_SYNC: Final = 5.0
 """The session file may reach the disk."""
+COMMANDS_END: Final = 2.0
+"""For cancelled commands."""
 OUTPUT_DRAIN: Final = 5.0
 """The client may read what is left after the end of input."""
 OUTPUT_DRAIN_AFTER_SIGNAL: Final = 1.0

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,13 @@ class Place:
             timeout=60,
         )
 
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
+        """Start it with pipes for stdout and stderr; stdin is empty unless given."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(
+            self.command(*arguments), cwd=self.project, env=self.environment(), **{**pipes, **options}
+        )
+
     def script(self, *steps: Any) -> str:
         """Write a script and return the model that plays it."""
         return f"scripted/{self.write('script.json', list(steps))}"
@@ -67,8 +74,3 @@ def place(tmp_path: Path) -> Place:
         (tmp_path / folder).mkdir()
     kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "TMPDIR", "PYTHONPYCACHEPREFIX")}
     return Place(tmp_path, {**kept, "HOME": str(tmp_path / "home"), "SPINDLE_DIR": str(tmp_path / "agent")})
-
-
-@pytest.fixture
-def run(place: Place) -> Callable[..., subprocess.CompletedProcess[str]]:
-    return place.run

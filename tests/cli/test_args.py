@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.cli.args import OPTIONS, Options, UsageError, parse, unknown_options
-from spindle.cli.help import help_text
+from spindle.cli.args import OPTIONS, Options, UsageError, help_text, parse, unknown_options
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_unknown_long_options_are_kept(argv: list[str], unknown: dict[str, Any])
     assert parse(argv).unknown == unknown
 
 
-def test_unknown_options_that_nobody_registered() -> None:
+def test_unknown_options_that_no_extension_registered() -> None:
     options = parse(["--x", "--y=1", "--z"])
     assert unknown_options(options, ["x", "y", "z"]) is None
     assert unknown_options(options, ["x", "z"]) == "Unknown option: --y"
@@ -156,8 +155,9 @@ def test_a_bad_thinking_level_is_only_a_note() -> None:
     assert 'Invalid thinking level "enormous"' in options.notes[0]
 
 
-def test_help_lists_every_option_of_ours() -> None:
+def test_help_lists_every_command_and_every_option_of_ours() -> None:
     text = help_text()
+    assert "spindle doctor | models [SEARCH] | sessions ... | trust [--no] [DIR] | schema\n" in text
     for option in OPTIONS:
         if option.field:
             assert all(name in text for name in option.names)

@@ -1,9 +1,9 @@
-"""The command line. This module stays small: `spindle --version` must not wait for anything else."""
+"""The command line. This module imports nothing of ours: `spindle --version` must not wait for anything else."""
 
 import os
 import sys
 
-__all__ = ["main", "version_text"]
+__all__ = ["main", "tell", "version_text", "warn"]
 
 _PI_VERSION = "0.87.1"
 """The pi version whose wire we speak; adapters that start us under the name `pi` check it."""
@@ -28,6 +28,16 @@ def main(argv: list[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Half-loaded modules do not take an exception well: until there is something to clean up, Ctrl-C just ends us.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from spindle.cli.dispatch import run
+    from spindle.cli.main import run
 
     return run(arguments)
+
+
+def tell(kind: str, text: str) -> None:
+    """Tell the person at the command line something: one line on stderr."""
+    # Advice follows some texts after a blank line; here it belongs on the same one.
+    print(f"{kind}: " + text.replace("\n\n", " "), file=sys.stderr)
+
+
+def warn(text: str) -> None:
+    tell("Warning", text)

@@ -1,23 +1,44 @@
-"""Command line arguments become `Options`. One table says what every option means; the help is made of it.
+"""Command line arguments become `Options`. Two tables say what every sub-command and every option means.
 
-Long options nobody knows are kept for extensions (`unknown`), which may register them; options that only mean
-something to a terminal interface are accepted with a note.
+The help text is made of both. Long options that are not in the table are kept for extensions (`unknown`), which may
+register them; options that only mean something to a terminal interface are accepted with a note.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-__all__ = ["OPTIONS", "Option", "Options", "UsageError", "parse", "unknown_options"]
+if TYPE_CHECKING:
+    from spindle.extensions.record import Flag
+
+__all__ = ["COMMANDS", "FOREIGN_COMMANDS", "OPTIONS", "Options", "UsageError", "help_text", "parse", "unknown_options"]
 
 LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
-DEFAULT_REMOTE = "127.0.0.1:3838"
+REMOTE = "127.0.0.1:3838"
 
 
 class UsageError(Exception):
     """The command line makes no sense; the text is one line."""
+
+
+class Command(Struct, frozen=True):
+    target: str
+    """`module:function`; the function takes the arguments after the name and returns the exit code."""
+    usage: str = ""
+    """The arguments, for the help."""
+
+
+COMMANDS = {
+    "doctor": Command("spindle.cli.doctor:run_doctor"),
+    "models": Command("spindle.cli.models_command:run", "[SEARCH]"),
+    "sessions": Command("spindle.cli.sessions_command:run", "..."),
+    "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]"),
+    "schema": Command("spindle.cli.main:run_schema"),
+}
+FOREIGN_COMMANDS = ("auth", "config", "install", "list", "remove", "uninstall", "update")
+"""Commands of pi that Spindle does not have."""
 
 
 class Options(Struct):
@@ -92,7 +113,8 @@ class Option(Struct, frozen=True):
     """Name of the value in the help; empty: a switch."""
     help: str = ""
     kind: str = "text"
-    """`text`; `list` (repeatable); `words` (comma-separated); `yes` and `no` (switches); `maybe` (value optional)."""
+    """`text`; `list` (repeatable); `words` (comma-separated); `yes` and `no` (switches); `maybe` (value optional);
+    `print` (a switch that may have a message)."""
     choices: tuple[str, ...] = ()
     missing: str = ""
     """What `maybe` means without a value."""
@@ -141,14 +163,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--list-models",), "list_models", "[SEARCH]", "List models that are ready to use", "maybe"),
     Option(("--dialect",), "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS),
     Option(("--updates",), "updates", "FORM", "full or delta message updates", choices=("full", "delta")),
-    Option(
-        ("--remote",),
-        "remote",
-        "[ADDR]",
-        f"Serve WebSocket clients ({DEFAULT_REMOTE})",
-        "maybe",
-        missing=DEFAULT_REMOTE,
-    ),
+    Option(("--remote",), "remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
     Option(
         ("--remote-token-file",), "remote_token_file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)"
     ),
@@ -256,3 +271,38 @@ def unknown_options(options: Options, registered: Sequence[str]) -> str | None:
     if not names:
         return None
     return f"Unknown option{'s' if len(names) > 1 else ''}: {', '.join(names)}"
+
+
+# -- help ----------------------------------------------------------------------------------------
+
+_HEAD = """\
+Usage: spindle [options] [--] [@files...] [messages...]
+       spindle {commands}
+
+Spindle is a coding agent without a face: programs drive it (--mode rpc, --remote), scripts run it (-p, --mode json).
+Text piped in and the contents of @files go before the first message; further messages follow one by one.
+
+Options:
+"""
+_TAIL = """
+Models without an account: local/NAME runs a file (see `spindle models list`); ollama/NAME, llamacpp/NAME,
+lmstudio/NAME, vllm/NAME use a server on this machine; scripted/FILE.json plays a script.
+
+Files: settings.json, models.json, auth.json, skills/, prompts/, extensions/, AGENTS.md in the agent directory
+(SPINDLE_DIR, else PI_CODING_AGENT_DIR, else ~/.pi/agent), and .pi/ in a project that you trust (--approve).
+"""
+
+
+def help_text(flags: "Iterable[Flag]" = ()) -> str:
+    """Return the text; `flags` are the options of extensions."""
+    commands = " | ".join(f"{name} {command.usage}".rstrip() for name, command in COMMANDS.items())
+    text = _HEAD.format(commands=commands)
+    for option in OPTIONS:
+        if option.field:
+            text += _line(", ".join(option.names) + (f" {option.value}" if option.value else ""), option.help)
+    added = "".join(_line(f"--{flag.name}" + (" VALUE" if flag.type is str else ""), flag.help) for flag in flags)
+    return text + (f"\nOptions of extensions:\n{added}" if added else "") + _TAIL
+
+
+def _line(left: str, right: str) -> str:
+    return f"  {left:<34} {right}".rstrip() + "\n"

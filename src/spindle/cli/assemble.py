@@ -1,22 +1,32 @@
-"""From the command line to an agent."""
+"""From the command line to an agent, and to its end."""
 
+import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from spindle.agent.create import AgentOptions, create_session
-from spindle.agent.extension_loading import ExtensionOptions
+from spindle.agent.extension_loading import ExtensionOptions, has_extensions, load_generation
 from spindle.agent.session import AgentSession
-from spindle.cli.args import Options, UsageError, unknown_options
+from spindle.cli import warn
+from spindle.cli.args import Options, UsageError, help_text, unknown_options
 from spindle.cli.session_choice import choose_session
+<<<<<<< HEAD
 from spindle.cli.tell import warn
 from spindle.config.user_files import report
 from spindle.resources.loader import ResourceOptions, load_resources
+=======
+from spindle.config.diagnostics import report
+from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.tools.process import kill_all
+>>>>>>> cli
 
 if TYPE_CHECKING:
     from spindle.extensions.runtime import Front
 
-__all__ = ["assemble", "resource_options"]
+__all__ = ["assemble", "resource_options", "run_and_exit", "run_help"]
 
 
 def resource_options(options: Options) -> ResourceOptions:
@@ -75,9 +85,45 @@ async def assemble(options: Options, mode: str) -> AgentSession:
 
 
 def _terminal() -> "Front | None":
-    """Return where extensions may ask the user: here, if somebody sits here."""
+    """Return where extensions may ask the user, if there is a terminal."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     from spindle.extensions.terminal import TerminalFront
 
     return TerminalFront()
+
+
+def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
+    """Run to the end and leave at once with the code it returns; no child of ours outlives it.
+
+    The runner is not closed: it would wait for worker threads that may be blocked in the system forever.
+    """
+    try:
+        code = asyncio.Runner().run(work)
+    finally:
+        kill_all()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+# -- help ----------------------------------------------------------------------------------------
+
+
+def run_help(options: Options) -> int:
+    """Print the help, with the options of the extensions that a run with these options would load."""
+    resources, given = load_resources(os.getcwd(), resource_options(options)), ExtensionOptions(flags=options.unknown)
+    if has_extensions(resources, given):
+        run_and_exit(_help_with_extensions(resources, given))  # extensions may have started threads that never end
+    print(help_text(), end="")
+    return 0
+
+
+async def _help_with_extensions(resources: Resources, given: ExtensionOptions) -> int:
+    from spindle.tools.builtin import builtin_tools
+
+    with redirect_stdout(sys.stderr):
+        generation = await load_generation(resources, given, builtin_tools().get, mode="print")
+    for failure in generation.failures:
+        warn(str(failure))
+    print(help_text(generation.hooks.registry.flags().values()), end="", flush=True)
+    return 0

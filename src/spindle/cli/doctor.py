@@ -1,31 +1,70 @@
-"""`spindle doctor`: what is found, what is wrong with it, and what is missing."""
+"""`spindle doctor`: what is found, what is wrong, what is missing. `spindle trust`: remember to trust a project."""
 
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spindle import __version__
 from spindle.agent_dir import agent_dir
+<<<<<<< HEAD
 from spindle.cli.list_models import probe_local_servers
 from spindle.models.model_registry import builtin_providers
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
+=======
+from spindle.cli.args import Options, UsageError, parse
+>>>>>>> cli
 
-__all__ = ["examine", "run"]
+if TYPE_CHECKING:
+    from spindle.resources.loader import Resources
+
+__all__ = ["run_doctor", "run_trust"]
 
 
-def run(cwd: Path, approve: bool | None) -> int:
-    """Print the report; 1 if a file is broken."""
-    resources = load_resources(cwd, ResourceOptions(approve=approve))
+def run_doctor(argv: list[str]) -> int:
+    """Print the report; 1 if a file is broken. Raises `UsageError`."""
+    from spindle.resources.loader import ResourceOptions, load_resources
+
+    options = parse(argv)
+    if options != Options(approve=options.approve):
+        raise UsageError("Usage: spindle doctor [--approve | --no-approve]")
     errors = False
-    for line in examine(resources):
+    for line in _examine(load_resources(Path.cwd(), ResourceOptions(approve=options.approve))):
         errors = errors or line.startswith("  error")
         print(line)
     return 1 if errors else 0
 
 
-def examine(resources: Resources) -> Iterator[str]:
+def run_trust(argv: list[str]) -> int:
+    """Remember in `trust.json` whether a project may bring its own settings, prompts and code. Raises `UsageError`."""
+    from spindle.config.files import BadFile
+    from spindle.resources.trust import TrustStore, gated_paths
+
+    trusted = "--no" not in argv
+    places = [argument for argument in argv if argument != "--no"]
+    if len(places) > 1 or any(place.startswith("-") for place in places):
+        raise UsageError("usage: spindle trust [--no] [DIR]")
+    directory = Path(places[0] if places else ".").resolve()
+    if not directory.is_dir():
+        raise UsageError(f"Not a directory: {directory}")
+    try:
+        TrustStore(agent_dir()).remember(directory, trusted)
+    except (BadFile, OSError) as error:
+        raise UsageError(f"Cannot remember it: {error}") from None
+    covered = ", ".join(str(path) for path in gated_paths(directory)) or "nothing there yet"
+    print(f"{'Trusted' if trusted else 'Not trusted'} from now on: {directory} ({covered})")
+    return 0
+
+
+# -- the report ----------------------------------------------------------------------------------
+
+
+def _examine(resources: "Resources") -> Iterator[str]:
     """Yield the lines of the report."""
+    from spindle.cli.models_command import probe_local_servers
+    from spindle.models.catalog import builtin_providers
+
     registry = resources.registry
     yield f"spindle {__version__}, Python {sys.version.split()[0]}"
     yield from _directories(resources)
@@ -54,7 +93,7 @@ def examine(resources: Resources) -> Iterator[str]:
     yield from _found("Warnings", [str(problem) for problem in problems])
 
 
-def _directories(resources: Resources) -> Iterator[str]:
+def _directories(resources: "Resources") -> Iterator[str]:
     yield "Directories"
     home = agent_dir()
     yield f"  agent: {home}{'' if home.is_dir() else ' (not there yet)'}"
@@ -62,7 +101,7 @@ def _directories(resources: Resources) -> Iterator[str]:
     yield f"  project: {'trusted' if resources.trust.trusted else 'not trusted'} ({resources.trust.reason})"
 
 
-def _files(resources: Resources) -> Iterator[str]:
+def _files(resources: "Resources") -> Iterator[str]:
     yield "Configuration"
     home = agent_dir()
     found = [*resources.diagnostics, resources.registry.auth.problem]

@@ -1,36 +1,58 @@
-"""`spindle models`: the local models on this disk; get one, remove one."""
+"""`spindle models`: a table of the models that are ready to use; the local ones on this disk, get one, remove one."""
 
-import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spindle.agent_dir import agent_dir
+<<<<<<< HEAD
 from spindle.llm.local import SUFFIX, LocalModelError, check_machine, read_header
+=======
+from spindle.cli import warn
+from spindle.cli.args import parse
+from spindle.llm.local.catalog import SUFFIX
+from spindle.llm.local.errors import LocalModelError
+from spindle.llm.local.gguf import read_header
+from spindle.llm.local.machine import check_machine
+>>>>>>> cli
 from spindle.llm.local.pull import PULLABLE, Pullable, pull
+from spindle.shapes.models import Model
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    import argparse
 
+    from spindle.models.registry import ModelRegistry
+
+__all__ = ["list_models", "models_table", "probe_local_servers", "run", "short_count"]
+
+_COLUMNS = ("provider", "model", "context", "max-out", "thinking", "images")
 _MB = 1_000_000
 _BAR = 30
 
 
 def run(argv: list[str]) -> int:
-    """Carry out `spindle models <argv>`. Returns the exit code."""
-    options = _parser().parse_args(argv)
+    """Carry out `spindle models <argv>`. Returns the exit code. Raises `UsageError`."""
+    if not argv or argv[0] not in ("list", "pull", "remove", "-h", "--help"):
+        return list_models(parse(["--list-models", *argv]).list_models or "")
+    arguments = vars(_parser().parse_args(argv))
+    action: Callable[..., int] = arguments.pop("action")
     try:
-        return int(options.action(options, agent_dir() / "models"))
+        return action(agent_dir() / "models", **arguments)
     except LocalModelError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> "argparse.ArgumentParser":
+    import argparse
+
+    pullable = "; ".join(f"{name}: {m.about}, {m.download // _MB} MB, {m.licence}" for name, m in PULLABLE.items())
     parser = argparse.ArgumentParser(prog="spindle models", description="Models that run on this machine.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="show the models on this disk")
     listing.set_defaults(action=_list)
-    getting = actions.add_parser("pull", help="get a model", description=_pullable_text())
+    getting = actions.add_parser("pull", help="get a model", description=pullable)
     getting.add_argument("name", choices=sorted(PULLABLE), help="which one")
     getting.set_defaults(action=_pull)
     removing = actions.add_parser("remove", help="delete a model from this disk")
@@ -39,15 +61,91 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _pullable_text() -> str:
-    return "; ".join(f"{name}: {m.about}, {m.download // _MB} MB, {m.licence}" for name, m in PULLABLE.items())
+# -- models that are ready to use ----------------------------------------------------------------
 
 
-# -- actions -------------------------------------------------------------------------------------
+def list_models(search: str) -> int:
+    """Print the table of models that have credentials and match, servers on this machine included."""
+    from spindle.models.registry import ModelRegistry
+
+    registry = ModelRegistry(agent_dir())
+    if registry.error:
+        warn(registry.error)
+    probe_local_servers(registry)
+    models = registry.available()
+    found = [model for model in models if _matches(model, search)]
+    if found:
+        print(models_table(found))
+    elif models:
+        print(f'No models matching "{search}"')
+    else:
+        print(
+            "No models available. Set the API key of a provider, start a local model server, "
+            "or get a small model: spindle models pull smollm2"
+        )
+    return 0
 
 
-def _list(options: argparse.Namespace, models_dir: Path) -> int:
-    rows = [_row(path) for path in sorted(models_dir.glob(f"*{SUFFIX}")) if not path.name.startswith(".")]
+def probe_local_servers(registry: "ModelRegistry") -> dict[str, str]:
+    """Ask all usual local servers at once for their models. Returns those that answered and what they said."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from spindle.models.loopback import LOOPBACK, ServerUnreachable
+
+    def ask(provider: str) -> str | None:
+        try:
+            return f"{len(registry.probe(provider))} models"
+        except ServerUnreachable:
+            return None
+
+    with ThreadPoolExecutor(len(LOOPBACK)) as pool:
+        answers = dict(zip(LOOPBACK, pool.map(ask, LOOPBACK), strict=True))
+    return {provider: answer for provider, answer in answers.items() if answer}
+
+
+def models_table(models: Sequence[Model]) -> str:
+    rows = [_COLUMNS, *(_table_row(model) for model in sorted(models, key=lambda m: (m.provider, m.id)))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _table_row(model: Model) -> tuple[str, ...]:
+    return (
+        model.provider,
+        model.id,
+        short_count(model.context_window),
+        short_count(model.max_tokens),
+        "yes" if model.reasoning else "no",
+        "yes" if "image" in model.input else "no",
+    )
+
+
+def short_count(count: int) -> str:
+    """Write 128000 as 128K, 16384 as 16.4K, 1000000 as 1M."""
+    for size, unit in ((1_000_000, "M"), (1000, "K")):
+        if count >= size:
+            return f"{count // size}{unit}" if count % size == 0 else f"{count / size:.1f}{unit}"
+    return str(count)
+
+
+def _matches(model: Model, search: str) -> bool:
+    """Tell whether every word of the search is in the name, its letters in order but not necessarily together."""
+    name = f"{model.provider}/{model.id} {model.name}".lower()
+    return all(_in_order(word, name) for word in search.lower().split())
+
+
+def _in_order(word: str, name: str) -> bool:
+    letters = iter(name)
+    return all(letter in letters for letter in word)
+
+
+# -- models on this disk -------------------------------------------------------------------------
+
+
+def _list(models_dir: Path) -> int:
+    rows = [_disk_row(path) for path in sorted(models_dir.glob(f"*{SUFFIX}")) if not path.name.startswith(".")]
     if not rows:
         print(f"No models in {models_dir}. Get a small one: spindle models pull smollm2")
         return 0
@@ -62,7 +160,7 @@ def _list(options: argparse.Namespace, models_dir: Path) -> int:
     return 0
 
 
-def _row(path: Path) -> tuple[str, str]:
+def _disk_row(path: Path) -> tuple[str, str]:
     name = path.name.removesuffix(SUFFIX)
     try:
         header = read_header(path)
@@ -72,8 +170,8 @@ def _row(path: Path) -> tuple[str, str]:
     return name, "  ".join([*filter(None, facts), f"context {header.context_length}"])
 
 
-def _pull(options: argparse.Namespace, models_dir: Path) -> int:
-    model = PULLABLE[options.name]
+def _pull(models_dir: Path, name: str) -> int:
+    model = PULLABLE[name]
     new = pull(model, models_dir, _progress(model))
     if new and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
@@ -101,8 +199,8 @@ def _progress(model: Pullable) -> Callable[[int], None]:
     return show_bar if sys.stderr.isatty() else say_once
 
 
-def _remove(options: argparse.Namespace, models_dir: Path) -> int:
-    name = options.name.removeprefix("local/").removesuffix(SUFFIX)
+def _remove(models_dir: Path, name: str) -> int:
+    name = name.removeprefix("local/").removesuffix(SUFFIX)
     path = models_dir / f"{name}{SUFFIX}"
     if Path(name).name != name or not path.is_file():
         raise LocalModelError(

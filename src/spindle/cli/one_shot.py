@@ -1,34 +1,89 @@
-"""What print and JSON mode share: gather the input, run the messages one after another, end cleanly."""
+"""Print and JSON mode: gather the input, run the messages one after another, end."""
 
 import asyncio
 import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct
 
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
+from spindle.agent_dir import expand_home
+from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble
-from spindle.cli.inputs import Inputs, gather, read_piped
-from spindle.cli.tell import warn
+from spindle.cli.assemble import assemble, run_and_exit
+from spindle.shapes.content import Image, Text
 from spindle.shapes.events import Event, ExtensionError
 
-__all__ = ["ErrorTeller", "play", "read_inputs", "until_signal"]
+if TYPE_CHECKING:
+    from spindle.protocol.dialect import Dialect
 
-_EXIT_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+__all__ = ["run_json", "run_print"]
+
+# -- the input: piped text, @files, and the words themselves -------------------------------------
 
 
-def read_inputs(options: Options) -> Inputs:
-    """Read piped text and files. Raises `BadInput`, and `UsageError` if there is nothing to do."""
-    inputs = gather(options.messages, options.files, os.getcwd(), read_piped())
-    if not inputs.messages:
+class _Inputs(Struct, frozen=True):
+    messages: list[str]
+    """One prompt each, in order."""
+    images: list[Image] = []
+    """They go with the first."""
+
+
+def _gather(options: Options) -> _Inputs:
+    """Put the first message together from piped text, files and words, without separators. Raises `UsageError`."""
+    first = _read_piped()
+    images: list[Image] = []
+    for name in options.files:
+        text, image = _read_file(os.path.abspath(expand_home(name)))
+        first += text
+        images += [image] if image else []
+    first += "".join(options.messages[:1])
+    messages = [*filter(None, [first]), *options.messages[1:]]
+    if not messages:
         raise UsageError("Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)")
-    return inputs
+    return _Inputs(messages, images)
 
 
-async def until_signal(work: Coroutine[Any, Any, int]) -> int:
+def _read_piped() -> str:
+    """Return what is piped into stdin, trimmed; nothing if that is a terminal or closed."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    return sys.stdin.buffer.read().decode("utf-8", "replace").strip()
+
+
+def _read_file(path: str) -> tuple[str, Image | None]:
+    from spindle.tools.image_formats import SNIFF_BYTES, sniff_image
+
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"File not found: {path}") from None
+    except OSError as error:
+        raise UsageError(f"Cannot read {path}: {error.strerror or error}") from None
+    if not data:
+        return "", None
+    if mime_type := sniff_image(data[:SNIFF_BYTES]):
+        return _attach(path, data, mime_type)
+    return f'<file name="{path}">\n{data.decode("utf-8", "replace")}\n</file>\n', None
+
+
+def _attach(path: str, data: bytes, mime_type: str) -> tuple[str, Image | None]:
+    from spindle.tools.images import ImageLimits, prepare_image
+    from spindle.tools.threads import Cancel
+
+    image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
+    return f'<file name="{path}">{" ".join(notes)}</file>\n', image
+
+
+# -- the run -------------------------------------------------------------------------------------
+
+
+async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
     """Return the exit code of the work; a signal cancels it and decides the code."""
     task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
@@ -38,21 +93,22 @@ async def until_signal(work: Coroutine[Any, Any, int]) -> int:
         caught.append(code)
         task.cancel()
 
-    for number, code in _EXIT_CODES.items():
-        loop.add_signal_handler(number, stop, code)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, stop, 128 + number)
     try:
         return await task
     except asyncio.CancelledError:
         return caught[0] if caught else 1
 
 
-async def play(
-    options: Options, inputs: Inputs, mode: str, ready: Callable[[AgentSession], None] = lambda agent: None
+async def _play(
+    options: Options, inputs: _Inputs, mode: str, ready: Callable[[AgentSession], None] = lambda agent: None
 ) -> AgentSession:
-    """Make the agent, tell `ready`, and run every message to its end. The agent is closed either way."""
+    """Make the agent, call `ready`, and run every message to its end. The agent is closed either way."""
     agent = await assemble(options, mode=mode)
     try:
         ready(agent)
+        agent.subscribe(_ErrorTeller())
         await agent.extensions.begin()
         _check_tools(options, agent.toolbox)
         images = inputs.images
@@ -70,22 +126,112 @@ async def play(
 
 
 def _check_tools(options: Options, toolbox: Toolbox) -> None:
-    """Tell of tools that were named but are not there; extensions have added theirs by now."""
+    """Warn of tools that were named but do not exist; extensions have added theirs by now."""
     for name in [*(options.tools or ()), *options.exclude_tools]:
         if name not in toolbox:
             warn(f'Unknown tool "{name}". There are: {", ".join(tool.name for tool in toolbox.all())}')
 
 
-class ErrorTeller:
+class _ErrorTeller:
     """A listener that tells errors beside the run on stderr."""
 
     full = False
 
     def put(self, event: Event) -> None:
-        # A session that cannot be saved has been told of by whoever opened it.
+        # Errors of writing the session are told where it is opened.
         if isinstance(event, ExtensionError) and event.event != "session_write":
             what = f"Extension error ({event.extension_path})" if event.extension_path else "Error"
             print(f"{what}: {event.error}", file=sys.stderr)
 
     async def room(self) -> None:
         """There is always room."""
+
+
+# -- print: the last answer and nothing else -----------------------------------------------------
+
+
+def run_print(options: Options) -> NoReturn:
+    """`spindle -p`: run the messages, then end the process. Raises `UsageError`."""
+    run_and_exit(_until_signal(_print(options, _gather(options))))
+
+
+async def _print(options: Options, inputs: _Inputs) -> int:
+    stdout = _take_stdout()
+    agent = await _play(options, inputs, "print")
+    answer = agent.conversation.last_assistant()
+    if answer is None:
+        return 0
+    if answer.stop_reason in ("error", "aborted"):
+        print(answer.error_message or f"Request {answer.stop_reason}", file=sys.stderr)
+        return 1
+    try:
+        with os.fdopen(stdout, "w", encoding="utf-8", errors="replace", newline="") as out:
+            out.writelines(block.text + "\n" for block in answer.content if isinstance(block, Text))
+    except OSError as error:
+        tell("Error", f"Cannot write the answer: {error.strerror}")
+        return 1
+    return 0
+
+
+def _take_stdout() -> int:
+    """Keep the real stdout for the answer; what anything else prints goes to stderr."""
+    descriptor = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return descriptor
+
+
+# -- JSON: the session's header, then every event, one object a line -----------------------------
+
+
+class _SessionLine(Event, tag="session"):
+    """The header of the session file."""
+
+    version: int
+    id: str
+    timestamp: str
+    cwd: str
+    parent_session: str | None = None
+
+
+def run_json(options: Options) -> NoReturn:
+    """`spindle --mode json`: run the messages, then end the process. Raises `UsageError`."""
+    from spindle.cli.serving import chosen_dialect
+
+    run_and_exit(_until_signal(_stream(options, chosen_dialect(options), _gather(options))))
+
+
+async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs) -> int:
+    from msgspec.structs import replace
+
+    from spindle.limits import OUTPUT_DRAIN
+    from spindle.protocol.outbox import Outbox
+    from spindle.protocol.render import Renderer
+    from spindle.rpc.stdio import StdioWire
+
+    wire = StdioWire.claim()
+    # Errors of extensions go to stderr: here stdout is the run and nothing else.
+    dialect = replace(dialect, events=dialect.events | {"extension_error"})
+    outbox = Outbox(Renderer(dialect, options.updates or "delta"))
+    work = asyncio.current_task()
+    assert work is not None
+
+    def give_up() -> None:
+        tell("Error", "Cannot write to stdout any more")
+        work.cancel()
+
+    wire.attach(outbox, on_broken=give_up)
+
+    def ready(agent: AgentSession) -> None:
+        header = agent.store.get_header()
+        outbox.put(
+            _SessionLine(int(header.version), str(header.id), header.timestamp, header.cwd, header.parent_session)
+        )
+        agent.subscribe(outbox)
+
+    try:
+        await _play(options, inputs, "json", ready)
+    finally:
+        await wire.drain(OUTPUT_DRAIN)
+        wire.close()
+    return 0

@@ -4,15 +4,15 @@ import os
 import signal
 import sys
 
+from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.tell import warn
 from spindle.config.settings import Settings
 from spindle.sessions.entries import SessionError
 from spindle.sessions.index import Found, SessionInfo, find_sessions
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.session import Saving
 
-__all__ = ["NothingChosen", "choose_session", "locate", "pick_session", "session_directory"]
+__all__ = ["NothingChosen", "choose_session", "choosing_options", "locate", "session_directory"]
 
 _LISTED = 20
 
@@ -45,20 +45,27 @@ def choose_session(options: Options, settings: Settings) -> SessionManager:
         warn(f"No session with id {options.session_id}, creating it")
         return SessionManager.create(cwd, directory, id=options.session_id, **saving)
     if options.resume:
-        return _open(pick_session(SessionManager.list(cwd, directory)), directory, saving)
+        return _open(_pick(SessionManager.list(cwd, directory)), directory, saving)
     if options.continue_recent:
         return SessionManager.continue_recent(cwd, directory, **saving)
     return SessionManager.create(cwd, directory, **saving)
 
 
-def _check(options: Options) -> None:
+def choosing_options(options: Options) -> list[str]:
+    """Return the names of the given options that choose a session."""
     given = {
         "--session": options.session is not None,
+        "--session-id": options.session_id is not None,
+        "--fork": options.fork is not None,
         "--continue": options.continue_recent,
         "--resume": options.resume,
         "--no-session": options.no_session,
     }
-    others = ", ".join(name for name, present in given.items() if present)
+    return [name for name, present in given.items() if present]
+
+
+def _check(options: Options) -> None:
+    others = ", ".join(name for name in choosing_options(options) if name not in ("--fork", "--session-id"))
     if options.fork is not None and others:
         raise UsageError(f"--fork cannot be combined with {others}")
     if options.session_id is not None and (others or options.fork is not None):
@@ -107,7 +114,7 @@ def _search(name: str, cwd: str, directory: str | None) -> Found:
     return found[0]
 
 
-def pick_session(sessions: list[SessionInfo]) -> str:
+def _pick(sessions: list[SessionInfo]) -> str:
     """Show the sessions as a numbered list and return the path of the one that is chosen."""
     if not sessions:
         raise NothingChosen("No sessions here yet")
@@ -134,7 +141,7 @@ def _when(milliseconds: int) -> str:
 
 def _ask(question: str) -> str:
     """Ask on stderr, because stdout may belong to a program; the end of input is an empty answer."""
-    # The event loop hears of no signal while this waits, and nothing is open yet that would need it.
+    # This blocks the event loop, whose signal handlers would wait; nothing is open yet that needs cleaning up.
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         print(question, end="", file=sys.stderr, flush=True)

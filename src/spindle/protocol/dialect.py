@@ -20,7 +20,7 @@ Path: TypeAlias = tuple[str, ...]
 class Dialect(Struct, frozen=True):
     name: str
     updates: UpdateMode = "full"
-    """Form of `message_update` unless somebody asks for another."""
+    """Form of `message_update` unless another is asked for."""
     events: frozenset[str] = frozenset()
     """Event types that do not go out; of dialogs and notices, `extension_ui_request <method>`."""
     keys: Mapping[str, tuple[Path, ...]] = {}
@@ -80,7 +80,7 @@ _EVENTS_AFTER_0_74 = {
     "summarization_retry_finished",
     "summarization_retry_scheduled",
 }
-# What one client does and others must hear of, where several share a session.
+# These tell the other clients of a shared session what one client did.
 _EVENTS_FOR_OTHERS = {"session_changed", "state_changed"}
 _EVENTS_OF_XCSH = {
     "auto_compaction_end",
@@ -157,7 +157,7 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
-    """Return the dialect of a client that has the agent to itself: nobody need tell it what it did.
+    """Return the dialect of a client that has the agent to itself: it need not be told what it did.
 
     `PI_RPC_EMIT_TITLE` in `env` lets the titles through that xcsh leaves out.
     """

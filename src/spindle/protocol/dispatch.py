@@ -3,7 +3,6 @@
 Every command runs as its own task, started in input order: quick ones answer at once whatever the slow ones do.
 """
 
-import asyncio
 import re
 import sys
 import traceback
@@ -13,6 +12,8 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
+from spindle.flow import Tasks
+from spindle.limits import COMMANDS_END
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import Call, Client, Fields
 from spindle.protocol.render import Response
@@ -31,7 +32,7 @@ class Dispatcher:
         self._agent = agent
         self._client = client
         self._output = output
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def receive(self, line: bytes) -> None:
         """Take one line. Never raises: what is wrong with it becomes a response."""
@@ -47,9 +48,7 @@ class Dispatcher:
         frame = value if isinstance(value, dict) else {}
         if self._is_answer(frame):
             return
-        task = asyncio.create_task(self._run(frame))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._run(frame), "command")
 
     def refuse_line(self, reason: str) -> None:
         """Answer a line that could not even be read."""
@@ -57,17 +56,13 @@ class Dispatcher:
 
     async def finish(self, timeout: float) -> None:
         """Give commands that can still be answered a moment to do so."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout)
+        await self._tasks.join(timeout)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=2)
+        await self._tasks.end(COMMANDS_END)
 
     def _is_answer(self, frame: dict[str, Any]) -> bool:
-        """Hand answers of the client (dialogs, host tools) to whoever waits; they get no response."""
+        """Hand the client's answers to dialogs and host tools to those who wait for them; they get no response."""
         return self._agent.answers.receive(frame)
 
     async def _run(self, frame: dict[str, Any]) -> None:

@@ -124,7 +124,7 @@ class _TextJson:
 
 
 class _CallJson:
-    """A tool call. Its arguments are parsed anew when text was added, so they are encoded anew too."""
+    """A tool call. Its arguments are parsed again when text was added, so they are encoded again too."""
 
     __slots__ = ("_call", "_comma", "_data", "_made_of")
 

@@ -21,18 +21,18 @@ HIGH_ITEMS: Final = 256
 LOW_ITEMS: Final = 64
 HIGH_BYTES: Final = 4 << 20
 LOW_BYTES: Final = 1 << 20
-# So much unread means that a client only writes; whoever reads its commands should pause too.
+# So much unread means that a client only writes; then its commands are not read either.
 FLOOD_ITEMS: Final = 8192
 FLOOD_BYTES: Final = 64 << 20
 
 
-def _nobody() -> None:
+def _no_doorbell() -> None:
     """Stand in until a sink is attached."""
 
 
 class Outbox:
     def __init__(self, renderer: Renderer) -> None:
-        self.on_waiting: Callable[[], None] = _nobody
+        self.on_waiting: Callable[[], None] = _no_doorbell
         """Called when something waits after nothing did; the sink's doorbell."""
         self._renderer = renderer
         self._waiting: deque[bytes | MessageUpdate | UpdateMode] = deque()
@@ -81,7 +81,7 @@ class Outbox:
             await self._room.wait()
 
     def close(self) -> None:
-        """Throw everything away, now and from now on: nobody reads it any more."""
+        """Throw everything away, now and from now on: the reader is gone."""
         self._closed = True
         self._waiting.clear()
         self._bytes = 0

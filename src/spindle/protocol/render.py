@@ -76,7 +76,7 @@ class Renderer:
                 return self._update(item.assistant_message_event, item.message)
             return self._plain(item)
         except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
-            # Somebody put a value in that JSON cannot hold. The client must still hear of it.
+            # The item holds a value that JSON cannot hold. The client must still be told.
             return self._plain(_instead_of(item, error))
 
     def _plain(self, item: Item) -> bytes:

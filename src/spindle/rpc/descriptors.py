@@ -1,8 +1,8 @@
-"""Reading and writing a descriptor that somebody else made, without blocking and without changing it.
+"""Reading and writing a descriptor that another process made, without blocking and without changing it.
 
-Setting O_NONBLOCK on an inherited descriptor would change it for everybody who shares it: the parent's terminal, a
-stderr that leads to the same place. So sockets are asked per call, pipes and terminals are opened anew where the
-system can do that, and for the rest a thread does the waiting.
+Setting O_NONBLOCK on an inherited descriptor would change it for all who share it: the parent's terminal, a stderr that
+leads to the same place. So sockets are asked per call, pipes and terminals are opened a second time where the system
+can do that, and for the rest a thread does the waiting.
 """
 
 import asyncio
@@ -190,7 +190,7 @@ class _ReadyTarget:
 # -- threads that wait ---------------------------------------------------------------------------
 #
 # They are daemons: one that waits for a client that never moves must not keep the process alive. `select` is for
-# descriptors that somebody else made non-blocking.
+# descriptors that another process made non-blocking.
 
 
 class _ThreadSource:
@@ -267,5 +267,5 @@ def _give(answer: asyncio.Future[bytes], data: bytes) -> None:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the result is of no use any more
         loop.call_soon_threadsafe(call, *values)

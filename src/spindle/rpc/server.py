@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable
 
-from spindle import __version__
+from spindle import __version__, limits
 from spindle.agent.session import AgentSession
 from spindle.process import kill_all
 from spindle.protocol.dialect import UpdateMode
@@ -18,13 +18,6 @@ from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
 
 __all__ = ["serve"]
-
-# Commands that can be answered without waiting still are when stdin closes right behind them.
-LAST_ANSWERS_S = 0.25
-DRAIN_S = 5.0
-# Whoever sends a signal is about to lose patience.
-DRAIN_AFTER_SIGNAL_S = 1.0
-EXIT_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 
 
 class Server:
@@ -61,11 +54,11 @@ class Server:
         for task in (reading, watching, beginning):
             task.cancel()
         if code == 0:
-            await self._dispatcher.finish(LAST_ANSWERS_S)
+            await self._dispatcher.finish(limits.LAST_ANSWERS)
         await self._agent.close()
         await self._dispatcher.close()
         if code != 1:
-            await self._wire.drain(DRAIN_S if code == 0 else DRAIN_AFTER_SIGNAL_S)
+            await self._wire.drain(limits.OUTPUT_DRAIN if code == 0 else limits.OUTPUT_DRAIN_AFTER_SIGNAL)
         self._wire.close()
         return code
 
@@ -84,7 +77,7 @@ class Server:
 
     def _read_ended(self, reading: asyncio.Task[None]) -> None:
         error = None if reading.cancelled() else reading.exception()
-        if error is not None:  # a bug here must not leave a process that hears nothing
+        if error is not None:  # a bug here must not leave a process that no longer reads
             traceback.print_exception(error, file=sys.stderr)
         self._end(0 if error is None else 1)
 
@@ -102,11 +95,11 @@ class Server:
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number, code in EXIT_CODES.items():
-            loop.add_signal_handler(number, self._end_by_signal, code)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, self._end_by_signal, 128 + number)
 
     def _end_by_signal(self, code: int) -> None:
-        if self._exit.done():  # it is ending already, too slowly for somebody
+        if self._exit.done():  # the second signal: it is ending already, but too slowly
             kill_all()
             os._exit(code)
         self._end(code)

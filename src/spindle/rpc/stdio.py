@@ -18,7 +18,7 @@ __all__ = ["StdioWire"]
 
 # Small lines go out together up to this size; a bigger line goes alone and is not copied again.
 BATCH_BYTES: Final = 128 << 10
-# After so many bytes everybody else has a turn, however fast the reader is.
+# After so many bytes other tasks have a turn, however fast the reader is.
 TURN_BYTES: Final = 8 << 20
 
 
@@ -73,7 +73,7 @@ class StdioWire:
     # -- out -------------------------------------------------------------------------------------
 
     def attach(self, outbox: Outbox, on_broken: Callable[[], None] = lambda: None) -> None:
-        """Send what is put into `outbox`. `on_broken` is called once, when nobody can read it any more."""
+        """Send what is put into `outbox`. `on_broken` is called once, when the reader is gone."""
         self._outbox = outbox
         self._on_broken = on_broken
         if self._stdout is None:
@@ -113,7 +113,7 @@ class StdioWire:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Write until nothing waits, the reader is behind, or it is somebody else's turn."""
+        """Write until nothing waits, the reader is behind, or it is the turn of other tasks."""
         self._scheduled = False
         outbox, target = self._outbox, self._target
         if outbox is None or target is None or target.busy:

@@ -1,21 +1,53 @@
-"""`--remote ADDR`: serve clients over WebSocket."""
+"""Modes that serve clients: `--mode rpc` one on stdin and stdout, `--remote` many over WebSocket."""
 
 import asyncio
 import os
 from pathlib import Path
+from typing import NoReturn
 
 from msgspec.structs import replace
 
 from spindle.agent.session import AgentSession
+from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble, resource_options
-from spindle.cli.finish import run_and_exit
-from spindle.cli.session_choice import session_directory
-from spindle.cli.tell import warn
+from spindle.cli.assemble import assemble, resource_options, run_and_exit
+from spindle.cli.session_choice import choosing_options, session_directory
+from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
+from spindle.protocol.render import Renderer
 from spindle.resources.loader import load_resources
+from spindle.rpc.server import serve
+from spindle.rpc.stdio import StdioWire
 from spindle.sessions.manager import SessionManager
 
-__all__ = ["run_remote"]
+__all__ = ["chosen_dialect", "run_remote", "run_rpc"]
+
+
+def run_rpc(options: Options) -> NoReturn:
+    """Serve one client on stdio, then end the process. Raises `UsageError`."""
+    if options.files:
+        raise UsageError("@file arguments are not supported in RPC mode")
+    run_and_exit(_serve(options, chosen_dialect(options)))
+
+
+def chosen_dialect(options: Options) -> Dialect:
+    """Return what the client gets to see. Raises `UsageError`."""
+    name = options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"
+    if name not in DIALECTS:
+        raise UsageError(f'SPINDLE_DIALECT must be one of {", ".join(DIALECTS)}, not "{name}"')
+    return find_dialect(name, os.environ)
+
+
+async def _serve(options: Options, dialect: Dialect) -> int:
+    wire = StdioWire.claim()
+    renderer = Renderer(dialect, options.updates)
+
+    async def make_agent() -> AgentSession:
+        return await assemble(options, mode="rpc")
+
+    return await serve(make_agent, wire, renderer)
+
+
+# -- remote --------------------------------------------------------------------------------------
 
 
 def run_remote(options: Options) -> int:
@@ -27,7 +59,9 @@ def run_remote(options: Options) -> int:
         from spindle.remote.server import RemoteServer
     except ImportError as error:
         raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle[remote]'") from None
-    _check_session_options(options)
+    for name in choosing_options(options):
+        if name != "--no-session":
+            raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
 
     async def make_agent(session_id: str | None) -> AgentSession:
         if session_id is None:
@@ -61,27 +95,13 @@ def run_remote(options: Options) -> int:
         raise UsageError(f"Cannot listen on {options.remote}: {error.strerror or error}") from None
 
 
-def _check_session_options(options: Options) -> None:
-    """Refuse options that choose a session: every connection has its own."""
-    given = {
-        "--session": options.session is not None,
-        "--session-id": options.session_id is not None,
-        "--fork": options.fork is not None,
-        "--continue": options.continue_recent,
-        "--resume": options.resume,
-    }
-    for name, present in given.items():
-        if present:
-            raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
-
-
 def _find(options: Options, session_id: str) -> str | None:
     settings = load_resources(os.getcwd(), resource_options(options)).settings
     return SessionManager.find_by_id(os.getcwd(), session_id, session_directory(options.session_dir, settings))
 
 
 def _token(options: Options) -> str | None:
-    """Take the token from a file or the environment; never from the command line, where everybody sees it."""
+    """Take the token from a file or the environment; never from the command line, where other users see it."""
     if options.remote_token_file is not None:
         file = Path(options.remote_token_file)
         try:

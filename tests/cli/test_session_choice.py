@@ -2,8 +2,7 @@
 
 import json
 import os
-import pty
-import subprocess
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,18 @@ from .conftest import Place
 
 def ask(place: Place, *arguments: str, stdin: str | None = None, cwd: Path | None = None) -> Any:
     return place.run("--model", place.script("ok"), *arguments, "-p", "hello", stdin=stdin, cwd=cwd)
+
+
+def at_terminal(place: Place, answer: str, *arguments: str) -> tuple[str, str]:
+    """Run it to a good end with a person who types an answer. Returns stdout and stderr."""
+    keyboard, terminal = os.openpty()
+    process = place.start("--model", place.script("ok"), *arguments, "-p", "hi", stdin=terminal, text=True)
+    os.close(terminal)
+    os.write(keyboard, answer.encode())
+    out, errors = process.communicate(timeout=30)
+    os.close(keyboard)
+    assert process.returncode == 0
+    return out, errors
 
 
 def files(place: Place) -> list[Path]:
@@ -100,22 +111,8 @@ def test_a_session_of_another_project_is_forked_if_wanted(place: Place, answer: 
     other.mkdir()
     ask(place, cwd=other)
     (file,) = files(place)
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        place.command("--model", place.script("ok"), "--session", header(file)["id"], "-p", "hi"),
-        cwd=place.project,
-        env=place.environment(),
-        stdin=slave,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    os.close(slave)
-    os.write(master, answer.encode() or b"\x04")
-    out, errors = process.communicate(timeout=30)
-    os.close(master)
+    out, errors = at_terminal(place, answer or "\x04", "--session", header(file)["id"])
     assert f"Session found in different project: {other}" in errors
-    assert process.returncode == 0
     assert (out, "Aborted." in errors) == (("ok\n", False) if sessions == 2 else ("", True))
     assert len(files(place)) == sessions
 
@@ -125,23 +122,9 @@ def test_resume_is_a_numbered_list(place: Place, answer: str, chosen: bool) -> N
     ask(place, "--name", "First one")
     ask(place)
     first, second = files(place)
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        place.command("--model", place.script("ok"), "--resume", "-p", "hi"),
-        cwd=place.project,
-        env=place.environment(),
-        stdin=slave,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    os.close(slave)
-    os.write(master, answer.encode())
-    out, errors = process.communicate(timeout=30)
-    os.close(master)
+    out, errors = at_terminal(place, answer, "--resume")
     assert "  1  " in errors
     assert "First one (2 messages)" in errors
-    assert process.returncode == 0
     assert (users(first), users(second)) == ((2, 1) if chosen else (1, 1))
     assert (out == "ok\n") is chosen
     assert ("No session selected" in errors) is not chosen
@@ -200,3 +183,21 @@ def test_the_model_of_a_session_is_taken_up_again(place: Place) -> None:
     done = place.run("-c", "-p", "again")
     assert "Could not restore model vanished/" in done.stderr
     assert "(model no longer exists)" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_question_waits(place: Place, number: signal.Signals) -> None:
+    model = place.script("ok")
+    place.run("--model", model, "-p", "x")
+    keyboard, terminal = os.openpty()
+    process = place.start("--resume", "--model", model, "-p", "y", stdin=terminal, start_new_session=True)
+    assert process.stderr is not None
+    shown = b""
+    while b"Session number: " not in shown:
+        shown += os.read(process.stderr.fileno(), 4096)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == -number
+    assert errors == b""
+    os.close(keyboard)
+    os.close(terminal)

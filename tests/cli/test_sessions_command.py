@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from spindle.cli.sessions_command import run
-
-from .helpers import HEADER, entry, lines_of, write_session
-from .test_fixtures import FIXTURES
+from tests.sessions.helpers import HEADER, entry, lines_of, write_session
+from tests.sessions.test_fixtures import FIXTURES
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def test_sessions_are_looked_for_where_a_run_puts_them(
     write_session(elsewhere / "s.jsonl", [entry("a", None)], HEADER | {"cwd": str(project)})
     (project / ".pi").mkdir()
     settings = project / ".pi" / "settings.json"
-    settings.write_text(json.dumps({"sessionDir": str(elsewhere)}))  # counts although nobody trusts the project
+    settings.write_text(json.dumps({"sessionDir": str(elsewhere)}))  # counts although the project is not trusted
     for _ in ("setting", "environment"):
         assert run(["list"]) == run(["list", "--all"]) == run(["show", "11111111"]) == 0
         out = capsys.readouterr().out

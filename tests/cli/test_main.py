@@ -1,5 +1,6 @@
-"""What starting costs and says: versions, help, and which modules stay out."""
+"""What starting costs and says: versions, modules that stay out, sub-commands, bad usage, closed standard files."""
 
+import json
 import os
 import re
 import signal
@@ -45,7 +46,13 @@ def test_a_run_leaves_out_what_it_does_not_use(place: Place) -> None:
         "argparse",
         "importlib.metadata",
         "http.client",
+<<<<<<< HEAD:tests/cli/test_start.py
         "spindle.llm.anthropic.reader",
+=======
+        "spindle.llm.anthropic",
+        "spindle.protocol.outbox",
+        "spindle.rpc.server",
+>>>>>>> cli:tests/cli/test_main.py
     }
     assert not modules & unused
 
@@ -66,42 +73,6 @@ def test_under_the_name_pi_the_version_is_that_of_its_wire(place: Place) -> None
             [program, *arguments], env=place.environment(), capture_output=True, text=True, timeout=30
         )
         assert done.stdout == "0.87.1\n"
-
-
-def test_help(place: Place) -> None:
-    done = place.run("--help")
-    assert done.returncode == 0
-    assert done.stdout.startswith("Usage: spindle")
-
-
-def test_help_tells_the_options_of_extensions(place: Place) -> None:
-    place.write(
-        "agent/extensions/plan.py",
-        "def extension(agent):\n"
-        "    agent.flag('plan', help='Plan first')\n"
-        "    agent.flag('depth', type=str, help='How deep')\n",
-    )
-    place.write("agent/extensions/broken.py", "raise RuntimeError('boom')")
-    done = place.run("--help")
-    assert done.returncode == 0
-    assert re.search(r"^  --plan +Plan first$", done.stdout, re.MULTILINE)
-    assert re.search(r"^  --depth VALUE +How deep$", done.stdout, re.MULTILINE)
-    assert "boom" in done.stderr
-    assert "--plan" not in place.run("--help", "-ne").stdout
-
-
-def test_help_is_not_disturbed_by_what_extensions_do_when_loaded(place: Place) -> None:
-    place.write(
-        "agent/extensions/busy.py",
-        "import threading\n"
-        "print('hello from busy')\n"
-        "def extension(agent):\n"
-        "    threading.Thread(target=threading.Event().wait).start()\n",
-    )
-    done = place.run("--help")
-    assert done.returncode == 0
-    assert done.stdout.startswith("Usage: spindle")
-    assert done.stderr == "hello from busy\n"
 
 
 def test_reading_nothing_takes_few_milliseconds(place: Place) -> None:
@@ -142,19 +113,11 @@ def test_nothing_is_written_by_looking(place: Place) -> None:
 
 
 def test_schema_is_json(place: Place) -> None:
-    import json
-
     assert "get_state" in json.loads(place.run("schema").stdout)["commands"]
 
 
 def test_a_reader_that_leaves_is_no_traceback(place: Place) -> None:
-    writer = subprocess.Popen(
-        place.command("schema"),
-        env=place.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=place.project,
-    )
+    writer = place.start("schema")
     assert writer.stdout is not None
     assert writer.stderr is not None
     writer.stdout.read(10)
@@ -213,3 +176,48 @@ def test_export(place: Place) -> None:
     missing = place.run("--export", "none.jsonl")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.count("\n") == 1
+
+
+# -- standard files that are closed or full -------------------------------------------------------
+
+
+def with_files(place: Place, which: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run it with a shell's redirection of stdin, stdout or stderr."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {which}', "sh", *place.command(*arguments)],
+        cwd=place.project,
+        env=place.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+MODES = [["-p", "x"], ["--mode", "json", "x"], ["--mode", "rpc"]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_closed_stdin(place: Place, mode: list[str]) -> None:
+    done = with_files(place, "<&-", "--no-session", "--model", place.script("ok"), *mode)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_closed_stderr(place: Place, mode: list[str]) -> None:
+    done = with_files(place, "2>&-", "--no-session", "--model", place.script("ok"), *mode)
+    assert done.returncode == 0
+    assert done.stdout
+    assert with_files(place, "2>&-", "--no-session", "--model", "no-such-model", *mode).stdout == ""
+
+
+@pytest.mark.parametrize("which", [">&-", pytest.param(">/dev/full", marks=full)])
+@pytest.mark.parametrize("mode", [*MODES[:2], ["--help"], ["doctor"]])
+def test_stdout_that_takes_nothing(place: Place, which: str, mode: list[str]) -> None:
+    place.write("agent/settings.json", {"defaultProvider": "scripted", "defaultModel": place.script("ok")[9:]})
+    done = with_files(place, which, *mode)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,137 @@
+"""From arguments to what they ask for: a sub-command, a report, or a mode that runs an agent.
+
+What is asked for is imported when it is known. Everything that goes wrong is one line on stderr and an exit code.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from spindle.cli import tell, version_text
+from spindle.cli.args import COMMANDS, FOREIGN_COMMANDS, Options, UsageError, parse
+
+__all__ = ["run", "run_schema"]
+
+
+def run(argv: list[str]) -> int:
+    """Do what the command line asks for and return the exit code."""
+    _open_standard_files()
+    try:
+        code = _run(argv)
+        sys.stdout.flush()  # a full disk shows only here
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except UsageError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        _silence_stdout()
+        return 1
+    except OSError as error:
+        _silence_stdout()
+        return _fail(str(error))
+
+
+def _run(argv: list[str]) -> int:
+    name = argv[0] if argv else ""
+    if name in COMMANDS:
+        return _load(COMMANDS[name].target)(argv[1:])
+    if name in FOREIGN_COMMANDS:
+        raise UsageError("That is a command of pi which Spindle does not have; to send it as a message use -p")
+    options = parse(argv)
+    if options.version:
+        print(version_text(sys.argv[0]))
+        return 0
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("The current directory does not exist any more") from None
+    if options.help:
+        from spindle.cli.assemble import run_help
+
+        return run_help(options)
+    for note in options.notes:
+        tell("Note", note)
+    if options.offline:
+        os.environ["PI_OFFLINE"] = "1"
+    if options.list_models is not None:
+        from spindle.cli.models_command import list_models
+
+        return list_models(options.list_models)
+    if options.export is not None:
+        from spindle.export.command import run_export
+
+        return run_export(options.export, next(iter(options.messages), None), redact=options.redact)
+    return _run_agent(options)
+
+
+def _run_agent(options: Options) -> int:
+    from spindle.agent.errors import AgentError
+    from spindle.cli.session_choice import NothingChosen
+    from spindle.sessions.errors import SessionError
+
+    run_mode = _load(_mode(options))
+    try:
+        return run_mode(options)
+    except (AgentError, SessionError) as error:
+        return _fail(str(error))
+    except NothingChosen as choice:
+        print(choice, file=sys.stderr)
+        return 0
+
+
+def _mode(options: Options) -> str:
+    """Return `module:function` of the mode; the function takes the options and returns the exit code."""
+    if options.remote is not None:
+        return "spindle.cli.serving:run_remote"
+    if options.mode == "rpc":
+        return "spindle.cli.serving:run_rpc"
+    return f"spindle.cli.one_shot:{'run_json' if options.mode == 'json' else 'run_print'}"
+
+
+def _load(target: str) -> Callable[[Any], int]:
+    """Import `module:function`. From here on Ctrl-C is an exception, so that what is begun is cleaned up."""
+    module, _, name = target.partition(":")
+    function: Callable[[Any], int] = getattr(import_module(module), name)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return function
+
+
+def run_schema(argv: list[str]) -> int:
+    """`spindle schema [--markdown]`: print the commands and events of the wire."""
+    from spindle.protocol.schema import json_schema, reference_page
+
+    if argv == ["--markdown"]:
+        print(reference_page(), end="")
+        return 0
+    if argv:
+        raise UsageError("Usage: spindle schema [--markdown]")
+    import json
+
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0
+
+
+def _fail(text: str) -> int:
+    tell("Error", text)
+    return 1
+
+
+def _open_standard_files() -> None:
+    """Fill in what the caller closed of stdin, stdout and stderr, before a socket is given one of their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Reading finds the end at once. Writing to a closed stdout fails; writing to a closed stderr does not.
+            os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
+
+
+def _silence_stdout() -> None:
+    """Let the interpreter's last flush go nowhere: what was printed cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
