@@ -6,8 +6,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spindle.inprocess import Agent as Agent
     from spindle.agent import AgentError as AgentError
+    from spindle.inprocess import Agent as Agent
 
 __version__ = "0.1.0"
 __all__ = ["Agent", "AgentError", "__version__"]

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from spindle.agent.create import AgentOptions, create_session
 from spindle.agent import AgentError
-from spindle.agent.extension_loading import ExtensionOptions
+from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
+from spindle.extensions.host import ExtensionOptions
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
@@ -85,9 +85,7 @@ class Agent:
         if session is None and persist:
             folder = sessions.wanted_directory(None, found.settings.session_dir)
             session = sessions.create(directory, folder, fsync=found.settings.fsync)
-        options = AgentOptions(
-            model=model, thinking=thinking, tools=tools, api_key=api_key, mode="sdk", dialogs=ui
-        )
+        options = AgentOptions(model=model, thinking=thinking, tools=tools, api_key=api_key, mode="sdk", dialogs=ui)
         factories = [item for item in extensions if not isinstance(item, str)]
         made = await create_session(
             session or sessions.in_memory(directory),

@@ -6,8 +6,8 @@ from typing import Any
 
 from spindle.agent.abort import AbortSignal
 from spindle.agent.batch import ToolBatch
+from spindle.agent.hooks import Hooks
 from spindle.agent.queues import Queues
-from spindle.extensions.hooks import Hooks
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
 from spindle.shapes.content import Text

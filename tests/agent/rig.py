@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from spindle.agent.create import AgentOptions, create_session
-from spindle.agent.extension_loading import ExtensionOptions
 from spindle.agent.session import AgentSession
+from spindle.extensions.host import ExtensionOptions
 from spindle.protocol.dispatch import Dispatcher
 from spindle.resources.loader import load_resources
 from spindle.sessions.manager import SessionManager

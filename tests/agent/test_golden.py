@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.agent.compaction.plan import prepare_compaction
-from spindle.agent.compaction.plan import estimate_context, estimate_tokens
+from spindle.agent.compaction.plan import estimate_context, estimate_tokens, prepare_compaction
 from spindle.agent.compaction.summary import serialize_conversation
 from spindle.sessions.entries import Entry
 from spindle.shapes.codec import encode

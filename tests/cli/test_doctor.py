@@ -6,12 +6,6 @@ from typing import Any
 
 import pytest
 
-<<<<<<< HEAD:tests/cli/test_reports.py
-from spindle.cli.list_models import models_table, short_count
-from spindle.models.models_file import open_model
-
-=======
->>>>>>> cli:tests/cli/test_doctor.py
 from .conftest import Place
 
 MINE = {
@@ -41,6 +35,7 @@ def test_doctor_tells_what_there_is(place: Place) -> None:
         "key from GROQ_API_KEY",
         "bash: /",
         "rg: ",
+        "fd: ",
         f"good: {place.agent}/skills/good/SKILL.md",
         f"/p: {place.agent}/prompts/p.md",
         f"{place.project}/AGENTS.md",

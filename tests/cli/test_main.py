@@ -46,13 +46,9 @@ def test_a_run_leaves_out_what_it_does_not_use(place: Place) -> None:
         "argparse",
         "importlib.metadata",
         "http.client",
-<<<<<<< HEAD:tests/cli/test_start.py
-        "spindle.llm.anthropic.reader",
-=======
         "spindle.llm.anthropic",
         "spindle.protocol.outbox",
         "spindle.rpc.server",
->>>>>>> cli:tests/cli/test_main.py
     }
     assert not modules & unused
 

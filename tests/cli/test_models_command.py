@@ -10,7 +10,7 @@ import pytest
 from spindle.cli.models_command import models_table, run, short_count
 from spindle.llm.local import pull as pulling
 from spindle.llm.local.pull import PULLABLE
-from spindle.models.build import open_model
+from spindle.models.models_file import open_model
 from tests.local.files import gguf, wheel
 
 from .conftest import Place

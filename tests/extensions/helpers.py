@@ -5,10 +5,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from spindle.extensions.discover import Candidate, Place, find_extensions
-from spindle.extensions.loader import LoadFailure, load_extensions
 from spindle.extensions.registry import Registry
-from spindle.extensions.runner import ExtensionHooks
+
+from spindle.extensions.discover import Candidate, Place, find_extensions
+from spindle.extensions.handlers import ExtensionHooks
+from spindle.extensions.loader import LoadFailure, load_extensions
 from tests.support.agent_process import AgentProcess
 
 __all__ = ["EXAMPLES", "answer", "load_places", "place", "run", "write"]

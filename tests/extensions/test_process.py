@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spindle.extensions.binding import NOT_YET
+from spindle.extensions.generation import NOT_YET
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, gate, reply, stall
 

@@ -6,14 +6,14 @@ import sys
 import threading
 
 import pytest
-
-from spindle.extensions import calls, runner
-from spindle.extensions.binding import StaleExtensionError
-from spindle.extensions.events import EVENTS
-from spindle.extensions.hooks import Hooks
-from spindle.extensions.loader import load_extensions
 from spindle.extensions.registry import Registry
-from spindle.extensions.runner import ExtensionHooks
+
+from spindle.agent.hooks import Hooks
+from spindle.extensions import calls, runner
+from spindle.extensions.events import EVENTS
+from spindle.extensions.generation import StaleExtensionError
+from spindle.extensions.handlers import ExtensionHooks
+from spindle.extensions.loader import load_extensions
 from spindle.extensions.testing import FakeAgent, _FakeRuntime, load
 from spindle.shapes.content import Image, Text
 from spindle.shapes.events import AgentStart, MessageUpdate, TextDelta, ToolResult, TurnEnd, TurnStart

@@ -9,7 +9,7 @@ from spindle.llm.local.prompts import SMALL, TINY, make_plan
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
 from spindle.shapes.content import Text, ToolCall, text_of
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
-from spindle.tools.builtin import builtin_tools
+from spindle.tools.base import builtin_tools
 from spindle.tools.todo import TODO_TOOL
 
 LONG = "You are an agent with a very long prompt. " * 200

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 
 from spindle.agent.create import AgentOptions, create_session
-from spindle.agent.extension_loading import ExtensionOptions
 from spindle.agent.session import AgentSession
+from spindle.extensions.host import ExtensionOptions
 from spindle.remote.live import UnknownSession
 from spindle.remote.options import RemoteOptions
 from spindle.remote.server import RemoteServer

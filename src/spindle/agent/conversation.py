@@ -8,10 +8,10 @@ import msgspec
 
 from spindle import limits
 from spindle.agent.compaction.plan import estimate_context, estimate_tokens
+from spindle.flow import Tasks
 from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.flow import Tasks
 from spindle.shapes.content import ToolCall, Wire, text_of
 from spindle.shapes.messages import (
     AgentMessage,
@@ -183,7 +183,6 @@ async def _sync(session: Session, wait: Callable[[], None]) -> None:
 
 
 # -- figures ----------------------------------------------------------------------------------------
-
 
 
 class TokenTotals(Wire, omit_defaults=False):

@@ -400,9 +400,7 @@ class Engine:
         specs = [llm.ToolSpec(tool.name, tool.description, tool.parameters) for tool in self._tools()]
         return await self.open_stream(llm.Request(prompt, history, specs), run.options.max_tokens)
 
-    async def open_stream(
-        self, request: llm.Request, max_tokens: int | None = None
-    ) -> AsyncGenerator[llm.Chunk, None]:
+    async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
         """Send a request to the current model."""
         model, hooks = self.model, self._active_hooks
         if model is None:

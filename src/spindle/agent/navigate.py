@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from spindle.agent.abort import Aborted
-from spindle.agent.compaction.plan import FileLists, append_file_lists, file_lists
 from spindle.agent import AgentError
-from spindle.agent.compaction.plan import estimate_tokens
+from spindle.agent.abort import Aborted
+from spindle.agent.compaction.plan import FileLists, append_file_lists, estimate_tokens, file_lists
+from spindle.agent.compaction.summary import BRANCH, summary_request
 from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import Phase, Request
-from spindle.agent.compaction.summary import BRANCH, summary_request
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
@@ -191,9 +190,7 @@ async def _summarize(engine: Engine, left: Sequence[Entry], jump: Jump) -> _Note
         request = summary_request(messages, jump.instructions)
     else:
         request = summary_request(messages, BRANCH, instructions=jump.instructions)
-    made = await engine.compactor.ask(
-        request, SUMMARY_TOKENS, "Branch summarization failed", "branchSummary", None
-    )
+    made = await engine.compactor.ask(request, SUMMARY_TOKENS, "Branch summarization failed", "branchSummary", None)
     files = _files(left)
     return _Notes(PREAMBLE + append_file_lists(made.text, files), files.as_details(), False, made.answer.usage)
 

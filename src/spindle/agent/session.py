@@ -33,11 +33,9 @@ from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
 from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
-from spindle.sessions.entries import Entry
 from spindle.sessions.index import SessionInfo, list_sessions
 from spindle.sessions.session import Session
-from spindle.shapes.codec import decode
-from spindle.shapes.content import Image, Text, Wire, text_of
+from spindle.shapes.content import Image, Text, Wire
 from spindle.shapes.events import (
     CompactionResult,
     EntryAppended,
@@ -191,9 +189,7 @@ class AgentSession:
         templates in it count. `ordered` is the same text and images in an order of their own.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        return self._prompting.take(
-            Submission(text, read_images(images), behavior, source, expand, ordered, options)
-        )
+        return self._prompting.take(Submission(text, read_images(images), behavior, source, expand, ordered, options))
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
@@ -415,9 +411,7 @@ class AgentSession:
         import uuid
 
         answer = await self.dialogs.ask(
-            ExtensionUIRequest(
-                id=str(uuid.uuid4()), method="confirm", title=question.title(), message=question.text()
-            )
+            ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=question.title(), message=question.text())
         )
         return answer is not None and answer.get("confirmed") is True
 
@@ -586,7 +580,9 @@ class AgentSession:
 
     # -- shell commands of the user --------------------------------------------------------------
 
-    async def run_bash(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashResult:
+    async def run_bash(
+        self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False
+    ) -> BashResult:
         """Run a shell command as the user; the model sees it with the next prompt."""
         return await self._shell.run(command, id, exclude_from_context=exclude_from_context)
 
@@ -674,9 +670,7 @@ class AgentSession:
 
         async def tell_restored() -> None:
             if choice.model != model:
-                await self.hooks.notify(
-                    "model_select", model=choice.model, previous_model=model, source="restore"
-                )
+                await self.hooks.notify("model_select", model=choice.model, previous_model=model, source="restore")
             if choice.level != level:
                 await self.hooks.notify("thinking_level_select", level=choice.level, previous_level=level)
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from spindle import limits
-from spindle.agent.engine import Engine, tool_settings
 from spindle.agent import AgentError
+from spindle.agent.engine import Engine, tool_settings
 from spindle.shapes.events import BashExecutionUpdate, SessionChanged
 from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError

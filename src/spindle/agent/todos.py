@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Hooks
-from spindle.agent import AgentError
 from spindle.config.settings import Todo
 from spindle.shapes.content import ToolCall
 from spindle.shapes.events import TodoAutoClear, TodoReminder, ToolResult

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from spindle.extensions.record import Flag
+    from spindle.extensions.generation import Flag
 
 __all__ = ["COMMANDS", "FOREIGN_COMMANDS", "OPTIONS", "Options", "UsageError", "help_text", "parse", "unknown_options"]
 

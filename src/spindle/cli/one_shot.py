@@ -56,7 +56,7 @@ def _read_piped() -> str:
 
 
 def _read_file(path: str) -> tuple[str, Image | None]:
-    from spindle.tools.image_formats import SNIFF_BYTES, sniff_image
+    from spindle.tools.images import SNIFF_BYTES, sniff_image
 
     try:
         with open(path, "rb") as file:
@@ -73,8 +73,8 @@ def _read_file(path: str) -> tuple[str, Image | None]:
 
 
 def _attach(path: str, data: bytes, mime_type: str) -> tuple[str, Image | None]:
+    from spindle.tools.files import Cancel
     from spindle.tools.images import ImageLimits, prepare_image
-    from spindle.tools.threads import Cancel
 
     image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
     return f'<file name="{path}">{" ".join(notes)}</file>\n', image

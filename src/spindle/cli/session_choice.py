@@ -9,8 +9,7 @@ from spindle.cli.args import Options, UsageError
 from spindle.config.settings import Settings
 from spindle.sessions.entries import SessionError
 from spindle.sessions.index import Found, SessionInfo, find_sessions
-from spindle.sessions.manager import SessionManager
-from spindle.sessions.session import Saving
+from spindle.sessions.manager import Saving, SessionManager
 
 __all__ = ["NothingChosen", "choose_session", "choosing_options", "locate", "session_directory"]
 

@@ -225,11 +225,7 @@ def _headline(entry: Entry) -> str:
 
 
 def _said(entry: Entry) -> tuple[str, str] | None:
-<<<<<<< HEAD
-    """Return who speaks in an entry and what; None if it says nothing."""
-=======
     """Return who speaks in an entry and what; None if it holds no message."""
->>>>>>> cli
     match entry_message(entry):
         case UserMessage(content=content):
             return "user", text_of(content, " ")

@@ -13,10 +13,9 @@ from typing import Any, Literal, TypeVar, overload
 from spindle.extensions.context import Context
 from spindle.extensions.events import EVENTS
 from spindle.extensions.exec import ExecResult, execute
-from spindle.extensions.providers import make_provider
 from spindle.extensions.generation import BusView, Command, Extension, Flag, Generation, Handler, Shortcut
-from spindle.extensions.tools import BuiltinTool, make_tool
-from spindle.extensions.values import as_content, as_custom_message, require_json
+from spindle.extensions.providers import make_provider
+from spindle.extensions.tools import BuiltinTool, as_content, as_custom_message, make_tool, require_json
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.content import Image, Text, text_of
 from spindle.shapes.events import ToolResult
@@ -35,7 +34,9 @@ class Agent:
     ToolError = ToolError
     """Raise it in a tool; the model reads the text."""
 
-    def __init__(self, extension: Extension, generation: Generation, make_context: Callable[[Extension], Context]) -> None:
+    def __init__(
+        self, extension: Extension, generation: Generation, make_context: Callable[[Extension], Context]
+    ) -> None:
         self._extension = extension
         self._generation = generation
         self._make_context = make_context
@@ -282,7 +283,9 @@ class Agent:
         made = make_provider(name, config, stream)
         self._extension.providers[name] = made
         if self._generation.binding.bound:
-            self._generation.binding.do(lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream))
+            self._generation.binding.do(
+                lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream)
+            )
 
     def remove_provider(self, name: str) -> None:
         """Undo `provider`."""

@@ -75,7 +75,8 @@ class Backlog:
                 if late:
                     name = self._waiting[0].event.type
                     print(
-                        f"Handlers of {name} take longer than {limits.EVENT_HANDLERS:g} s; what comes next does not wait for them", file=sys.stderr
+                        f"Handlers of {name} take longer than {limits.EVENT_HANDLERS:g} s; what comes next does not wait for them",
+                        file=sys.stderr,
                     )
                 self._waiting.popleft().told.set_result(None)
         finally:

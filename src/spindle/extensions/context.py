@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spindle.agent.navigate import Navigated
-from spindle.agent.session import AgentSession
 from spindle.extensions.generation import Binding
+from spindle.extensions.threads import call
+from spindle.extensions.ui import UI
 from spindle.models.model_registry import ModelRegistry
 from spindle.sessions.session import Session
 from spindle.shapes.codec import decode, to_builtins
 from spindle.shapes.content import Wire
-from spindle.extensions.threads import call
-from spindle.extensions.ui import UI
 from spindle.shapes.models import Model, ThinkingLevel
 from spindle.tools.base import ToolError
 
@@ -117,7 +116,9 @@ class Context:
 
         A command may await the task; a handler of that very run would wait for itself.
         """
-        return self._binding.do(lambda agent: self._binding.tasks.spawn(agent.compact(instructions), "spindle-compact", report=False))
+        return self._binding.do(
+            lambda agent: self._binding.tasks.spawn(agent.compact(instructions), "spindle-compact", report=False)
+        )
 
     # -- for work in threads ---------------------------------------------------------------------
 

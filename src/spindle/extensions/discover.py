@@ -47,7 +47,9 @@ class Candidate(Struct, frozen=True):
     """A Python file or the directory of a package; None: to be found by its name."""
 
 
-def find_candidates(resources: Resources, factories: Sequence[Callable[[Any], Any]]) -> tuple[list[Candidate], list[Path]]:
+def find_candidates(
+    resources: Resources, factories: Sequence[Callable[[Any], Any]]
+) -> tuple[list[Candidate], list[Path]]:
     named = [source for source in resources.extension_sources if source.source == "cli"]
     others = [source for source in resources.extension_sources if source.source != "cli"]
     places = [_place(source, resources.cwd) for source in [*named, *others]]

@@ -222,8 +222,6 @@ class Binding:
 # -- messages between extensions --------------------------------------------------------------------
 
 
-
-
 class Bus:
     """A board where extensions leave notes for each other: channels, any data, nothing in return."""
 

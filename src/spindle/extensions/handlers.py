@@ -21,8 +21,8 @@ from spindle.extensions.backlog import Backlog
 from spindle.extensions.context import CommandContext, Context
 from spindle.extensions.generation import Extension, Generation, Handler
 from spindle.extensions.threads import call
+from spindle.extensions.tools import as_content, as_custom_message, as_message, as_messages, require_json
 from spindle.extensions.ui import UI
-from spindle.extensions.values import as_content, as_custom_message, as_message, as_messages, require_json
 from spindle.resources.sources import CommandItem
 from spindle.shapes.content import Image
 from spindle.shapes.events import (
@@ -272,9 +272,7 @@ class ExtensionHooks(Hooks):
         return None if handled else (event.text, event.images)
 
     async def before_agent_start(self, start: Start) -> None:
-        event = events.BeforeAgentStartEvent(
-            start.prompt, list(start.images), start.system_prompt, dict(start.made_of)
-        )
+        event = events.BeforeAgentStartEvent(start.prompt, list(start.images), start.system_prompt, dict(start.made_of))
 
         def apply(answer: dict[str, Any]) -> None:
             if answer.get("message") is not None:

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from spindle.agent.abort import Aborted
 from spindle.agent import AgentError
+from spindle.agent.abort import Aborted
+from spindle.agent.hooks import Blocked
 from spindle.agent.session import AgentSession
-from spindle.extensions.hooks import Blocked
 from spindle.remote.chat_protocol import ChatRequest, Config, Parts, structured_error
 from spindle.remote.chat_reply import ChatReply
 from spindle.remote.countdown import Countdown

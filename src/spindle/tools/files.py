@@ -168,7 +168,6 @@ async def file_lock(path: str) -> AsyncIterator[None]:
             following.set_result(None)
 
 
-
 # -- threads -------------------------------------------------------------------------------------
 
 

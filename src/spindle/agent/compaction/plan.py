@@ -2,18 +2,38 @@
 
 import math
 from collections.abc import Iterable, Sequence
+
 from msgspec import Struct
+
 from spindle.config.settings import Compaction
+from spindle.llm.history import estimate_tokens
 from spindle.sessions.context import build_context, entry_message
 from spindle.sessions.entries import Entry
 from spindle.shapes.content import ToolCall
-from spindle.shapes.messages import AgentMessage, AssistantMessage, BashExecutionMessage, CustomMessage, UserMessage
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    BashExecutionMessage,
+    CustomMessage,
+    Usage,
+    UserMessage,
+)
 from spindle.shapes.models import Model
-from collections.abc import Sequence
-from spindle.llm.history import estimate_tokens
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Usage
 
-__all__ = ["CompactionLimits", "ContextEstimate", "FileLists", "Preparation", "append_file_lists", "context_tokens", "estimate_context", "estimate_tokens", "file_lists", "join_summaries", "limits_for", "prepare_compaction"]
+__all__ = [
+    "CompactionLimits",
+    "ContextEstimate",
+    "FileLists",
+    "Preparation",
+    "append_file_lists",
+    "context_tokens",
+    "estimate_context",
+    "estimate_tokens",
+    "file_lists",
+    "join_summaries",
+    "limits_for",
+    "prepare_compaction",
+]
 
 NO_HISTORY = "No prior history."
 _TURN_ENTRIES = ("custom_message", "branch_summary")

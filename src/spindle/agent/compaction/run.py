@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from spindle.agent import AgentError
 from spindle.agent.abort import Aborted, AbortSignal
 from spindle.agent.compaction.plan import (
     NO_HISTORY,
@@ -18,12 +19,10 @@ from spindle.agent.compaction.plan import (
     limits_for,
     prepare_compaction,
 )
-from spindle.agent.hooks import Hooks
-from spindle.agent.conversation import Conversation
-from spindle.agent import AgentError
-from spindle.agent.compaction.plan import context_tokens, estimate_tokens
-from spindle.agent.retry import Retry
 from spindle.agent.compaction.summary import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
+from spindle.agent.conversation import Conversation
+from spindle.agent.hooks import Hooks
+from spindle.agent.retry import Retry
 from spindle.config.settings import Settings
 from spindle.llm.errors import is_overflow
 from spindle.llm.stream import Chunk, Request

@@ -2,9 +2,9 @@
 
 from typing import Any, Literal
 
-from spindle.agent.model_state import CycledModel
+from spindle.agent.conversation import ContextUsage
+from spindle.agent.model_choice import CycledModel
 from spindle.agent.queues import QueueMode
-from spindle.agent.stats import ContextUsage
 from spindle.protocol.commands.work import Queued
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import Call, Fields, NoFields, command
