@@ -145,7 +145,7 @@ class Tasks:
 
     async def end(self, timeout: float, spared: "asyncio.Task[Any] | None" = None) -> None:
         """Cancel every task but `spared` and wait for their ends, for at most `timeout` seconds."""
-        running = self._others() - {spared}  # type: ignore[arg-type]
+        running = self._others() - {spared}
         for task in running:
             task.cancel()
         if running:

@@ -13,8 +13,10 @@ from typing import Any
 
 from spindle.agent import AgentError
 from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
-from spindle.extensions.host import ExtensionOptions
+from spindle.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.flow import Mailbox
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions

@@ -1,47 +1,25 @@
 """Asks the user before tools run, and when a run gets long: one policy, whichever wire has the user."""
 
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
-
+from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.submission import Question, RunOptions
 from spindle.shapes.codec import encode
+from spindle.shapes.events import ExtensionUIRequest
 from spindle.shapes.messages import AgentMessage, UserMessage
 from spindle.tools.base import Tool
 
-__all__ = ["Approval", "Ask", "Question"]
-
-
-class Question(Struct, frozen=True):
-    """What the user is asked: may this tool run, or (no tool) may the model go on?"""
-
-    tool: Tool | None = None
-    arguments: Any = None
-    turns: int = 0
-    """Model calls since the user was last asked, or sent a message."""
-
-    def title(self) -> str:
-        return "Go on?" if self.tool is None else f"Allow {self.tool.name}?"
-
-    def text(self) -> str:
-        if self.tool is None:
-            return f"The model has been called {self.turns} times in a row."
-        if isinstance(self.arguments, dict) and len(self.arguments) == 1:
-            (value,) = self.arguments.values()
-            if isinstance(value, str):
-                return value  # a lone text is shown as it is
-        return encode(self.arguments).decode()
-
-
-Ask = Callable[[Question], Awaitable[bool]]
-"""Puts a question to the user; anything but a clear yes is False. May raise `Blocked` to refuse in its own words."""
+__all__ = ["Approval"]
 
 
 class Approval(Hooks):
-    def __init__(self, ask: Callable[[], Ask]) -> None:
-        """`ask` gives the way to the user of the run that is going on."""
-        self._ask = ask
+    def __init__(self, dialogs: Dialogs, options: Callable[[], RunOptions]) -> None:
+        """`options` are those of the run that is going on: it may have a user of its own."""
+        self._dialogs = dialogs
+        self._options = options
         self.tools = False
         """Ask before every tool call."""
         self.max_turns: int | None = None
@@ -55,13 +33,36 @@ class Approval(Hooks):
 
     async def before_turn(self) -> bool:
         if self.max_turns is not None and self._turns >= self.max_turns:
-            if not await self._ask()(Question(turns=self._turns)):
+            if not await self._ask(Question(turns=self._turns)):
                 return False
             self._turns = 0
         self._turns += 1
         return True
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        if self.tools and not await self._ask()(Question(tool, args)):
+        if (self.tools or self._options().ask_before_tools) and not await self._ask(Question(tool, args)):
             raise Blocked(f"The user did not allow this call of {tool.name}.")
         return args
+
+    async def _ask(self, question: Question) -> bool:
+        ask = self._options().ask
+        if ask is not None:
+            return await ask(question)
+        answer = await self._dialogs.ask(
+            ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=_title(question), message=_text(question))
+        )
+        return answer is not None and answer.get("confirmed") is True
+
+
+def _title(question: Question) -> str:
+    return "Go on?" if question.tool is None else f"Allow {question.tool.name}?"
+
+
+def _text(question: Question) -> str:
+    if question.tool is None:
+        return f"The model has been called {question.turns} times in a row."
+    if isinstance(question.arguments, dict) and len(question.arguments) == 1:
+        (value,) = question.arguments.values()
+        if isinstance(value, str):
+            return value  # a lone text is shown as it is
+    return encode(question.arguments).decode()

@@ -14,7 +14,7 @@ import msgspec
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.agent.approval import Approval, Ask, Question
+from spindle.agent.approval import Approval
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import ContextUsage, Conversation, SessionStats
 from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
@@ -41,7 +41,6 @@ from spindle.shapes.events import (
     EntryAppended,
     Event,
     ExtensionError,
-    ExtensionUIRequest,
     MessageStart,
     SessionChanged,
     SessionInfoChanged,
@@ -129,10 +128,10 @@ class AgentSession:
         todo = Todo() if mode == "rpc" else resources.settings.todo
         self._todos = Todos(engine, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine, resources.settings.ttsr)
-        self._approval = Approval(lambda: self._ask)
+        self.dialogs = dialogs or self._make_dialogs()
+        self._approval = Approval(self.dialogs, self._run_options)
         self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
         self._host_tools = HostTools(toolbox, self._replies, engine.publish, resources.settings.host_tools.timeout_ms)
-        self.dialogs = dialogs or self._make_dialogs()
         self._changes = SessionChanges(self)
         self._prompting = Prompting(engine, self.plugins)
         session.on_write_error(self._tell_write_error)
@@ -146,6 +145,9 @@ class AgentSession:
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
         self._replies.register("extension_ui_response", dialogs.receive)
         return dialogs
+
+    def _run_options(self) -> RunOptions:
+        return RunOptions() if self._engine.run is None else self._engine.run.options
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -401,20 +403,6 @@ class AgentSession:
         self._approval.tools, self._approval.max_turns = tools, max_turns
         self.publish(StateChanged())
 
-    @property
-    def _ask(self) -> Ask:
-        """The way to the user who should be asked now."""
-        run = self._engine.run
-        return (run.options.ask if run is not None else None) or self._ask_in_dialog
-
-    async def _ask_in_dialog(self, question: Question) -> bool:
-        import uuid
-
-        answer = await self.dialogs.ask(
-            ExtensionUIRequest(id=str(uuid.uuid4()), method="confirm", title=question.title(), message=question.text())
-        )
-        return answer is not None and answer.get("confirmed") is True
-
     def set_todos(self, phases: Any) -> list[TodoPhase]:
         """Replace the todo list. Raises `AgentError`, changing nothing."""
         made = self._todos.set(phases)
@@ -653,6 +641,7 @@ class AgentSession:
         engine.queues.forget()
         engine.take_for_next_prompt()
         self.resources = engine.resources = resources
+        choice.registry = resources.registry
         context = self._conversation.use(other)
         if reason == "resume":
             other.on_write_error(self._tell_write_error)

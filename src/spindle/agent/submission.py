@@ -1,18 +1,31 @@
 """What is sent to the agent: a message with its images, and what the sender wishes for its run."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from spindle.agent import AgentError
-from spindle.agent.approval import Ask
 from spindle.agent.hooks import Hooks
 from spindle.shapes.content import Image, Text
 from spindle.shapes.messages import UserMessage
+from spindle.tools.base import Tool
 
-__all__ = ["RunOptions", "Submission", "read_images"]
+__all__ = ["Ask", "Question", "RunOptions", "Submission", "read_images"]
+
+
+class Question(Struct, frozen=True):
+    """What the user is asked: may this tool run, or (no tool) may the model go on?"""
+
+    tool: Tool | None = None
+    arguments: Any = None
+    turns: int = 0
+    """Model calls since the user was last asked, or sent a message."""
+
+
+Ask = Callable[[Question], Awaitable[bool]]
+"""Puts a question to the user; anything but a clear yes is False. May raise `Blocked` to refuse in its own words."""
 
 
 class RunOptions(Struct, frozen=True):
@@ -27,7 +40,9 @@ class RunOptions(Struct, frozen=True):
     hooks: Hooks | None = None
     """Sees the run like the session's own hooks, after them."""
     ask: Ask | None = None
-    """Asks the user what approval wants to know; None: a dialog of the session does."""
+    """Puts questions of approval to the user; None: a dialog of the session does."""
+    ask_before_tools: bool = False
+    """Ask before every tool call, even if the session does not want that."""
 
 
 class Submission(Struct, frozen=True):
@@ -46,9 +61,10 @@ class Submission(Struct, frozen=True):
 
     def message(self, text: str, images: list[Image]) -> UserMessage:
         """Return the message of the user, of the text and images that were made of it."""
-        same = self.ordered is not None and (text, images) == (self.text, self.images)
-        content = self.ordered if same and self.ordered is not None else (Text(text), *images)
-        return UserMessage(content=list(content), timestamp=int(time.time() * 1000))
+        content: list[Text | Image] = [Text(text), *images]
+        if self.ordered is not None and (text, images) == (self.text, self.images):
+            content = list(self.ordered)
+        return UserMessage(content=content, timestamp=int(time.time() * 1000))
 
 
 def read_images(items: Sequence[Any]) -> list[Image]:

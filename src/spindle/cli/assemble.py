@@ -5,21 +5,20 @@ import os
 import sys
 from collections.abc import Coroutine
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from spindle.agent import AgentError
 from spindle.agent.create import AgentOptions, create_session
-from spindle.agent.extension_loading import has_extensions, load_generation
+from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError, help_text, unknown_options
 from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
-from spindle.extensions.host import ExtensionOptions
+from spindle.extensions.discover import find_candidates
+from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.process import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-
-if TYPE_CHECKING:
-    from spindle.extensions.runtime import Front
 
 __all__ = ["assemble", "resource_options", "run_and_exit", "run_help"]
 
@@ -43,11 +42,13 @@ def resource_options(options: Options) -> ResourceOptions:
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
     resources = load_resources(os.getcwd(), resource_options(options))
-    store = choose_session(options, resources.settings)
-    resources.move_to(store.get_cwd())
+    session = choose_session(options, resources.settings)
+    resources = resources.at(session.cwd)
     report(resources.diagnostics, verbose=options.verbose)
+    dialogs = _terminal() if mode == "print" else None
+    extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
     agent = await create_session(
-        store,
+        session,
         AgentOptions(
             model=options.model,
             provider=options.provider,
@@ -59,14 +60,15 @@ async def assemble(options: Options, mode: str) -> AgentSession:
             no_builtin_tools=options.no_builtin_tools,
             provider_session_id=options.provider_session_id,
             mode=mode,
-            extensions=ExtensionOptions(flags=options.unknown, front=_terminal() if mode == "print" else None),
+            dialogs=dialogs,
             warn=warn,
         ),
         resources,
+        extensions,
     )
     # Only now is it known which options extensions have added, and which model it is.
-    problem = unknown_options(options, agent.extensions.flags())
-    if options.api_key and agent.choice.model is None:
+    problem = unknown_options(options, [flag.name for flag in extensions.flags()])
+    if options.api_key and agent.model is None:
         problem = problem or "--api-key needs a model to be for: name one with --model"
     if problem:
         await agent.close()
@@ -79,13 +81,13 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     return agent
 
 
-def _terminal() -> "Front | None":
+def _terminal() -> Dialogs | None:
     """Return where extensions may ask the user, if there is a terminal."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
-    from spindle.extensions.terminal import TerminalFront
+    from spindle.extensions.terminal import TerminalDialogs
 
-    return TerminalFront()
+    return TerminalDialogs()
 
 
 def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
@@ -106,19 +108,21 @@ def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
 
 def run_help(options: Options) -> int:
     """Print the help, with the options of the extensions that a run with these options would load."""
-    resources, given = load_resources(os.getcwd(), resource_options(options)), ExtensionOptions(flags=options.unknown)
-    if has_extensions(resources, given):
-        run_and_exit(_help_with_extensions(resources, given))  # extensions may have started threads that never end
+    resources = load_resources(os.getcwd(), resource_options(options))
+    if any(find_candidates(resources, ())):
+        run_and_exit(_help_with_extensions(options, resources))  # extensions may have started threads that never end
     print(help_text(), end="")
     return 0
 
 
-async def _help_with_extensions(resources: Resources, given: ExtensionOptions) -> int:
+async def _help_with_extensions(options: Options, resources: Resources) -> int:
     from spindle.tools.base import builtin_tools
 
+    extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, warn=warn))
     with redirect_stdout(sys.stderr):
-        generation = await load_generation(resources, given, builtin_tools().get, mode="print")
-    for failure in generation.failures:
-        warn(str(failure))
-    print(help_text(generation.hooks.registry.flags().values()), end="", flush=True)
+        try:
+            await extensions.load(resources, builtin_tools().get, "print")
+        except AgentError as error:
+            warn(str(error))
+    print(help_text(extensions.flags()), end="", flush=True)
     return 0

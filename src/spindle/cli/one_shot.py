@@ -4,19 +4,19 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
 from spindle.agent.session import AgentSession
-from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, run_and_exit
 from spindle.shapes.content import Image, Text
 from spindle.shapes.events import Event, ExtensionError
+from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.protocol.dialect import Dialect
@@ -109,27 +109,25 @@ async def _play(
     try:
         ready(agent)
         agent.subscribe(_ErrorTeller())
-        await agent.extensions.begin()
-        _check_tools(options, agent.toolbox)
+        await agent.begin()
+        _check_tools(options, agent.all_tools())
         images = inputs.images
         for message in inputs.messages:
             if agent.shutdown_requested.is_set():
                 break
             await agent.submit(message, images, source=mode)
             images = []
-            while agent.busy:  # again if an extension went on by itself when the agent had settled
-                await agent.engine.wait_idle()
-                await agent.hooks.caught_up()
+            await agent.finished()
     finally:
         await agent.close()
     return agent
 
 
-def _check_tools(options: Options, toolbox: Toolbox) -> None:
+def _check_tools(options: Options, tools: Sequence[Tool]) -> None:
     """Warn of tools that were named but do not exist; extensions have added theirs by now."""
     for name in [*(options.tools or ()), *options.exclude_tools]:
-        if name not in toolbox:
-            warn(f'Unknown tool "{name}". There are: {", ".join(tool.name for tool in toolbox.all())}')
+        if name not in [tool.name for tool in tools]:
+            warn(f'Unknown tool "{name}". There are: {", ".join(tool.name for tool in tools)}')
 
 
 class _ErrorTeller:
@@ -158,7 +156,7 @@ def run_print(options: Options) -> NoReturn:
 async def _print(options: Options, inputs: _Inputs) -> int:
     stdout = _take_stdout()
     agent = await _play(options, inputs, "print")
-    answer = agent.conversation.last_assistant()
+    answer = agent.last_answer()
     if answer is None:
         return 0
     if answer.stop_reason in ("error", "aborted"):
@@ -223,7 +221,7 @@ async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs) -> int:
     wire.attach(outbox, on_broken=give_up)
 
     def ready(agent: AgentSession) -> None:
-        header = agent.store.get_header()
+        header = agent.session.header
         outbox.put(
             _SessionLine(int(header.version), str(header.id), header.timestamp, header.cwd, header.parent_session)
         )

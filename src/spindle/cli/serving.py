@@ -17,7 +17,7 @@ from spindle.protocol.render import Renderer
 from spindle.resources.loader import load_resources
 from spindle.rpc.server import serve
 from spindle.rpc.stdio import StdioWire
-from spindle.sessions.manager import SessionManager
+from spindle.sessions.index import find_by_id
 
 __all__ = ["chosen_dialect", "run_remote", "run_rpc"]
 
@@ -97,7 +97,7 @@ def run_remote(options: Options) -> int:
 
 def _find(options: Options, session_id: str) -> str | None:
     settings = load_resources(os.getcwd(), resource_options(options)).settings
-    return SessionManager.find_by_id(os.getcwd(), session_id, session_directory(options.session_dir, settings))
+    return find_by_id(os.getcwd(), session_id, session_directory(options.session_dir, settings))
 
 
 def _token(options: Options) -> str | None:

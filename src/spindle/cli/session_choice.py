@@ -7,9 +7,10 @@ import sys
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
 from spindle.config.settings import Settings
+from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError
-from spindle.sessions.index import Found, SessionInfo, find_sessions
-from spindle.sessions.manager import Saving, SessionManager
+from spindle.sessions.index import Found, SessionInfo, find_by_id, find_sessions, list_sessions
+from spindle.sessions.session import Saving, Session
 
 __all__ = ["NothingChosen", "choose_session", "choosing_options", "locate", "session_directory"]
 
@@ -22,32 +23,32 @@ class NothingChosen(Exception):
 
 def session_directory(given: str | None, settings: Settings) -> str | None:
     """Return the directory the user wants sessions in; None: the project's own."""
-    return given or os.environ.get("PI_CODING_AGENT_SESSION_DIR") or settings.session_dir or None
+    return sessions.wanted_directory(given, settings.session_dir)
 
 
-def choose_session(options: Options, settings: Settings) -> SessionManager:
+def choose_session(options: Options, settings: Settings) -> Session:
     """Open or begin the session. Raises `UsageError`, `SessionError`, `NothingChosen`."""
     _check(options)
     cwd = os.getcwd()
     directory = session_directory(options.session_dir, settings)
     saving: Saving = {"fsync": settings.fsync, "on_write_error": warn}
     if options.no_session:
-        return SessionManager.in_memory(cwd)
+        return sessions.in_memory(cwd)
     if options.fork is not None:
-        return SessionManager.fork_from(locate(options.fork, cwd, directory), cwd, directory, **saving)
+        return sessions.forked_from(locate(options.fork, cwd, directory), cwd, directory, **saving)
     if options.session is not None:
         return _open_named(options.session, cwd, directory, saving)
     if options.session_id is not None:
-        found = SessionManager.find_by_id(cwd, options.session_id, directory)
+        found = find_by_id(cwd, options.session_id, directory)
         if found is not None:
             return _open(found, directory, saving)
         warn(f"No session with id {options.session_id}, creating it")
-        return SessionManager.create(cwd, directory, id=options.session_id, **saving)
+        return sessions.create(cwd, directory, id=options.session_id, **saving)
     if options.resume:
-        return _open(_pick(SessionManager.list(cwd, directory)), directory, saving)
+        return _open(_pick(list_sessions(cwd, directory)), directory, saving)
     if options.continue_recent:
-        return SessionManager.continue_recent(cwd, directory, **saving)
-    return SessionManager.create(cwd, directory, **saving)
+        return sessions.recent(cwd, directory, **saving)
+    return sessions.create(cwd, directory, **saving)
 
 
 def choosing_options(options: Options) -> list[str]:
@@ -71,7 +72,7 @@ def _check(options: Options) -> None:
         raise UsageError(f"--session-id cannot be combined with {others or '--fork'}")
 
 
-def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> SessionManager:
+def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> Session:
     if _is_path(name):
         return _open(os.path.join(cwd, name), directory, saving)
     found = _search(name, cwd, directory)
@@ -80,16 +81,16 @@ def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> S
     print(f"Session found in different project: {found.cwd}", file=sys.stderr)
     if _ask("Fork this session into current directory? [y/N] ").lower() not in ("y", "yes"):
         raise NothingChosen("Aborted.")
-    return SessionManager.fork_from(found.path, cwd, directory, **saving)
+    return sessions.forked_from(found.path, cwd, directory, **saving)
 
 
-def _open(path: str, directory: str | None, saving: Saving) -> SessionManager:
-    session = SessionManager.open(path, directory, **saving)
-    if os.path.isdir(session.get_cwd()):
+def _open(path: str, directory: str | None, saving: Saving) -> Session:
+    session = sessions.load(path, directory=directory, **saving)
+    if os.path.isdir(session.cwd):
         return session
     session.close()
     raise SessionError(
-        f"Stored session working directory does not exist: {session.get_cwd()}\n"
+        f"Stored session working directory does not exist: {session.cwd}\n"
         f"Session file: {path}\nCurrent working directory: {os.getcwd()}"
     )
 

@@ -26,6 +26,7 @@ from spindle.shapes.events import Event, ExtensionError
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:  # loaded only if there is an extension
+    from spindle.extensions.generation import Flag
     from spindle.extensions.handlers import ExtensionHooks
     from spindle.extensions.loader import LoadFailure
 
@@ -167,9 +168,10 @@ class ExtensionHost:
         self._agent.use_extensions(Hooks(), ())
         await self.hooks.retire()
 
-    def flags(self) -> list[str]:
+    def flags(self) -> list["Flag"]:
         """Return the command line options that extensions added."""
-        return [] if self.hooks is None else list(self.hooks.generation.flags())
+        hooks = self._loaded or self.hooks
+        return [] if hooks is None else list(hooks.generation.flags().values())
 
     # -- trust -----------------------------------------------------------------------------------
 

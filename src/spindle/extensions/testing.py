@@ -24,6 +24,7 @@ from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.llm.scripted import Script
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import open as sessions
+from spindle.sessions.entries import Entry
 from spindle.shapes.codec import encode, to_builtins
 from spindle.shapes.events import Event, ExtensionError, ExtensionUIRequest, ToolResult
 from spindle.shapes.messages import CustomMessage
@@ -165,7 +166,8 @@ async def load(
     )
     session = sessions.in_memory(cwd)
     for entry in entries:
-        session.tree.add_line(encode(entry))
+        ids = {"id": f"{len(session.entries) + 1:08x}", "parentId": session.leaf_id, **entry}
+        session.tree.add(Entry(ids["type"], ids["id"], ids["parentId"], ids.get("timestamp", ""), encode(ids) + b"\n"))
     agent = await create_session(
         session,
         AgentOptions(model=script.model(), mode="rpc", dialogs=user),

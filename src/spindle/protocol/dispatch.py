@@ -63,7 +63,7 @@ class Dispatcher:
 
     def _is_answer(self, frame: dict[str, Any]) -> bool:
         """Hand the client's answers to dialogs and host tools to those who wait for them; they get no response."""
-        return self._agent.answers.receive(frame)
+        return self._agent.receive_reply(frame)
 
     async def _run(self, frame: dict[str, Any]) -> None:
         id = frame.get("id", msgspec.UNSET)

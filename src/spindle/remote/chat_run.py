@@ -1,20 +1,19 @@
 """One chat request on its way through the agent, from being taken on to the frame that ends it.
 
-While it runs it listens to the agent's events, and is asked before model calls and tools: there it counts turns and
-asks the client. What the client gets to see of it is the business of its `ChatReply`.
+While it runs it listens to the agent's events, and asks the client what approval wants to know. What the client gets
+to see of it is the business of its `ChatReply`.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from spindle.agent import AgentError
-from spindle.agent.abort import Aborted
-from spindle.agent.hooks import Blocked
+from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.session import AgentSession
+from spindle.agent.submission import Question as Wanted
+from spindle.agent.submission import RunOptions
 from spindle.remote.chat_protocol import ChatRequest, Config, Parts, structured_error
 from spindle.remote.chat_reply import ChatReply
 from spindle.remote.countdown import Countdown
@@ -33,7 +32,6 @@ from spindle.tools.base import Tool
 
 __all__ = ["Answer", "ChatRun", "ChatState", "Question"]
 
-DEFAULT_TURNS = 30
 TURNS_REFUSED = "对话已结束，未重置轮次。"
 NOTHING_TO_REGENERATE = "Nothing to regenerate"
 
@@ -44,9 +42,10 @@ log = logging.getLogger("spindle.remote")
 class ChatState:
     """What holds on a connection from one request to the next."""
 
-    max_turns: int = DEFAULT_TURNS
+    max_turns: int | None = None
+    """So many requests, then the client is asked; None: never."""
     turns: int = 0
-    """Model calls since the user last agreed to go on."""
+    """Requests since the client last agreed to go on."""
     ask_before_tools: bool = False
     prompt: str | None = None
     """Takes the place of the built-in system prompt."""
@@ -79,8 +78,8 @@ class Question:
     answered: asyncio.Future[Answer]
 
 
-class ChatRun:
-    """A listener and a guard of the agent, for as long as the request lasts."""
+class ChatRun(Hooks):
+    """A listener of the agent, and a hook of the run, for as long as the request lasts."""
 
     def __init__(
         self,
@@ -104,8 +103,6 @@ class ChatRun:
         self._request_time = Countdown(options.request_timeout, self._time_out, "The request took too long")
         self._tool_time = Countdown(options.tool_timeout, self._time_out, "The tools took too long")
         self._task: asyncio.Task[Any] | None = None
-        self._submitting = False
-        """It has been handed to the agent: what keeps the agent busy now is this request."""
         self._started = False
         """The agent has taken it on."""
         self._settled = asyncio.Event()
@@ -125,7 +122,7 @@ class ChatRun:
         except asyncio.CancelledError:
             # `_stop` came before the agent had taken the request on, or just when it did.
             if self._started:
-                self._agent.engine.stop()
+                self._agent.stop()
                 await self._settled.wait()
         except AgentError as error:
             text = str(error)
@@ -156,46 +153,42 @@ class ChatRun:
 
     async def _carry_out(self) -> None:
         while self._agent.busy:  # with the work of another client
-            await self._agent.engine.wait_idle()
-        with self._in_force():
-            self._submitting = True
-            if isinstance(self.request.input, Parts):
-                parts = self.request.input
-                taken = await self._agent.submit(parts.text, parts.images, source="remote", ordered=parts.content)
-                if taken != "started":
-                    return  # an extension dealt with it
-            else:
-                await self._agent.regenerate()
-            self._started = True
-            await self._settled.wait()
+            await self._agent.wait_idle()
+        if not await self._may_take_turn():
+            return
+        options = RunOptions(
+            max_tokens=self.request.config.max_tokens or self._state.max_tokens,
+            system_prompt=self._state.prompt,
+            tools=None if self.request.use_tools else (),
+            hooks=self,
+            ask=self._ask_user,
+            ask_before_tools=self._state.ask_before_tools,
+        )
+        if isinstance(self.request.input, Parts):
+            parts = self.request.input
+            taken = await self._agent.submit(
+                parts.text, parts.images, source="remote", ordered=parts.content, options=options
+            )
+            if taken == "handled":
+                return  # a command of an extension
+        else:
+            await self._agent.regenerate(options)
+        self._started = True
+        await self._settled.wait()
 
-    @contextmanager
-    def _in_force(self) -> Iterator[None]:
-        """Let what this client asked for hold while its own request runs, and only then."""
-        engine, toolbox, resources = self._agent.engine, self._agent.toolbox, self._agent.resources
-        max_tokens, prompt, tools = engine.max_tokens, resources.prompt, list(toolbox.active)
-        engine.guards.append(self)
-        engine.max_tokens = self.request.config.max_tokens or self._state.max_tokens or max_tokens
-        if self._state.prompt is not None:
-            self._agent.use_system_prompt(self._state.prompt)
-        if not self.request.use_tools:
-            toolbox.activate([])
-            engine.tools_changed()
-        try:
-            yield
-        finally:
-            engine.guards.remove(self)
-            engine.max_tokens = max_tokens
-            if resources.prompt is not prompt:
-                resources.prompt = prompt
-                engine.tools_changed()
-            if not self.request.use_tools:
-                toolbox.activate([*tools, *toolbox.active])  # some may have been added meanwhile
-                engine.tools_changed()
+    async def _may_take_turn(self) -> bool:
+        """Count this request, and ask the client when it has used up its turns."""
+        state = self._state
+        if state.max_turns is not None and state.turns >= state.max_turns:
+            if not await self._ask_for_turns(state.turns, state.max_turns):
+                return False
+            state.turns = 0
+        state.turns += 1
+        return True
 
     def _stop(self) -> None:
-        if self._started or (self._submitting and self._agent.busy):
-            self._agent.engine.stop()
+        if self._started:
+            self._agent.stop()
         elif self._task is not None:
             self._task.cancel()
 
@@ -228,7 +221,7 @@ class ChatRun:
         elif isinstance(event, ToolExecutionStart):
             reply.tool_started(event)
         elif isinstance(event, ToolExecutionEnd):
-            reply.tool_ended(event, silent=self._agent.engine.signal.aborted)
+            reply.tool_ended(event, silent=self._agent.aborting)
             if not reply.calls_running:
                 self._tool_time.pause()
         elif isinstance(event, AgentSettled):
@@ -236,43 +229,40 @@ class ChatRun:
             reply.interrupted = reply.interrupted or (event.aborted and reply.error is None)
             self._settled.set()
 
-    # -- the guard's side ------------------------------------------------------------------------
+    # -- the hook's side -------------------------------------------------------------------------
 
-    async def before_turn(self) -> None:
-        if self._is_at_work:
-            self._tool_time.reset()
-            if self._reply.refusal is not None:
-                raise Aborted  # calls that had been approved before have run; this is the end
-            await self._count_turn()
+    async def before_turn(self) -> bool:
+        self._tool_time.reset()
+        return self._reply.refusal is None  # calls that had been approved before have run; this is the end
 
-    async def _count_turn(self) -> None:
-        state = self._state
-        if state.turns >= state.max_turns:
-            reason = f"已达到最大对话轮次限制 ({state.max_turns} 轮)。是否重置对话轮次以继续对话？"
-            asked = {"current_turns": state.turns, "max_turns": state.max_turns, "reason": reason}
-            answer = await self._ask({"TurnConfirmationRequest": asked})
-            if not answer.agreed:
-                self._reply.refusal = TURNS_REFUSED
-                raise Aborted
-            state.turns = 0
-        state.turns += 1
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        if self._reply.refusal is not None:  # after one refusal nothing more is asked
+            raise Blocked(_refusal(tool), terminate=True)
+        self._reply.tool_allowed(tool.name, args)
+        self._tool_time.go_on()
+        return args
 
-    async def before_tool(self, tool: Tool, arguments: Any) -> None:
-        if self._is_at_work and (self._state.ask_before_tools or self._reply.refusal is not None):
-            await self._ask_for_tool(tool, arguments)
-        if self._is_at_work:
-            self._reply.tool_allowed(tool.name, arguments)
-            self._tool_time.go_on()
-
-    async def _ask_for_tool(self, tool: Tool, arguments: Any) -> None:
-        refusal = f"Tool '{tool.name}' execution was not approved by user"
+    async def _ask_user(self, wanted: Wanted) -> bool:
+        """Ask what approval wants to know. Raises `Blocked` for a tool that the user refused."""
+        tool = wanted.tool
+        if tool is None:
+            return await self._ask_for_turns(wanted.turns, wanted.turns)
         answer = Answer(False)
-        if self._reply.refusal is None:  # after one refusal nothing more is asked
-            asked = {"name": tool.name, "arguments": arguments, "description": tool.description or None}
-            answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name, arguments)
+        if self._reply.refusal is None:
+            asked = {"name": tool.name, "arguments": wanted.arguments, "description": tool.description or None}
+            answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name, wanted.arguments)
         if not answer.agreed:
-            self._reply.refusal = self._reply.refusal or refusal
-            raise Blocked(f"{refusal}: {answer.reason}" if answer.reason else refusal, terminate=True)
+            self._reply.refusal = self._reply.refusal or _refusal(tool)
+            raise Blocked(f"{_refusal(tool)}: {answer.reason}" if answer.reason else _refusal(tool), terminate=True)
+        return True
+
+    async def _ask_for_turns(self, turns: int, limit: int) -> bool:
+        reason = f"已达到最大对话轮次限制 ({limit} 轮)。是否重置对话轮次以继续对话？"
+        asked = {"current_turns": turns, "max_turns": limit, "reason": reason}
+        answer = await self._ask({"TurnConfirmationRequest": asked})
+        if not answer.agreed:
+            self._reply.refusal = TURNS_REFUSED
+        return answer.agreed
 
     async def _ask(self, content: dict[str, Any], tool: str | None = None, arguments: Any = None) -> Answer:
         question = self.question = Question(tool, arguments, asyncio.get_running_loop().create_future())
@@ -288,3 +278,7 @@ class ChatRun:
         finally:
             self.question = None
             self._request_time.go_on()
+
+
+def _refusal(tool: Tool) -> str:
+    return f"Tool '{tool.name}' execution was not approved by user"

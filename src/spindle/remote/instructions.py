@@ -48,7 +48,7 @@ async def run_instruction(connection: Connection, agent: AgentSession, command: 
             case "history":
                 return _history(agent)
             case "tools":
-                return "\n".join(f"{tool.name} - {tool.description}" for tool in agent.toolbox.active_tools())
+                return "\n".join(f"{tool.name} - {tool.description}" for tool in agent.active_tools())
             case "config":
                 return _config(connection.state, agent, command.parameters)
             case "exit":
@@ -60,7 +60,7 @@ async def run_instruction(connection: Connection, agent: AgentSession, command: 
 
 def _history(agent: AgentSession) -> str:
     lines = []
-    for message in agent.conversation.messages:
+    for message in agent.messages:
         if isinstance(message, UserMessage | AssistantMessage):
             role = "user" if isinstance(message, UserMessage) else "assistant"
             text = text_of(message.content)
@@ -74,10 +74,10 @@ def _config(state: ChatState, agent: AgentSession, parameters: Any) -> str:
         config = parse_config(parameters)
         state.apply(config)
         state.max_tokens = config.max_tokens or state.max_tokens
-    model = agent.choice.model
+    model = agent.model
     return encode(
         {
-            "session": agent.store.get_session_id(),
+            "session": agent.session.id,
             "model": f"{model.provider}/{model.id}" if model else None,
             "max_context_num": state.max_turns,
             "max_tokens": state.max_tokens,

@@ -93,11 +93,11 @@ class LiveSession:
     def _withdraw_unanswerable(self) -> None:
         """Close dialogs if only a client of the remote protocol is left, which has no words for them."""
         if self.clients == {self._chat}:
-            self.agent.extensions.front.withdraw()
+            self.agent.dialogs.withdraw()
 
     @property
     def id(self) -> str:
-        return self.agent.store.get_session_id()
+        return self.agent.session.id
 
     @asynccontextmanager
     async def only_chat(self, line: Line) -> AsyncIterator[None]:
@@ -162,7 +162,7 @@ class SessionPool:
     async def _end_on_request(self, live: LiveSession) -> None:
         """End a session when an extension asks for it, once the agent is idle. The server goes on."""
         await live.agent.shutdown_requested.wait()
-        await live.agent.engine.wait_idle()
+        await live.agent.wait_idle()
         for client in live.clients:
             client.leave(BYE, "an extension ended the session")
         self._expire(live)
@@ -184,8 +184,8 @@ class SessionPool:
     async def interrupt(self) -> None:
         """Stop every run; clients get to see its end."""
         for live in self._live:
-            live.agent.engine.stop()
-        waiting = [asyncio.create_task(live.agent.engine.wait_idle()) for live in self._live]
+            live.agent.stop()
+        waiting = [asyncio.create_task(live.agent.wait_idle()) for live in self._live]
         if waiting:
             await asyncio.wait(waiting, timeout=INTERRUPT_S)
         for task in waiting:

@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 
 from spindle import __version__
-from spindle.extensions.ui import WireFront
 from spindle.protocol.dialect import DIALECTS, SPINDLE, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
@@ -45,11 +44,10 @@ class RpcConnection:
         """What goes out before anything else."""
         # In the same breath as the look into the log: no event may fall into the gap.
         live.agent.subscribe(self._outbox)
-        self._beginning = asyncio.create_task(live.agent.extensions.begin())
+        self._beginning = asyncio.create_task(live.agent.begin())
 
     def _open_dialogs(self) -> list[bytes]:
-        front = self._live.agent.extensions.front
-        return [encode(request) for request in front.open_requests()] if isinstance(front, WireFront) else []
+        return [encode(request) for request in self._live.agent.dialogs.open_requests()]
 
     # -- what commands may ask of the wire -------------------------------------------------------
 

@@ -77,8 +77,10 @@ class Resources(Struct):
     def settings(self) -> Settings:
         return self.store.settings
 
-    def system_prompt(self, tools: Sequence[Tool], cwd: str) -> str:
-        return build_system_prompt(tools, cwd, self.prompt)
+    def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:
+        """Return the system prompt for these tools; `custom` takes the place of its built-in part."""
+        parts = self.prompt if custom is None else replace(self.prompt, custom=custom)
+        return build_system_prompt(tools, cwd, parts)
 
     def expand(self, text: str, on_error: Callable[[str], None] | None = None) -> str:
         """Put a skill or template in the place of the command that the text begins with.

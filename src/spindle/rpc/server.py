@@ -49,7 +49,7 @@ class Server:
         reading = asyncio.create_task(self._read())
         reading.add_done_callback(self._read_ended)
         watching = asyncio.create_task(self._watch_shutdown())
-        beginning = asyncio.create_task(self._agent.extensions.begin())
+        beginning = asyncio.create_task(self._agent.begin())
         code = await self._exit
         for task in (reading, watching, beginning):
             task.cancel()
@@ -90,7 +90,7 @@ class Server:
     async def _watch_shutdown(self) -> None:
         """Extensions may ask to end; that waits until the agent is idle."""
         await self._agent.shutdown_requested.wait()
-        await self._agent.engine.wait_idle()
+        await self._agent.wait_idle()
         self._end(0)
 
     def _catch_signals(self) -> None:

@@ -21,7 +21,7 @@ from spindle.agent.compaction.plan import (
 )
 from spindle.agent.compaction.summary import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
 from spindle.agent.conversation import Conversation
-from spindle.agent.hooks import Hooks
+from spindle.agent.hooks import HookChain
 from spindle.agent.retry import Retry
 from spindle.config.settings import Settings
 from spindle.llm.errors import is_overflow
@@ -58,7 +58,7 @@ _FAILURE = {
 class CompactionPort(Protocol):
     """What a compaction needs of the session."""
 
-    hooks: Hooks
+    hooks: HookChain
     conversation: Conversation
     retry: Retry
 

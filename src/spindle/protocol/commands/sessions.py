@@ -20,7 +20,7 @@ class Messages(Wire):
 @command("get_messages", data=Messages)
 async def get_messages(call: Call, f: NoFields) -> Messages:
     """Return the current context."""
-    return Messages(call.agent.conversation.messages)
+    return Messages(call.agent.messages)
 
 
 class LastText(Wire, omit_defaults=False):
@@ -30,7 +30,7 @@ class LastText(Wire, omit_defaults=False):
 @command("get_last_assistant_text", data=LastText)
 async def get_last_assistant_text(call: Call, f: NoFields) -> LastText:
     """Return the text of the last answer, or null."""
-    return LastText(call.agent.conversation.last_assistant_text())
+    return LastText(call.agent.last_assistant_text())
 
 
 @command("get_session_stats", data=SessionStats)
@@ -52,8 +52,8 @@ class EntriesData(Wire, omit_defaults=False):
 @command("get_entries", fields=EntriesFields, data=EntriesData)
 async def get_entries(call: Call, f: EntriesFields) -> Any:
     """Return the session's entries in the order they were appended."""
-    entries = msgspec.Raw(call.agent.store.entries_json(f.since))
-    return {"entries": entries, "leafId": call.agent.store.get_leaf_id()}
+    entries = msgspec.Raw(call.agent.session.entries_json(f.since))
+    return {"entries": entries, "leafId": call.agent.session.leaf_id}
 
 
 class TreeData(Wire, omit_defaults=False):
@@ -64,7 +64,7 @@ class TreeData(Wire, omit_defaults=False):
 @command("get_tree", data=TreeData)
 async def get_tree(call: Call, f: NoFields) -> Any:
     """Return the session's entries as a tree."""
-    return {"tree": msgspec.Raw(call.agent.store.tree_json()), "leafId": call.agent.store.get_leaf_id()}
+    return {"tree": msgspec.Raw(call.agent.session.tree_json()), "leafId": call.agent.session.leaf_id}
 
 
 class ForkMessage(Wire):
@@ -79,7 +79,7 @@ class ForkMessages(Wire):
 @command("get_fork_messages", "get_branch_messages", data=ForkMessages)
 async def get_fork_messages(call: Call, f: NoFields) -> ForkMessages:
     """Return every user message of the session, to choose where to fork."""
-    return ForkMessages([ForkMessage(*pair) for pair in call.agent.conversation.user_messages()])
+    return ForkMessages([ForkMessage(*pair) for pair in call.agent.user_messages()])
 
 
 # -- its name, its labels, a copy as a page -------------------------------------------------------
@@ -141,10 +141,16 @@ class SwitchFields(Fields):
     session_path: str
 
 
-@command("switch_session", fields=SwitchFields, data=Cancelled)
-async def switch_session(call: Call, f: SwitchFields) -> Cancelled:
+class Switched(Wire):
+    cancelled: bool
+    created: bool = False
+    """There was no such file: this is a new session at that path."""
+
+
+@command("switch_session", fields=SwitchFields, data=Switched)
+async def switch_session(call: Call, f: SwitchFields) -> Switched:
     """Go on with another session file."""
-    return Cancelled(await call.agent.switch_session(f.session_path))
+    return Switched(*await call.agent.switch_session(f.session_path))
 
 
 class ForkFields(Fields):

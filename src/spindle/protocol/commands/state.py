@@ -2,10 +2,9 @@
 
 from typing import Any, Literal
 
-from spindle.agent.conversation import ContextUsage
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.queues import QueueMode
-from spindle.protocol.commands.work import Queued
+from spindle.agent.session import State
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import Call, Fields, NoFields, command
 from spindle.shapes.content import Wire
@@ -13,70 +12,10 @@ from spindle.shapes.models import Model, ThinkingLevel
 from spindle.tools.todo import TodoPhase
 
 
-class Asked(Wire):
-    tools: bool
-    max_turns: int | None = None
-
-
-class State(Wire, kw_only=True):
-    model: Model | None
-    thinking_level: str
-    is_streaming: bool
-    is_compacting: bool
-    steering_mode: str
-    follow_up_mode: str
-    interrupt_mode: str
-    session_file: str | None = None
-    session_id: str
-    session_name: str | None = None
-    auto_compaction_enabled: bool
-    auto_retry_enabled: bool
-    message_count: int
-    pending_message_count: int
-    queued_message_count: int
-    queue: Queued
-    """The texts that wait; messages of extensions are only counted."""
-    approval: Asked
-    """As `set_approval` set it."""
-    todo_phases: list[TodoPhase]
-    system_prompt: str
-    dump_tools: list[dict[str, Any]]
-    """The active tools as the model is told of them."""
-    context_usage: ContextUsage | None = None
-
-
 @command("get_state", data=State)
 async def get_state(call: Call, f: NoFields) -> State:
     """Return where the agent stands."""
-    agent, engine = call.agent, call.agent.engine
-    file = agent.store.get_session_file()
-    waiting, asks = len(engine.queues), agent.approval
-    return State(
-        model=agent.choice.model,
-        thinking_level=agent.choice.level,
-        is_streaming=agent.is_streaming,
-        is_compacting=agent.is_compacting,
-        steering_mode=engine.queues.steering.mode,
-        follow_up_mode=engine.queues.follow_up.mode,
-        interrupt_mode=engine.interrupt_mode,
-        session_file=str(file) if file else None,
-        session_id=agent.store.get_session_id(),
-        session_name=agent.store.get_session_name(),
-        auto_compaction_enabled=engine.compactor.automatic,
-        auto_retry_enabled=engine.retry.enabled,
-        message_count=len(agent.conversation.messages),
-        pending_message_count=waiting,
-        queued_message_count=waiting,
-        queue=Queued(engine.queues.steering.texts(), engine.queues.follow_up.texts()),
-        approval=Asked(False) if asks is None else Asked(asks.tools, asks.max_turns),
-        todo_phases=agent.todos.phases,
-        system_prompt=engine.system_prompt,
-        dump_tools=[
-            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-            for tool in agent.toolbox.active_tools()
-        ],
-        context_usage=agent.context_usage(),
-    )
+    return call.agent.state()
 
 
 class CommandList(Wire):
@@ -86,7 +25,7 @@ class CommandList(Wire):
 @command("get_commands", data=CommandList)
 async def get_commands(call: Call, f: NoFields) -> CommandList:
     """Return what may follow a slash: commands of extensions, prompt templates, skills."""
-    return CommandList([*call.agent.hooks.commands(), *call.agent.resources.commands()])
+    return CommandList(call.agent.commands())
 
 
 # -- models and thinking --------------------------------------------------------------------------
@@ -99,7 +38,7 @@ class ModelList(Wire):
 @command("get_available_models", data=ModelList)
 async def get_available_models(call: Call, f: NoFields) -> ModelList:
     """Return the models for which there are credentials."""
-    return ModelList(call.agent.choice.registry.available())
+    return ModelList(call.agent.available_models())
 
 
 class SetModelFields(Fields):
@@ -147,7 +86,7 @@ async def cycle_thinking_level(call: Call, f: NoFields) -> Level | None:
 @command("get_available_thinking_levels", data=Levels)
 async def get_available_thinking_levels(call: Call, f: NoFields) -> Levels:
     """Return the levels of the current model."""
-    return Levels(call.agent.choice.levels())
+    return Levels(call.agent.thinking_levels())
 
 
 # -- modes and switches ---------------------------------------------------------------------------
@@ -172,19 +111,19 @@ class EnabledFields(Fields):
 @command("set_steering_mode", fields=ModeFields)
 async def set_steering_mode(call: Call, f: ModeFields) -> None:
     """Deliver steering messages one per turn or all together."""
-    call.agent.engine.queues.steering.mode = f.mode
+    call.agent.configure(steering_mode=f.mode)
 
 
 @command("set_follow_up_mode", fields=ModeFields)
 async def set_follow_up_mode(call: Call, f: ModeFields) -> None:
     """Deliver follow-ups one per turn or all together."""
-    call.agent.engine.queues.follow_up.mode = f.mode
+    call.agent.configure(follow_up_mode=f.mode)
 
 
 @command("set_interrupt_mode", fields=InterruptFields)
 async def set_interrupt_mode(call: Call, f: InterruptFields) -> None:
     """Let steering cut a batch of tools short (`immediate`) or wait for its end (`wait`)."""
-    call.agent.engine.interrupt_mode = f.mode
+    call.agent.configure(interrupt_mode=f.mode)
 
 
 @command("set_update_mode", fields=UpdateFields)
@@ -196,13 +135,13 @@ async def set_update_mode(call: Call, f: UpdateFields) -> None:
 @command("set_auto_compaction", fields=EnabledFields)
 async def set_auto_compaction(call: Call, f: EnabledFields) -> None:
     """Switch automatic compaction and overflow recovery on or off."""
-    call.agent.engine.compactor.automatic = f.enabled
+    call.agent.configure(auto_compaction=f.enabled)
 
 
 @command("set_auto_retry", fields=EnabledFields)
 async def set_auto_retry(call: Call, f: EnabledFields) -> None:
     """Switch retries of transient errors on or off."""
-    call.agent.engine.retry.enabled = f.enabled
+    call.agent.configure(auto_retry=f.enabled)
 
 
 class ApprovalFields(Fields):
@@ -244,4 +183,4 @@ class TodoData(Wire):
 @command("set_todos", fields=TodoFields, data=TodoData)
 async def set_todos(call: Call, f: TodoFields) -> TodoData:
     """Replace the todo list."""
-    return TodoData(call.agent.todos.set(f.phases))
+    return TodoData(call.agent.set_todos(f.phases))

@@ -6,12 +6,11 @@ from typing import Any
 import msgspec
 
 from spindle.agent.prompting import Disposition
+from spindle.agent.session import Queued
 from spindle.protocol.registry import Call, Fields, NoFields, command
 from spindle.shapes.content import Wire
 from spindle.shapes.events import CompactionResult
 from spindle.tools.user_bash import BashResult
-
-__all__ = ["Queued"]
 
 IDLE_ABORT_S = 0.01
 
@@ -64,15 +63,10 @@ async def abort_and_prompt(call: Call, f: MessageFields) -> Accepted:
     return Accepted(await call.agent.abort_and_submit(f.message, f.images))
 
 
-class Queued(Wire):
-    steering: list[str]
-    follow_up: list[str]
-
-
 @command("clear_queue", data=Queued)
 async def clear_queue(call: Call, f: NoFields) -> Queued:
     """Empty both queues and return what was waiting."""
-    return Queued(*call.agent.engine.queues.clear())
+    return call.agent.clear_queue()
 
 
 @command("abort_retry")
@@ -102,13 +96,13 @@ class BashFields(Fields):
 @command("bash", fields=BashFields, data=BashResult)
 async def bash(call: Call, f: BashFields) -> BashResult:
     """Run a shell command as the user; the model sees it with the next prompt."""
-    return await call.agent.bash.run(f.command, call.id, exclude_from_context=f.exclude_from_context)
+    return await call.agent.run_bash(f.command, call.id, exclude_from_context=f.exclude_from_context)
 
 
 @command("abort_bash")
 async def abort_bash(call: Call, f: NoFields) -> None:
     """Kill every running `bash` command."""
-    call.agent.bash.stop_all()
+    call.agent.abort_bash()
 
 
 @command("shutdown")
