@@ -111,7 +111,7 @@ def _list_models(options: Options) -> int:
 
 
 def _export(options: Options) -> int:
-    from spindle.export.command import run_export
+    from spindle.export import run_export
 
     out = options.messages[0] if options.messages else None
     return run_export(options.export or "", out, redact=options.redact)
