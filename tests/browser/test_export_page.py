@@ -62,10 +62,10 @@ def test_every_kind_of_entry(visit: Open) -> None:
     assert "Aborted" in text
     assert "exit code 1" in text
     assert "Model: mock/mock-2" in text
-    assert page.page.locator(".t-add").inner_text().strip() == "+2 TWO"
-    assert page.page.locator(".t-del").inner_text().strip() == "-2 two"
+    assert page.page.locator(".diff .add").inner_text().split() == ["2", "+", "TWO"]
+    assert page.page.locator(".diff .del").inner_text().split() == ["2", "-", "two"]
     assert page.page.locator(".head .label").inner_text() == "start here"
-    assert page.page.locator(".tool.failed").count() == 4
+    assert page.page.locator(".tool[data-state=failed]").count() == 4
     assert page.js("document.querySelector('.picture img').naturalWidth") == 10
     assert page.page.locator("th").all_inner_texts() == ["a", "b"]
     assert page.page.locator(".t-word").first.inner_text() == "def"
@@ -117,7 +117,7 @@ def test_a_script_given_to_the_shell_is_cut(visit: Open) -> None:
     command = {"role": "bashExecution", "command": script, "output": "ok", "exitCode": 0}
     calls = answer("a", None, call("c", "bash", command=script), call("d", "bash", command="ls -la\npwd"))
     page = visit(page_of([calls, message("b", "a", **command)]))
-    assert page.page.locator(".tool-name").all_inner_texts() == ["bash", "$", "bash"]
+    assert page.page.locator(".command").all_inner_texts()[1] == "ls -la\npwd"
     assert "step 9" in page.text()
     assert "step 39" not in page.text()
     page.page.click("text=Show 30 more lines >> nth=0")
@@ -138,7 +138,7 @@ def test_text_runs_in_its_own_direction(visit: Open) -> None:
     assert page.js(where, ".user p") is True
     assert page.js(where, ".assistant li") is True
     assert page.js("getComputedStyle(document.querySelector('.assistant ul')).direction") == "rtl"
-    assert page.js(where, ".assistant .text > p") is False
+    assert page.js(where, ".assistant .md > p") is False
 
 
 def test_the_date_shows_when_the_day_is_another(visit: Open) -> None:
@@ -215,7 +215,7 @@ def test_markdown(visit: Open) -> None:
     for number, (source, _) in enumerate(MARKDOWN):
         entries.append(answer(f"e{number}", f"e{number - 1}" if number else None, source))
     page = visit(page_of(entries))
-    found = page.js("Array.from(document.querySelectorAll('#messages .text'), node => node.innerHTML)")
+    found = page.js("Array.from(document.querySelectorAll('#messages .md'), node => node.innerHTML)")
     assert found == [expected for _, expected in MARKDOWN]
 
 

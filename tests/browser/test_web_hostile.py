@@ -35,13 +35,13 @@ async host => {
     socket('chat', `ws://${host}/`),
     socket('named', `ws://${host}/rpc`, ['spindle']),
     attempt('read', async () => (await fetch(`http://${host}/healthz`)).text()),
-    attempt('blind', async () => (await fetch(`http://${host}/page/main.js`, { mode: 'no-cors' })).type),
+    attempt('blind', async () => (await fetch(`http://${host}/page/chat/main.js`, { mode: 'no-cors' })).type),
     attempt('post', async () => (await fetch(`http://${host}/rpc`, {
       method: 'POST', mode: 'no-cors', body: '{"type":"bash","command":"touch pwned"}' })).type),
-    attempt('import', async () => Object.keys(await import(`http://${host}/page/format.js`)).join()),
+    attempt('import', async () => Object.keys(await import(`http://${host}/page/shared/format.js`)).join()),
     attempt('script', () => new Promise((resolve, reject) => {
       const script = document.createElement('script');
-      script.src = `http://${host}/page/theme.js`;
+      script.src = `http://${host}/page/shared/theme.js`;
       script.onload = () => resolve('loaded');
       script.onerror = reject;
       document.head.append(script);

@@ -23,7 +23,7 @@ CASES = Path(__file__).parent / "golden" / "web-markdown.json"
 # Elements with their texts, without attributes except targets.
 RENDER = """
 async text => {
-  const { rendered } = await import('/page/growing.js');
+  const { rendered } = await import('/page/chat/growing.js');
   const plain = node => [...node.childNodes].map(child => {
     if (child.nodeType === 3) return child.data;
     if (child.matches('.corner, .icon')) return '';
@@ -37,7 +37,7 @@ async text => {
 """
 GROW = """
 async ([text, cuts]) => {
-  const { GrowingMarkdown, rendered } = await import('/page/growing.js');
+  const { GrowingMarkdown, rendered } = await import('/page/chat/growing.js');
   const node = document.createElement('div');
   const view = new GrowingMarkdown(node);
   for (const cut of cuts) view.set(text.slice(0, cut), true);
@@ -47,7 +47,7 @@ async ([text, cuts]) => {
 """
 TIME = """
 async text => {
-  const { rendered } = await import('/page/growing.js');
+  const { rendered } = await import('/page/chat/growing.js');
   const start = performance.now();
   rendered(text);
   return performance.now() - start;

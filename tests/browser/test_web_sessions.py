@@ -275,7 +275,7 @@ def test_a_command_of_the_user_ends_after_another_tab_has_changed_the_page(brows
 
 ENTRIES = """
 async () => {
-  const { Entries } = await import('/page/entries.js');
+  const { Entries } = await import('/page/chat/entries.js');
   const answers = [];
   const session = { id: 'one', call: () => new Promise(resolve => answers.push(resolve)) };
   const answer = (...ids) => {

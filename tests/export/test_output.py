@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.export import ExportError, export_session
-from spindle.export.command import export_file, run_export
-from spindle.export.output import write_page
+from spindle.export import ExportError, export_file, export_session, run_export, write_page
 from spindle.sessions.manager import SessionManager
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, text_result

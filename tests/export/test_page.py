@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle.export.page import build_page
+from spindle.web import modules, read
 
 from .helpers import HEADER, answer, chain, long_session, message, page_of, page_of_file, result, session_files, user
 
@@ -178,6 +179,21 @@ def test_the_policy_names_the_hash_of_each_script_and_style() -> None:
     assert [tag for tag, _ in executable] == ["style", "script", "script"]
     for _, text in executable:
         assert f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" in rules
+
+
+def test_no_two_modules_of_the_script_declare_the_same_name() -> None:
+    """They all end up in one function, where the second declaration would silently replace the first."""
+    script = Outline(page_of_file("real-branched")).raw[-1][2]
+    # Only what stands alone in its module: names inside of functions are indented there.
+    names = [
+        name
+        for module in modules("viewer/app.js")
+        for name in re.findall(
+            r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+|\$)", read(module), re.MULTILINE
+        )
+    ]
+    assert "renderEntry" in names and "function renderEntry(" in script
+    assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
 
 
 def test_nothing_is_loaded() -> None:

@@ -138,13 +138,20 @@ def test_the_page_and_its_headers():
         )
         # What it needs is named at once, and all of it is there.
         needed = [link[1 : link.index(">")] for link in headers["Link"].split(", ")]
-        assert {"page/style.css", "page/main.js", "page/markdown.js"} <= set(needed)
+        assert {"page/shared/base.css", "page/chat/main.js", "page/shared/markdown.js"} <= set(needed)
         assert all(get(server, f"/{name}")[0] == 200 for name in needed)
         assert json.loads(get(server, "/healthz")[2]) == {"status": "ok", "auth": False}
 
 
 @pytest.mark.parametrize(
-    "path", ["/page/../server.py", "/page/..%2fserver.py", "/page/.hidden", "/etc/passwd", "/page/x/y"]
+    "path",
+    [
+        "/page/../server.py",
+        "/page/chat/../../remote/server.py",
+        "/page/..%2fserver.py",
+        "/page/viewer/app.js",
+        "/etc/passwd",
+    ],
 )
 def test_nothing_outside_the_page_is_served(path):
     with ServerProcess() as server, pytest.raises(urllib.error.HTTPError) as refused:

@@ -62,7 +62,7 @@ def _run(argv: list[str]) -> int:
 
         return list_models(options.list_models)
     if options.export is not None:
-        from spindle.export.command import run_export
+        from spindle.export import run_export
 
         return run_export(options.export, next(iter(options.messages), None), redact=options.redact)
     return _run_agent(options)

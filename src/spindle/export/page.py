@@ -1,36 +1,21 @@
 """One HTML file out of a session: template, style, script and data in one, nothing loaded from anywhere.
 
 A session is untrusted. Its text reaches the page in two ways only: escaped in the static part, and as JSON in an
-element that is no script. The policy in the page names the hashes of its own style and scripts, so nothing else runs.
+element that is no script.
 """
 
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from html import escape
 from typing import Any
 
-from spindle.export.overview import Overview, as_dict, as_text, content_text
-from spindle.export.transcript import transcript_html
+from spindle.export.transcript import Overview, as_dict, as_text, content_text, transcript_html
 from spindle.shapes.codec import decode, encode
+from spindle.web import inline, inline_policy, modules, read
 
 __all__ = ["build_page"]
 
-_SCRIPTS = (
-    "dom.js",
-    "store.js",
-    "highlight.js",
-    "inline.js",
-    "markdown.js",
-    "tools.js",
-    "entries.js",
-    "feed.js",
-    "tree.js",
-    "search.js",
-    "app.js",
-)
 _PLURALS = {
     "tool result": "tool results",
     "command": "commands",
@@ -77,10 +62,10 @@ def build_page(
         lines.append(_line(entry))
     branch = [lines[place] for place in overview.path(leaf_id)]
     title = name or _first_words(branch) or f"Session {as_text(header.get('id'))}"
-    style, boot = _asset("page.css"), _asset("boot.js")
-    script = 'afterPaint(() => {\n"use strict";\n' + "".join(map(_asset, _SCRIPTS)) + "});\n"
+    style, boot = inline("shared/base.css", "viewer/viewer.css"), inline("shared/theme.js", "viewer/boot.js")
+    script = f'afterPaint(() => {{\n"use strict";\n{inline(*modules("viewer/app.js"))}}});\n'
     parts = {
-        "policy": escape(_policy(style, boot, script)),
+        "policy": escape(inline_policy(style, boot, script)),
         "version": _version(),
         "title": escape(title),
         "style": style,
@@ -92,7 +77,7 @@ def build_page(
     # Filled in one pass over the template, so that nothing of the session is taken for a placeholder.
     before, after = (
         _PLACEHOLDER.sub(lambda match: parts[match[1]], half).encode("utf-8", "replace")
-        for half in _read("page.html").split("{{data}}")
+        for half in read("viewer/page.html").split("{{data}}")
     )
     file_name = re.sub(r"[^A-Za-z0-9._-]", "_", as_text(header.get("id")))[:80] or "session"
     meta = {"leafId": leaf_id, "entries": len(lines), "fileName": f"{file_name}.jsonl"}
@@ -104,37 +89,10 @@ def _line(value: Mapping[str, Any]) -> bytes:
     try:
         line = encode(value)
     except (ValueError, TypeError, RecursionError):
-        # Nesting without end, or what JSON has no word for: keep the entry's place in the tree.
+        # Nesting without end, or a value that JSON cannot hold: keep the entry's place in the tree.
         line = encode({key: as_text(value.get(key)) for key in ("type", "id", "parentId", "timestamp")})
     # Inside a string is the only place for it, and there an escape means the same.
     return line.replace(b"<", b"\\u003c") + b"\n"
-
-
-def _policy(style: str, *scripts: str) -> str:
-    allowed = " ".join(map(_hash, scripts))
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
-        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-def _read(file_name: str) -> str:
-    from importlib.resources import files
-
-    return files("spindle.export").joinpath("assets", file_name).read_text("utf-8")
-
-
-def _asset(file_name: str) -> str:
-    """Return a style sheet or script without indentation and without the comments that fill whole lines.
-
-    All scripts end up in one, so what modules say of each other is left out, too.
-    """
-    lines = (line.strip().removeprefix("export ") for line in _read(file_name).split("\n"))
-    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("//", "/*", "import ")))
 
 
 def _version() -> str:

@@ -17,11 +17,11 @@ from websockets.typing import Subprotocol
 from spindle.process import kill_all
 from spindle.remote.access import Access, is_loopback
 from spindle.remote.chat_connection import ChatConnection
+from spindle.remote.http import healthy, page_file, plain
 from spindle.remote.line import CLOSE_S, FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Line
 from spindle.remote.live import MakeAgent, SessionPool, UnknownSession
 from spindle.remote.options import RemoteOptions
 from spindle.remote.rpc_connection import RpcConnection
-from spindle.remote.web import healthy, page_file, plain
 
 __all__ = ["RemoteOptions", "RemoteServer"]
 

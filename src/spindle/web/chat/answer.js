@@ -1,0 +1,169 @@
+// An answer of the model, finished or still being written: text, thinking and tool calls in the order they come.
+
+import { button, copyButton, el, icon, iconButton } from '../shared/dom.js';
+import { duration, textOf } from '../shared/format.js';
+import { fullTime, readable, tokens } from './figures.js';
+import { GrowingMarkdown } from './growing.js';
+import { LiveCard } from './live-card.js';
+
+class TextBlock {
+  constructor() {
+    this.node = el('div', { class: 'md' });
+    this.view = new GrowingMarkdown(this.node);
+    this.source = '';
+  }
+
+  push(delta) {
+    this.source += delta;
+  }
+
+  paint(live) {
+    this.view.set(this.source, live);
+  }
+
+  end() {
+    this.paint(false);
+  }
+}
+
+class ThinkingBlock {
+  constructor(live) {
+    this.label = el('span', { class: live ? 'shimmer' : null }, live ? 'Thinking' : 'Thoughts');
+    const body = el('div', { class: 'md' });
+    const summary = el('summary', null, icon('thought'), this.label, icon('chevron'));
+    this.node = el('details', { class: 'thinking', open: live }, summary, body);
+    summary.addEventListener('click', () => {
+      this.touched = true;
+    });
+    this.view = new GrowingMarkdown(body);
+    this.source = '';
+    this.started = live ? performance.now() : 0;
+  }
+
+  push(delta) {
+    this.source += delta;
+  }
+
+  paint(live) {
+    this.view.set(this.source, live);
+  }
+
+  /** Fold the thoughts away once they are complete, unless the reader has taken over. */
+  end() {
+    this.paint(false);
+    this.node.hidden = this.source.trim() === '';
+    this.label.className = '';
+    if (!this.started) return;
+    const passed = performance.now() - this.started;
+    this.label.textContent = `Thought for ${passed < 1000 ? 'a moment' : duration(passed)}`;
+    this.started = 0;
+    if (!this.touched) this.node.open = false;
+  }
+}
+
+export class Answer {
+  /** `hooks`: `addCard(id, card)` gets the tool cards of a live answer, `again()` regenerates. */
+  constructor(hooks, live = false) {
+    this.hooks = hooks;
+    this.live = live;
+    this.blocks = [];
+    this.changed = new Set();
+    this.body = el('div', { class: 'blocks' });
+    this.node = el('article', { class: 'answer', 'aria-label': 'Answer' }, this.body);
+    if (live) this.node.append((this.pulse = el('span', { class: 'pulse', 'aria-hidden': 'true' })));
+  }
+
+  /** Take a `message_update`. */
+  update({ assistantMessageEvent: event, message }) {
+    if (message) {
+      this.take(message);
+      return;
+    }
+    const block = this.block(event.contentIndex, event.type, event);
+    if (event.delta !== undefined) block.push(event.delta);
+    else if (event.content !== undefined) block.source = event.content;
+    else if (event.toolCall) block.setArguments(event.toolCall.arguments);
+    this.changed.add(block);
+    if (event.type === 'thinking_end') this.endBlock(block);
+    else if (event.type !== 'thinking_delta' && event.type !== 'thinking_start') this.endThoughts(event.contentIndex);
+  }
+
+  /** Some APIs close thoughts only with the whole answer; what follows them says the same. */
+  endThoughts(index) {
+    for (const block of this.blocks.slice(0, index))
+      if (block instanceof ThinkingBlock && block.started) this.endBlock(block);
+  }
+
+  endBlock(block) {
+    this.changed.delete(block);
+    block.end();
+  }
+
+  /** Show the message as it stands. */
+  take(message) {
+    message.content.forEach((content, index) => {
+      const block = this.block(index, content.type, { id: content.id, toolName: content.name });
+      if (content.type === 'text') block.source = content.text;
+      else if (content.type === 'thinking') block.source = content.thinking;
+      else if (content.type === 'toolCall') block.setArguments(content.arguments);
+      this.changed.add(block);
+    });
+  }
+
+  block(index, type = '', { id, toolName }) {
+    if (this.blocks[index]) return this.blocks[index];
+    let block;
+    if (type.startsWith('thinking')) block = new ThinkingBlock(this.live);
+    else if (type.startsWith('toolcall') || type === 'toolCall') {
+      block = new LiveCard(id, toolName ?? '', this.live ? 'writing' : 'cancelled');
+      if (this.live) this.hooks.addCard(id, block);
+    } else block = new TextBlock();
+    this.blocks[index] = block;
+    this.body.append(block.node);
+    return block;
+  }
+
+  /** Bring the page up to date; once per frame. */
+  paint() {
+    for (const block of this.changed) block.paint(true);
+    this.changed.clear();
+  }
+
+  /** The message is complete. */
+  finish(message) {
+    this.take(message);
+    for (const block of this.blocks) block?.end();
+    this.changed.clear();
+    this.live = false;
+    this.pulse?.remove();
+    const text = textOf(message.content).trim();
+    if (message.stopReason === 'error') this.node.append(this.failure(message.errorMessage ?? 'The model failed.'));
+    else if (message.stopReason === 'aborted')
+      this.node.append(el('p', { class: 'aside' }, icon('stop'), 'Interrupted'));
+    else if (message.stopReason === 'length')
+      this.node.append(el('p', { class: 'aside' }, 'Cut off at the output limit'));
+    if (text && !message.content.some(block => block.type === 'toolCall'))
+      this.node.append(this.actions(message, text));
+    this.node.hidden = this.node.childElementCount === 1 && !this.blocks.length;
+    return text;
+  }
+
+  failure(error) {
+    const again = button('plain', this.hooks.again, icon('again'), 'Try again');
+    return el('div', { class: 'failure' }, icon('warning'), el('p', { title: error }, readable(error)), again);
+  }
+
+  actions({ model, usage, timestamp }, text) {
+    const again = iconButton('Regenerate', 'again', this.hooks.again);
+    again.classList.add('again');
+    const facts = [model, usage?.output ? `${tokens(usage.output)} tokens` : ''].filter(Boolean).join(' · ');
+    const about = el('span', { class: 'facts', title: timestamp ? fullTime(timestamp) : null }, facts);
+    return el(
+      'div',
+      { class: 'actions' },
+      copyButton('Copy answer', () => text),
+      again,
+      about,
+    );
+  }
+}

@@ -1,0 +1,38 @@
+// Images that the user is about to send.
+
+import { el } from '../shared/dom.js';
+import { IMAGE_TYPE } from '../shared/images.js';
+
+const LONGEST_SIDE = 2000; // models scale larger ones down anyway
+const LARGEST_FILE = 3_500_000;
+
+/** Turn a file into an image block, made smaller if it is very large. Throws if it is no image. */
+export async function readImage(file) {
+  const bitmap = await createImageBitmap(file).catch(() => {
+    throw new Error(`${file.name || 'This file'} is not an image that can be read`);
+  });
+  const scale = Math.min(1, LONGEST_SIDE / Math.max(bitmap.width, bitmap.height));
+  const keep = scale === 1 && file.size <= LARGEST_FILE && IMAGE_TYPE.test(file.type);
+  const blob = keep ? file : await redraw(bitmap, scale, file.type);
+  bitmap.close();
+  return { type: 'image', data: await base64(blob), mimeType: blob.type };
+}
+
+async function redraw(bitmap, scale, type) {
+  const canvas = el('canvas');
+  canvas.width = Math.max(1, Math.round(bitmap.width * scale));
+  canvas.height = Math.max(1, Math.round(bitmap.height * scale));
+  canvas.getContext('2d').drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  const encode = kind => new Promise(resolve => canvas.toBlob(resolve, kind, 0.9));
+  const first = await encode(type === 'image/jpeg' ? type : 'image/png');
+  return first.size > LARGEST_FILE ? encode('image/jpeg') : first;
+}
+
+function base64(blob) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(blob);
+  });
+}

@@ -1,0 +1,208 @@
+// Where the user writes: the text field, images to send along, commands after a slash, sending, steering, queueing.
+// A text that begins with `!` is a shell command; with `!!` the model does not get to know of it.
+
+import { $, announce, button, el, icon, iconButton, remembered } from '../shared/dom.js';
+import { imagesOf, oneLine, textOf } from '../shared/format.js';
+import { readImage } from './attachments.js';
+import { Completions } from './completions.js';
+
+const TOUCH = matchMedia('(pointer: coarse)').matches; // no Alt, no Shift: there Enter makes a new line
+const SHELL = /^\s*(!!?)([^]*)$/;
+const MAX_IMAGES_LENGTH = 12_000_000; // of base64 in one message; the server takes 16 MiB
+
+export class Composer {
+  constructor(session) {
+    this.session = session;
+    this.field = $('prompt');
+    this.images = [];
+    this.completions = new Completions(session, this.field, () => this.resize());
+    this.listen();
+    session.on('state', () => this.showState());
+    session.on('queue', queue => this.showQueue(queue));
+    session.on('reset', () => this.restoreDraft());
+  }
+
+  listen() {
+    this.field.addEventListener('input', () => this.changed());
+    this.field.addEventListener('keydown', event => this.key(event));
+    $('composer').addEventListener('submit', event => {
+      event.preventDefault();
+      this.send('steer');
+    });
+    $('later').addEventListener('click', () => this.send('followUp'));
+    $('stop').addEventListener('click', () => this.session.abort());
+    $('attach').addEventListener('click', () => $('files').click());
+    $('files').addEventListener('change', ({ target }) => {
+      this.addFiles([...target.files]);
+      target.value = '';
+    });
+    this.field.addEventListener('paste', event => {
+      const files = [...event.clipboardData.files];
+      if (files.length === 0) return;
+      event.preventDefault();
+      this.addFiles(files);
+    });
+    addEventListener('dragover', event => {
+      if (!event.dataTransfer.types.includes('Files')) return;
+      event.preventDefault();
+      $('composer').classList.add('dropping');
+    });
+    addEventListener('dragleave', event => event.relatedTarget === null && $('composer').classList.remove('dropping'));
+    addEventListener('drop', event => {
+      $('composer').classList.remove('dropping');
+      if (!event.dataTransfer.files.length) return;
+      event.preventDefault();
+      this.addFiles([...event.dataTransfer.files]);
+    });
+  }
+
+  key(event) {
+    if (event.isComposing || this.completions.key(event)) return;
+    if (event.key === 'Enter' && !TOUCH && !event.shiftKey && !event.ctrlKey && !event.metaKey) {
+      event.preventDefault();
+      this.send(event.altKey ? 'followUp' : 'steer');
+    } else if (event.key === 'ArrowUp' && this.field.value === '' && !event.altKey) {
+      const last = this.session.messages.findLast(({ role }) => role === 'user');
+      if (!last) return;
+      event.preventDefault();
+      this.setText(textOf(last.content));
+    }
+  }
+
+  // -- sending ------------------------------------------------------------------------------------
+
+  async send(behaviour) {
+    const text = this.field.value;
+    const { images } = this;
+    const [, marks, command] = SHELL.exec(text) ?? [];
+    if ((command ?? text).trim() === '' && images.length === 0) return;
+    this.clear();
+    try {
+      if (marks && images.length === 0) await this.session.bash(command.trim(), marks === '!!');
+      else await this.session.prompt(text, images, behaviour);
+    } catch (error) {
+      // Nothing that was written may be lost.
+      if (this.field.value === '') this.setText(text);
+      this.images = [...images, ...this.images];
+      this.showImages();
+      this.session.report(error.message);
+    }
+  }
+
+  /** Send a message of the user again, as it was. */
+  resend(message) {
+    return this.session.prompt(textOf(message.content), imagesOf(message.content));
+  }
+
+  clear() {
+    this.images = [];
+    this.showImages();
+    this.setText('');
+    if (!TOUCH) this.field.focus();
+  }
+
+  // -- the text -----------------------------------------------------------------------------------
+
+  setText(text) {
+    this.field.value = text;
+    this.changed();
+    this.field.setSelectionRange(text.length, text.length);
+  }
+
+  /** Put a text to edit here, unless the user is in the middle of writing something else. */
+  offer(text) {
+    if (text && this.field.value.trim() === '') this.setText(text);
+    this.field.focus();
+  }
+
+  changed() {
+    if (this.session.id) remembered.set('draft', JSON.stringify({ session: this.session.id, text: this.field.value }));
+    this.completions.update();
+    this.resize();
+    this.showState();
+  }
+
+  restoreDraft() {
+    const draft = JSON.parse(remembered.get('draft') ?? '{}');
+    if (draft.text && draft.session === this.session.id && this.field.value === '') this.setText(draft.text);
+  }
+
+  resize() {
+    this.field.style.height = 'auto';
+    this.field.style.height = `${this.field.scrollHeight}px`;
+  }
+
+  showState() {
+    const { running, busy } = this.session;
+    const empty = this.field.value.trim() === '' && this.images.length === 0;
+    const shell = this.images.length === 0 ? SHELL.exec(this.field.value)?.[1] : undefined;
+    $('stop').hidden = !busy;
+    $('send').hidden = busy && empty;
+    $('later').hidden = !running || empty || Boolean(shell);
+    $('send').disabled = empty;
+    $('send').title = shell ? 'Run (Enter)' : running ? 'Steer (Enter)' : 'Send (Enter)';
+    $('composer').dataset.shell = { '!': 'You run this', '!!': 'You run this; the model does not see it' }[shell] ?? '';
+    this.field.placeholder = running ? 'Steer while it works' : 'Message Spindle';
+    document.body.classList.toggle('running', running);
+  }
+
+  // -- images -------------------------------------------------------------------------------------
+
+  async addFiles(files) {
+    for (const file of files) {
+      await this.session.attempt(async () => {
+        const image = await readImage(file);
+        const length = [...this.images, image].reduce((sum, { data }) => sum + data.length, 0);
+        if (length > MAX_IMAGES_LENGTH) throw new Error('These images are too large for one message');
+        this.images = [...this.images, image];
+        announce('Image added');
+      });
+    }
+    this.showImages();
+    this.showState();
+  }
+
+  showImages() {
+    const { model } = this.session.state;
+    const blind = this.images.length && model && !model.input.includes('image');
+    $('attachments').replaceChildren(
+      ...this.images.map(image => {
+        const remove = iconButton('Remove image', 'close', () => {
+          this.images = this.images.filter(other => other !== image);
+          this.showImages();
+          this.showState();
+          this.field.focus();
+        });
+        return el(
+          'figure',
+          null,
+          el('img', { src: `data:${image.mimeType};base64,${image.data}`, alt: 'Image to send' }),
+          remove,
+        );
+      }),
+      ...(blind ? [el('p', { class: 'aside' }, icon('warning'), `${model.name} does not see images`)] : []),
+    );
+  }
+
+  // -- the queue ----------------------------------------------------------------------------------
+
+  showQueue({ steering, followUp, size }) {
+    $('queue').hidden = size === 0;
+    const row = (kind, text) =>
+      el('div', { class: 'queued' }, el('span', { class: 'tag' }, kind), el('span', null, oneLine(text, 200)));
+    const rows = [...steering.map(text => row('steer', text)), ...followUp.map(text => row('then', text))];
+    const unknown = size - rows.length;
+    if (unknown > 0) rows.push(row('queued', `${unknown} waiting`));
+    $('queue').replaceChildren(
+      el('div', null, ...rows),
+      button('link', () => this.clearQueue(), 'Take back'),
+    );
+  }
+
+  clearQueue() {
+    return this.session.attempt(async () => {
+      const { steering, followUp } = await this.session.call('clear_queue');
+      this.offer([...steering, ...followUp].join('\n\n'));
+    });
+  }
+}

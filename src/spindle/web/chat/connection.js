@@ -1,0 +1,181 @@
+// The wire: one WebSocket that is opened again whenever it breaks. Commands are promises; everything else that
+// arrives is an event and is counted, so that after a break the server can be asked for what was missed.
+
+const FIRST_DELAY = 400;
+const LONGEST_DELAY = 10_000;
+const GOODBYE = 1000;
+const NO_SUCH_SESSION = 4004;
+const BEAT = 20_000;
+const BEAT_TIMEOUT = 8000;
+const TOKEN = 'spindle-token';
+
+export class CommandError extends Error {}
+
+/** The connection went away before the answer came. */
+export class Disconnected extends CommandError {}
+
+const base64url = text =>
+  btoa(String.fromCharCode(...new TextEncoder().encode(text))).replace(
+    /[+/=]/g,
+    c => ({ '+': '-', '/': '_', '=': '' })[c],
+  );
+
+export class Connection {
+  /**
+   * `onReady(hello)` is told of every (new) connection, `onEvent(event)` of every event, `onState(state, detail)` of
+   * `connecting`, `open`, `waiting` (detail: when the next attempt is), `lost-session` and `closed` (by the agent, for
+   * good); `askToken(wrong)` returns a promise of a token.
+   */
+  constructor({ onReady, onEvent, onState, askToken }) {
+    Object.assign(this, { onReady, onEvent, onState, askToken });
+    this.sessionId = null;
+    this.seen = null; // number of the last event; null: nothing that could be gone on with
+    this.socket = null;
+    this.calls = new Map();
+    this.name = Math.random().toString(36).slice(2, 8); // ids are seen by other clients, too
+    this.lastId = 0;
+    this.failures = 0;
+    this.timer = 0;
+    addEventListener('online', () => this.hurry());
+    addEventListener('offline', () => this.socket && this.lost(true));
+    document.addEventListener('visibilitychange', () => document.hidden || this.hurry() || this.beat());
+    setInterval(() => document.hidden || this.beat(), BEAT);
+  }
+
+  /** Leave the present session and go to another; null is a new one. */
+  open(sessionId) {
+    this.drop();
+    this.sessionId = sessionId;
+    this.seen = null;
+    this.failures = 0;
+    this.connect();
+  }
+
+  /** An id for a command whose events are of interest. */
+  newId() {
+    return `${this.name}-${++this.lastId}`;
+  }
+
+  /** Send a command; the promise gives its data. */
+  call(type, fields = {}, id = this.newId()) {
+    if (this.socket?.readyState !== WebSocket.OPEN) return Promise.reject(new Disconnected('Not connected'));
+    return new Promise((resolve, reject) => {
+      this.calls.set(id, { resolve, reject });
+      this.socket.send(JSON.stringify({ id, type, ...fields }));
+    });
+  }
+
+  /** Send a frame that gets no response. Returns whether it could be sent. */
+  tell(frame) {
+    if (this.socket?.readyState !== WebSocket.OPEN) return false;
+    this.socket.send(JSON.stringify(frame));
+    return true;
+  }
+
+  /** Try again now, whatever the plan was. */
+  reconnect() {
+    clearTimeout(this.timer);
+    if (!this.socket) this.connect();
+  }
+
+  /** Try again now instead of later. Returns whether there was something to hurry. */
+  hurry() {
+    if (!this.timer) return false;
+    this.reconnect();
+    return true;
+  }
+
+  /** A network can die without a word; a question without an answer tells. */
+  async beat() {
+    const { socket } = this;
+    if (socket?.readyState !== WebSocket.OPEN) return;
+    const timer = setTimeout(() => this.socket === socket && this.lost(true), BEAT_TIMEOUT);
+    await this.call('get_available_thinking_levels').catch(() => null);
+    clearTimeout(timer);
+  }
+
+  connect() {
+    this.timer = 0;
+    this.onState('connecting');
+    const url = new URL('rpc', document.baseURI);
+    url.protocol = url.protocol.replace('http', 'ws');
+    url.hash = '';
+    url.search = '';
+    if (this.sessionId) url.searchParams.set('session', this.sessionId);
+    if (this.seen !== null) url.searchParams.set('since', this.seen);
+    const token = sessionStorage.getItem(TOKEN);
+    const socket = new WebSocket(url, token ? ['spindle', 'spindle.token.' + base64url(token)] : ['spindle']);
+    this.socket = socket;
+    let opened = false;
+    socket.onopen = () => {
+      opened = true;
+    };
+    socket.onmessage = ({ data }) => this.receive(JSON.parse(data));
+    socket.onclose = ({ code, reason }) => {
+      if (this.socket === socket) this.lost(opened, code, reason);
+    };
+  }
+
+  receive(frame) {
+    if (frame.type === 'response') {
+      const call = this.calls.get(frame.id);
+      this.calls.delete(frame.id);
+      if (frame.success) call?.resolve(frame.data);
+      else if (call) call.reject(new CommandError(frame.error));
+      else this.onEvent({ type: 'client_error', error: frame.error });
+    } else if (frame.type === 'ready' && 'sessionId' in frame) {
+      this.failures = 0;
+      this.sessionId = frame.sessionId;
+      this.seen = frame.eventCount;
+      this.onState('open');
+      this.onReady(frame);
+    } else {
+      this.seen++;
+      this.onEvent(frame);
+    }
+  }
+
+  async lost(opened, code = 0, reason = '') {
+    this.drop();
+    if (code === NO_SUCH_SESSION) {
+      this.onState('lost-session');
+      return;
+    }
+    if (code === GOODBYE) {
+      this.onState('closed', { reason });
+      return;
+    }
+    this.failures++;
+    if (!opened && (await this.needsToken())) {
+      const given = await this.askToken(sessionStorage.getItem(TOKEN) !== null);
+      sessionStorage.setItem(TOKEN, given);
+      if (!this.socket) this.connect();
+      return;
+    }
+    if (this.socket) return; // another session was opened meanwhile
+    // A little chance, so that many pages do not come back in the same moment.
+    const delay = Math.min(FIRST_DELAY * 2 ** (this.failures - 1), LONGEST_DELAY) * (0.75 + Math.random() / 2);
+    this.onState('waiting', { until: Date.now() + delay, reason });
+    this.timer = setTimeout(() => this.connect(), delay);
+  }
+
+  /** A refused upgrade looks like a dead server; the health check tells the difference. */
+  async needsToken() {
+    try {
+      const health = await fetch(new URL('healthz', document.baseURI), { cache: 'no-store' });
+      return (await health.json()).auth === true;
+    } catch {
+      return false;
+    }
+  }
+
+  drop() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    const { socket } = this;
+    this.socket = null;
+    socket?.close();
+    for (const { reject } of this.calls.values()) reject(new Disconnected('The connection was lost'));
+    this.calls.clear();
+  }
+}

@@ -1,0 +1,29 @@
+// Tokens, money, times and errors as people read them.
+
+const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+
+export const tokens = n => (n < 1000 ? String(n) : compact.format(n).toLowerCase());
+export const cost = dollars =>
+  dollars === 0 ? '$0' : dollars < 0.01 ? '<$0.01' : `$${dollars.toFixed(dollars < 10 ? 2 : 1)}`;
+export const fullTime = when => full.format(new Date(when));
+
+/** How many midnights lie between `when` and now. */
+export function daysAgo(when) {
+  const midnight = date => new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime();
+  return Math.round((midnight(new Date()) - midnight(new Date(when))) / 86_400_000);
+}
+
+export const shortTime = when => (daysAgo(when) === 0 ? clock : day).format(new Date(when));
+
+/** Model APIs fail with a status and an object, in which there is something to read. */
+export function readable(error) {
+  const [, status, object] = /^(\d{3}: )(\{[^]*\})$/.exec(error) ?? [];
+  try {
+    return object ? status + (JSON.parse(object).message || object) : error;
+  } catch {
+    return error;
+  }
+}

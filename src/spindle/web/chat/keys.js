@@ -1,0 +1,93 @@
+// The keyboard, and the page that explains it. Letters are told by their place on the keyboard, because Alt changes
+// the character on some systems.
+
+import { $, el, iconButton } from '../shared/dom.js';
+
+const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
+
+const HELP = [
+  [
+    'Writing',
+    [
+      ['Enter', 'Send; while the agent works: steer it'],
+      ['Alt+Enter', 'While the agent works: send when it is done'],
+      ['Shift+Enter', 'New line'],
+      ['↑', 'In an empty field: your last message'],
+      ['/', 'Commands, templates and skills'],
+      ['!', 'Run a shell command; !! keeps it from the model'],
+      ['Esc', 'Interrupt'],
+    ],
+  ],
+  [
+    'Deciding',
+    [
+      ['Alt+Y', 'Allow, yes'],
+      ['Alt+N', 'Deny, no'],
+      ['Alt+A', 'Ask before every tool: on or off'],
+      ['Alt+R', 'Regenerate the last answer'],
+      ['Alt+M', 'Choose the model'],
+      ['Alt+L', 'Choose how hard it thinks'],
+    ],
+  ],
+  [
+    'Getting around',
+    [
+      ['Ctrl+K', 'Search conversations'],
+      ['Alt+C', 'New conversation'],
+      ['Alt+T', 'Conversation tree'],
+      ['Alt+S', 'Show or hide the sidebar'],
+      ['Alt+E', 'To the end'],
+      ['?', 'These keys'],
+    ],
+  ],
+];
+
+/** `actions` by the place of the letter that is pressed with Alt, and `escape`, `search`. */
+export function listenToKeys(actions) {
+  addEventListener('keydown', event => {
+    if (event.defaultPrevented || event.isComposing) return;
+    const writing = event.target.closest('input, textarea, select');
+    const alt = event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey;
+    if (alt && actions[event.code]) run(event, actions[event.code]);
+    else if ((event.ctrlKey || event.metaKey) && event.code === 'KeyK') run(event, actions.search);
+    else if (event.key === 'Escape' && !document.querySelector('dialog[open], :popover-open'))
+      run(event, actions.escape);
+    else if (!writing && !event.ctrlKey && !event.metaKey && !event.altKey) plain(event);
+  });
+  $('help').addEventListener('click', showHelp);
+}
+
+function plain(event) {
+  if (event.key === '?') run(event, showHelp);
+  else if (event.key === '/') run(event, () => $('prompt').focus());
+}
+
+function run(event, action) {
+  event.preventDefault();
+  action();
+}
+
+function showHelp() {
+  const dialog = $('keys');
+  if (dialog.open) return;
+  const key = name =>
+    el(
+      'dt',
+      null,
+      ...name.split('+').map(part => el('kbd', null, MAC ? ({ Alt: '⌥', Ctrl: '⌘', Shift: '⇧' }[part] ?? part) : part)),
+    );
+  const part = ([title, keys]) =>
+    el(
+      'section',
+      null,
+      el('h3', null, title),
+      el('dl', null, ...keys.flatMap(([name, text]) => [key(name), el('dd', null, text)])),
+    );
+  const close = iconButton('Close', 'close', () => dialog.close());
+  dialog.replaceChildren(
+    el('header', null, el('h2', { id: 'keys-title' }, 'Keys'), close),
+    el('div', { class: 'columns' }, ...HELP.map(part)),
+  );
+  dialog.onclick = event => event.target === dialog && dialog.close();
+  dialog.showModal();
+}

@@ -1,0 +1,91 @@
+// One floating list for everything that is picked: models, thinking levels, actions. A filter appears if it is long.
+
+import { $, el, icon } from '../shared/dom.js';
+
+const FILTER_FROM = 9;
+let opener = null;
+
+/**
+ * Open the list at `anchor`. `items`: {label, detail, chosen, pick}. The arrow keys move, Enter picks, Escape closes.
+ */
+export function openMenu(anchor, label, items) {
+  const menu = $('menu');
+  if (menu.matches(':popover-open') && opener === anchor) {
+    menu.hidePopover();
+    return;
+  }
+  opener = anchor;
+  const list = el('div', { role: 'listbox', 'aria-label': label, tabindex: '-1' });
+  const filter =
+    items.length >= FILTER_FROM
+      ? el('input', { type: 'search', placeholder: label, 'aria-label': `Filter: ${label}` })
+      : null;
+  const fill = () => {
+    const words = (filter?.value ?? '').toLowerCase().split(/\s+/);
+    const fits = item => words.every(word => `${item.label} ${item.detail ?? ''}`.toLowerCase().includes(word));
+    list.replaceChildren(...items.filter(fits).map(option));
+    mark(
+      list,
+      list.querySelector('[data-chosen]') && !filter?.value
+        ? list.querySelector('[data-chosen]')
+        : list.firstElementChild,
+    );
+  };
+  menu.replaceChildren(...(filter ? [filter] : [el('p', { class: 'menu-title' }, label)]), list);
+  filter?.addEventListener('input', fill);
+  menu.onkeydown = event => key(event, list);
+  fill();
+  menu.showPopover();
+  place(menu, anchor);
+  (filter ?? list).focus();
+}
+
+function option({ label, detail, chosen, pick }) {
+  const choose = () => {
+    $('menu').hidePopover();
+    opener.focus();
+    pick();
+  };
+  const props = {
+    role: 'option',
+    'data-chosen': Boolean(chosen),
+    on: { click: choose, mousemove: ({ currentTarget }) => mark(currentTarget.parentNode, currentTarget) },
+  };
+  return el(
+    'div',
+    props,
+    el('span', null, label),
+    detail ? el('small', null, detail) : null,
+    chosen ? icon('check') : null,
+  );
+}
+
+/** Make `node` the one that Enter picks. */
+function mark(list, node) {
+  for (const one of list.children) one.setAttribute('aria-selected', String(one === node));
+  node?.scrollIntoView({ block: 'nearest' });
+}
+
+function key(event, list) {
+  const current = list.querySelector('[aria-selected=true]');
+  const moves = {
+    ArrowDown: () => current?.nextElementSibling ?? list.firstElementChild,
+    ArrowUp: () => current?.previousElementSibling ?? list.lastElementChild,
+  };
+  if (moves[event.key]) mark(list, moves[event.key]());
+  else if (event.key === 'Enter') current?.click();
+  else if (event.key === 'Escape') {
+    $('menu').hidePopover();
+    opener.focus();
+  } else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+function place(menu, anchor) {
+  const at = anchor.getBoundingClientRect();
+  const { width, height } = menu.getBoundingClientRect();
+  const above = at.top > innerHeight / 2;
+  menu.style.left = `${Math.max(8, Math.min(at.left, innerWidth - width - 8))}px`;
+  menu.style.top = `${above ? Math.max(8, at.top - height - 6) : at.bottom + 6}px`;
+}

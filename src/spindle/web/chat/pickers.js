@@ -1,0 +1,92 @@
+// The model, how hard it thinks, and whether it must ask before it acts.
+
+import { $, el, icon, remembered } from '../shared/dom.js';
+import { tokens } from './figures.js';
+import { openMenu } from './menu.js';
+
+const LEVELS = {
+  off: 'No thinking',
+  minimal: 'Minimal',
+  low: 'Low',
+  medium: 'Medium',
+  high: 'High',
+  xhigh: 'Very high',
+  max: 'Maximum',
+};
+const TURNS = 25; // model calls in a row before the user is asked whether to go on
+
+export class Pickers {
+  constructor(session) {
+    this.session = session;
+    $('model').addEventListener('click', () => this.pickModel());
+    $('thinking').addEventListener('click', () => this.pickLevel());
+    $('approval').addEventListener('click', () => this.setApproval(!this.asks));
+    session.on('state', () => this.show());
+    // An agent that has just been made does not know yet what this reader wants.
+    session.on('reset', () => remembered.get('approval') === 'true' && session.id && !this.asks && this.setApproval(true));
+    this.show();
+  }
+
+  get asks() {
+    return this.session.state.approval.tools;
+  }
+
+  show() {
+    const { model, thinkingLevel } = this.session.state;
+    $('model').replaceChildren(el('span', null, model?.name ?? 'No model'), icon('chevron'));
+    $('thinking').hidden = !model?.reasoning;
+    $('thinking').replaceChildren(
+      icon('thought'),
+      el('span', null, LEVELS[thinkingLevel] ?? thinkingLevel),
+      icon('chevron'),
+    );
+    $('approval').setAttribute('aria-pressed', String(this.asks));
+  }
+
+  pickModel() {
+    return this.session.attempt(async () => {
+      const { models } = await this.session.call('get_available_models');
+      const current = this.session.state.model;
+      const isCurrent = model => current?.id === model.id && current.provider === model.provider;
+      // A model that was named on the command line need not be in the list.
+      const all = current && !models.some(isCurrent) ? [current, ...models] : models;
+      openMenu(
+        $('model'),
+        'Model',
+        all.map(model => ({
+          label: model.name,
+          detail: [model.provider, tokens(model.contextWindow), ...model.input.filter(kind => kind !== 'text')].join(
+            ' · ',
+          ),
+          chosen: isCurrent(model),
+          pick: () => this.change('set_model', { provider: model.provider, modelId: model.id }),
+        })),
+      );
+    });
+  }
+
+  pickLevel() {
+    return this.session.attempt(async () => {
+      const { levels } = await this.session.call('get_available_thinking_levels');
+      openMenu(
+        $('thinking'),
+        'Thinking',
+        levels.map(level => ({
+          label: LEVELS[level] ?? level,
+          chosen: level === this.session.state.thinkingLevel,
+          pick: () => this.change('set_thinking_level', { level }),
+        })),
+      );
+    });
+  }
+
+  /** Change something; an event tells when it is so. */
+  change(command, fields) {
+    return this.session.attempt(() => this.session.call(command, fields));
+  }
+
+  setApproval(asks) {
+    remembered.set('approval', String(asks));
+    return this.change('set_approval', { tools: asks, maxTurns: asks ? TURNS : null });
+  }
+}

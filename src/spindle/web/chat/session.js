@@ -1,0 +1,258 @@
+// What the page knows of the session it shows: loads it, follows its events, and tells the parts of the page.
+// Listeners are added with `on`: for events of the wire by their type, for `reset` (everything is different),
+// `state` (model, name, running, …), `stats`, `queue`, `todos`, `connection`, and `shell_start` and `shell_end` of
+// commands that the user runs here.
+
+import { announce } from '../shared/dom.js';
+import { Connection, Disconnected } from './connection.js';
+
+const CHANGES_STATE = new Set([
+  'agent_start',
+  'agent_settled',
+  'compaction_start',
+  'compaction_end',
+  'thinking_level_changed',
+  'session_info_changed',
+]);
+
+export class Session {
+  constructor({ askToken, report }) {
+    this.report = report;
+    this.listeners = new Map();
+    this.clear();
+    this.wire = new Connection({
+      askToken,
+      onReady: hello => this.ready(hello),
+      onEvent: event => this.receive(event),
+      onState: (state, detail) => this.emit('connection', { state, ...detail }),
+    });
+  }
+
+  clear() {
+    this.id = null;
+    this.cwd = '';
+    this.state = { model: null, thinkingLevel: 'off', sessionName: null, approval: { tools: false } };
+    this.title = null; // of the window, if an extension has set one
+    this.messages = [];
+    this.running = false;
+    this.shells = new Set(); // ids of commands that the user runs
+    this.asking = false; // the user is asked something
+    this.loading = true; // events are part of what is being fetched
+    this.loaded = null; // a promise of the end of that
+    this.missed = false; // some were
+    this.wantsSnapshot = false; // an answer is being written whose beginning was not seen
+  }
+
+  on(type, listener) {
+    const all = this.listeners.get(type) ?? [];
+    this.listeners.set(type, [...all, listener]);
+  }
+
+  emit(type, value) {
+    for (const listener of this.listeners.get(type) ?? []) listener(value);
+  }
+
+  // -- going to a session -------------------------------------------------------------------------
+
+  open(sessionId) {
+    this.clear();
+    this.emit('reset', { messages: [] });
+    this.emit('state');
+    this.wire.open(sessionId);
+  }
+
+  ready({ sessionId, cwd, replay }) {
+    const known = replay && !this.loading && this.id === sessionId;
+    this.id = sessionId;
+    this.cwd = cwd;
+    this.emit('attached', { known });
+    if (!known) this.load().catch(error => this.complain(error));
+    else
+      this.call('set_update_mode', { mode: 'delta' })
+        .then(() => this.refresh())
+        .catch(error => this.complain(error));
+  }
+
+  /** Fetch everything: after connecting without replay, and when the conversation has become another one. */
+  load() {
+    this.loaded = this.fetchAll();
+    return this.loaded;
+  }
+
+  async fetchAll() {
+    const ticket = (this.loading = Symbol('this load'));
+    this.missed = false;
+    const [state, { messages }] = await Promise.all([this.call('get_state'), this.call('get_messages')]);
+    if (this.loading !== ticket) return; // it has changed again meanwhile
+    this.messages = messages;
+    this.takeState(state);
+    this.loading = false;
+    this.emit('reset', { messages });
+    // Whole messages come with updates until we say otherwise: the first one brings what an answer has so far.
+    this.wantsSnapshot = state.isStreaming;
+    if (!state.isStreaming) await this.call('set_update_mode', { mode: 'delta' });
+    // Something may have ended between the answers about the state and the messages.
+    await (this.missed ? this.refresh() : this.updateStats());
+  }
+
+  async refresh() {
+    this.takeState(await this.call('get_state'));
+    await this.updateStats();
+  }
+
+  takeState(state) {
+    this.id = this.wire.sessionId = state.sessionId;
+    this.state = state;
+    this.running = state.isStreaming || state.isCompacting;
+    this.emit('state');
+    this.emit('queue', { ...state.queue, size: state.pendingMessageCount });
+    this.emit('todos', state.todoPhases ?? []);
+  }
+
+  async updateStats() {
+    this.emit('stats', await this.call('get_session_stats'));
+  }
+
+  // -- events -------------------------------------------------------------------------------------
+
+  receive(event) {
+    if (event.type === 'session_changed') {
+      // A command that the user runs here is shown already.
+      if (event.reason !== 'bash' || !this.shells.size) this.load().catch(error => this.complain(error));
+      return;
+    }
+    if (this.loading) this.missed = true;
+    if (this.loading && event.type !== 'extension_ui_request') return;
+    this.follow(event);
+    this.emit(event.type, event);
+    if (CHANGES_STATE.has(event.type)) this.emit('state');
+  }
+
+  follow(event) {
+    switch (event.type) {
+      case 'agent_start':
+      case 'compaction_start':
+        this.running = true;
+        break;
+      case 'agent_settled':
+        this.running = false;
+        announce(event.aborted ? 'Interrupted' : 'Done');
+        this.refresh().catch(error => this.complain(error));
+        break;
+      case 'compaction_end':
+        // A manual one stands alone; an automatic one is part of what ends with `agent_settled`.
+        if (event.reason === 'manual') this.running = false;
+        this.updateStats().catch(error => this.complain(error));
+        break;
+      case 'message_start':
+        if (event.message.role === 'assistant') this.snapshotSeen();
+        break;
+      case 'message_update':
+        this.snapshotSeen();
+        break;
+      case 'message_end':
+        this.messages.push(event.message);
+        break;
+      case 'queue_update':
+        this.emit('queue', { ...event, size: event.steering.length + event.followUp.length });
+        break;
+      case 'state_changed':
+        this.refresh().catch(error => this.complain(error));
+        break;
+      case 'thinking_level_changed':
+        this.state.thinkingLevel = event.level;
+        break;
+      case 'session_info_changed':
+        this.state.sessionName = event.name ?? null;
+        break;
+      case 'tool_execution_end':
+        if (event.result.details?.phases) this.emit('todos', event.result.details.phases);
+        break;
+    }
+  }
+
+  snapshotSeen() {
+    if (!this.wantsSnapshot) return;
+    this.wantsSnapshot = false;
+    this.call('set_update_mode', { mode: 'delta' }).catch(error => this.complain(error));
+  }
+
+  // -- commands -----------------------------------------------------------------------------------
+
+  call(type, fields) {
+    return this.wire.call(type, fields);
+  }
+
+  /** Run an action and show what went wrong, if something did. Returns whether it went well. */
+  async attempt(action) {
+    try {
+      await action();
+      return true;
+    } catch (error) {
+      this.complain(error);
+      return false;
+    }
+  }
+
+  complain(error) {
+    // The connection shows its own state.
+    if (!(error instanceof Disconnected)) this.report(error.message || String(error));
+  }
+
+  /** Send a message, or queue it if the agent is at work. */
+  prompt(message, images, streamingBehavior = 'steer') {
+    return this.call('prompt', { message, images, streamingBehavior });
+  }
+
+  /** Run a command of the user. The model gets to know of it with the next message, unless it is `hidden`. */
+  async bash(command, hidden) {
+    const id = this.wire.newId();
+    this.shells.add(id);
+    this.emit('shell_start', { id, command, hidden });
+    this.emit('state');
+    try {
+      const result = await this.wire.call('bash', { command, excludeFromContext: hidden }, id);
+      const message = { role: 'bashExecution', command, excludeFromContext: hidden, ...result };
+      this.messages.push(message);
+      this.emit('shell_end', { id, message });
+    } catch (error) {
+      if (!this.shells.has(id)) return; // another conversation was opened; it ended with the connection
+      this.emit('shell_end', { id });
+      throw error;
+    } finally {
+      this.shells.delete(id);
+      this.emit('state');
+    }
+  }
+
+  get busy() {
+    return this.running || this.shells.size > 0;
+  }
+
+  abort() {
+    return this.attempt(() => this.call(this.running ? 'abort' : 'abort_bash'));
+  }
+
+  /** Go on from another entry. Returns the text to edit if it was a message of the user, null if it was refused. */
+  async jump(entryId, summarize = false) {
+    const { cancelled, editorText } = await this.call('navigate_tree', { entryId, summarize });
+    if (cancelled) return null;
+    await this.loaded; // an event has told of the change
+    return editorText ?? '';
+  }
+
+  /** Go on in a copy of what came before a message of the user. Returns that message's text. */
+  async fork(entryId) {
+    const { cancelled, text } = await this.call('fork', { entryId });
+    if (cancelled) return null;
+    await this.loaded;
+    return text ?? '';
+  }
+
+  /** Begin a new session. A run in progress is not lost: then the new session gets an agent of its own. */
+  async begin() {
+    if (this.busy) return this.open(null);
+    await this.call('new_session');
+    return this.loaded;
+  }
+}

@@ -1,0 +1,149 @@
+// What is always in view: the session's name, the connection, tokens and cost, the plan, short messages at the edge.
+
+import { $, button, el, icon, iconButton } from '../shared/dom.js';
+import { count, oneLine, textOf } from '../shared/format.js';
+import { editInPlace } from './edit-in-place.js';
+import { cost, tokens } from './figures.js';
+
+const TOAST_MS = 7000;
+
+/** Show a short message that goes away by itself. */
+export function toast(text, kind = 'error') {
+  const close = iconButton('Dismiss', 'close', () => node.remove());
+  const node = el(
+    'div',
+    { class: `toast ${kind}` },
+    icon(kind === 'info' ? 'check' : 'warning'),
+    el('span', null, text),
+    close,
+  );
+  $('toasts').append(node);
+  setTimeout(() => node.remove(), TOAST_MS);
+}
+
+export class StatusView {
+  constructor(session) {
+    this.session = session;
+    this.title = $('title'); // which is not on the page while its text is edited
+    session.on('stats', stats => this.showStats(stats));
+    session.on('todos', phases => this.showTodos(phases));
+    session.on('connection', connection => this.showConnection(connection));
+    session.on('attached', () => this.showPlace());
+    session.on('state', () => this.showTitle());
+    session.on('message_end', () => this.showTitle());
+    session.on('reset', () => this.showTitle());
+    this.title.addEventListener('click', () => this.rename());
+  }
+
+  // -- the place and the name ---------------------------------------------------------------------
+
+  showPlace() {
+    const { cwd } = this.session;
+    $('place').textContent = $('welcome-place').textContent = cwd.split(/[\\/]/).findLast(Boolean) ?? cwd;
+    $('place').title = $('welcome-place').title = cwd;
+  }
+
+  showTitle() {
+    const first = this.session.messages.find(({ role }) => role === 'user');
+    const name =
+      this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : '') || 'New conversation';
+    this.title.textContent = name;
+    const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : '';
+    document.title = `${mark}${this.session.title ?? `${oneLine(name, 60)} – Spindle`}`;
+    document.body.classList.toggle('blank', this.session.messages.length === 0 && !this.session.running);
+  }
+
+  /** Edit the name in place. */
+  rename() {
+    const label = 'Name of this conversation';
+    const field = el('input', { type: 'text', class: 'rename', 'aria-label': label, maxlength: '200' });
+    field.value = this.session.state.sessionName ?? this.title.textContent;
+    editInPlace(this.title, field, name => {
+      if (!name || name === this.session.state.sessionName) return null;
+      return this.session.attempt(() => this.session.call('set_session_name', { name }));
+    });
+  }
+
+  // -- figures ------------------------------------------------------------------------------------
+
+  showStats({ tokens: used, cost: dollars, contextUsage }) {
+    const percent = contextUsage?.percent;
+    $('context').hidden = !contextUsage;
+    $('context').querySelector('.percent').textContent =
+      percent === null || percent === undefined ? '–' : `${Math.round(percent)} %`;
+    const bar = $('context').querySelector('.gauge span');
+    bar.style.width = `${Math.min(100, percent ?? 0)}%`;
+    bar.classList.toggle('nearly', percent > 80);
+    $('context').title = contextUsage
+      ? `${tokens(contextUsage.tokens ?? 0)} of ${tokens(contextUsage.contextWindow)} tokens of context`
+      : '';
+    $('tokens').textContent = used.total
+      ? `${tokens(used.input + used.cacheRead + used.cacheWrite)} in · ${tokens(used.output)} out`
+      : '';
+    const kinds = { read: used.input, 'from the cache': used.cacheRead, written: used.output };
+    $('tokens').title = Object.entries(kinds)
+      .map(([kind, n]) => `${count(n, 'token')} ${kind}`)
+      .join(', ');
+    $('cost').textContent = dollars ? cost(dollars) : '';
+  }
+
+  showTodos(phases) {
+    const tasks = phases.flatMap(phase => phase.tasks);
+    const done = tasks.filter(({ status }) => status === 'completed' || status === 'abandoned').length;
+    const current =
+      tasks.find(({ status }) => status === 'in_progress') ?? tasks.find(({ status }) => status === 'pending');
+    const node = $('todos');
+    node.hidden = tasks.length === 0;
+    const { open } = node;
+    const task = ({ content, status }) => el('li', { class: status }, content);
+    node.replaceChildren(
+      el(
+        'summary',
+        null,
+        icon('list'),
+        el('b', null, `${done}/${tasks.length}`),
+        el('span', null, current?.content ?? 'All done'),
+        icon('chevron'),
+      ),
+      ...phases.map(({ name, tasks: own }) =>
+        el('section', null, el('h3', null, name), el('ul', null, ...own.map(task))),
+      ),
+    );
+    node.open = open;
+  }
+
+  // -- the connection -----------------------------------------------------------------------------
+
+  showConnection({ state, until, reason }) {
+    clearInterval(this.countdown);
+    const words = {
+      open: 'Connected',
+      connecting: 'Connecting…',
+      waiting: 'Offline',
+      closed: 'Closed',
+      'lost-session': 'Not found',
+    };
+    $('connection').textContent = words[state];
+    document.body.dataset.connection = state;
+    if (state === 'open') $('banner').hidden = true;
+    if (state === 'closed') this.showBanner(`Goodbye: ${reason || 'the session has ended'}.`, 'Connect again');
+    if (state === 'waiting') this.countDown(until, reason);
+  }
+
+  countDown(until, reason) {
+    const text = this.showBanner('', 'Try now');
+    const tick = () => {
+      const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
+      text.textContent = `${reason ? `Connection closed: ${reason}.` : 'Connection lost.'} Trying again in ${left} s`;
+    };
+    tick();
+    this.countdown = setInterval(tick, 1000);
+  }
+
+  showBanner(words, action) {
+    const text = el('span', null, words);
+    $('banner').replaceChildren(icon('warning'), text, button('link', () => this.session.wire.reconnect(), action));
+    $('banner').hidden = false;
+    return text;
+  }
+}

@@ -1,0 +1,96 @@
+// Small helpers to build a page. It is made of elements and text nodes only: there is no innerHTML anywhere, so
+// nothing that a model, a tool or a file says can become markup.
+
+export const $ = id => document.getElementById(id);
+
+/** Make an element. `props` are attributes, except `on` (listeners); null, undefined and false leave one out. */
+export function el(tag, props, ...children) {
+  const node = document.createElement(tag);
+  for (const key in props) {
+    const value = props[key];
+    if (value === null || value === undefined || value === false) continue;
+    if (key === 'on') for (const type in value) node.addEventListener(type, value[type]);
+    else node.setAttribute(key, value === true ? '' : value);
+  }
+  for (const child of children) if (child !== null && child !== undefined && child !== '') node.append(child);
+  return node;
+}
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** One of the symbols in icons.svg. */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, 'svg');
+  svg.setAttribute('class', 'icon');
+  svg.setAttribute('aria-hidden', 'true');
+  const use = document.createElementNS(SVG, 'use');
+  use.setAttribute('href', '#i-' + name);
+  svg.append(use);
+  return svg;
+}
+
+/** A button of a kind (a class): `plain`, `primary`, `link`. */
+export const button = (kind, listener, ...content) =>
+  el('button', { type: 'button', class: kind, on: { click: listener } }, ...content);
+
+/** A button with nothing but a symbol. */
+export function iconButton(label, symbol, listener) {
+  const node = button('quiet', listener, icon(symbol));
+  node.title = node.ariaLabel = label;
+  return node;
+}
+
+export function copyButton(label, getText, symbol = 'copy') {
+  const node = iconButton(label, symbol, async () => {
+    const done = await copy(getText());
+    announce(done ? 'Copied' : 'Could not copy');
+    node.classList.toggle('copied', done);
+    setTimeout(() => node.classList.remove('copied'), 1400);
+  });
+  node.classList.add('copy');
+  node.append(icon('check'));
+  return node;
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // A page from disk or over plain http has no clipboard; the old way still works.
+    const area = el('textarea', { class: 'offscreen', 'aria-hidden': 'true', tabindex: '-1' });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand('copy');
+    area.remove();
+    return done;
+  }
+}
+
+/** Tell screen readers, politely; where the announcer has a place on the page, everybody sees it for a moment. */
+export function announce(text) {
+  const node = $('announcer');
+  node.textContent = text;
+  node.classList.add('on');
+  clearTimeout(announce.timer);
+  announce.timer = setTimeout(() => node.classList.remove('on'), 1600);
+}
+
+/** Values that outlive the page, where the browser allows it. */
+export const remembered = {
+  get(key) {
+    try { return localStorage.getItem('spindle-' + key); } catch { return null; }
+  },
+  set(key, value) {
+    try { localStorage.setItem('spindle-' + key, value); } catch { /* no storage: it is forgotten with the page */ }
+  },
+};
+
+/** Switch between light and dark; the choice is remembered (theme.js applies it to the next page). */
+export function toggleTheme() {
+  const { dataset } = document.documentElement;
+  const dark = dataset.theme ? dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+  dataset.theme = dark ? 'light' : 'dark';
+  remembered.set('theme', dataset.theme);
+}

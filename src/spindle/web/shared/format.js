@@ -1,0 +1,43 @@
+// Values as people read them. What comes from a session may have any shape, so it is checked here before it is used.
+
+export const str = value => (typeof value === 'string' ? value : '');
+export const list = value => (Array.isArray(value) ? value : []);
+export const obj = value => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
+export const count = (n, noun) => `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : 's'}`;
+
+export function duration(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** The text of a content field: a string, or a list of blocks. */
+export function textOf(content) {
+  if (typeof content === 'string') return content;
+  const texts = [];
+  for (const block of list(content)) if (obj(block).type === 'text' && str(block.text)) texts.push(block.text);
+  return texts.join('\n');
+}
+
+export const imagesOf = content => list(content).filter(block => obj(block).type === 'image');
+
+export function oneLine(text, limit = 160) {
+  const line = text.slice(0, limit * 4).replace(/\s+/g, ' ').trim();
+  return line.length > limit ? line.slice(0, limit - 1) + '…' : line;
+}
+
+/** JSON for people. */
+export function pretty(value) {
+  try {
+    return JSON.stringify(value, null, 2) ?? '';
+  } catch {
+    return '(nested too deep to show)';
+  }
+}
+
+const CONTROL = /\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\r(?!\n)/g;
+
+/** Output of a program without the sequences that move a terminal's cursor. */
+export const plainOutput = text => text.replace(CONTROL, '');

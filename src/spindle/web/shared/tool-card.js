@@ -1,0 +1,139 @@
+// A tool call as a card: what is called, its arguments, and what came back. The chat page adds what happens while a
+// call is written and runs (LiveCard), the viewer folds long texts (FoldedCard).
+
+import { diffView, rowsOfDiff, rowsOfEdit } from './diff.js';
+import { copyButton, el, icon } from './dom.js';
+import { duration, imagesOf, obj, oneLine, plainOutput, pretty, str, textOf } from './format.js';
+import { highlight, languageOfPath } from './highlight.js';
+import { picture } from './images.js';
+
+const CARD_ICONS = {
+  bash: 'terminal', read: 'file', write: 'pencil', edit: 'pencil', grep: 'search', find: 'search', ls: 'folder', todo_write: 'list',
+};
+const OPEN_BY_ITSELF = new Set(['bash', 'edit', 'write']);
+// Arguments that the line about a call names already.
+const TOLD = { read: ['offset', 'limit'], grep: ['pattern'], find: ['pattern'] };
+const PATHS = ['path', 'file_path', 'filePath'];
+const CARD_STATES = {
+  writing: 'being written', called: 'about to run', running: 'running', done: 'done', failed: 'failed', cancelled: 'not run',
+};
+export const MAX_OUTPUT = 100_000;
+
+const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? '';
+
+/** What a call is about, in one line. */
+export function callTitle(name, args) {
+  const path = pathOf(args);
+  if (name === 'bash') return oneLine(str(args.command));
+  if (name === 'grep' || name === 'find') return oneLine([str(args.pattern), path && `in ${path}`].filter(Boolean).join(' '));
+  if (name === 'read') return oneLine(path) + lineRange(args);
+  return oneLine([path, ...Object.values(args)].map(str).find(Boolean) ?? '');
+}
+
+function lineRange({ offset, limit }) {
+  if (!Number.isInteger(offset) && !Number.isInteger(limit)) return '';
+  const from = Number.isInteger(offset) ? offset : 1;
+  return `:${from}${Number.isInteger(limit) ? `–${from + limit - 1}` : ''}`;
+}
+
+export class ToolCard {
+  constructor(name, state) {
+    this.name = name;
+    this.args = {};
+    this.label = el('b', null, name);
+    this.title = el('span', { class: 'gist' });
+    this.time = el('span', { class: 'time' });
+    this.mark = el('span', { class: 'mark', role: 'img' });
+    this.input = el('div', { class: 'tool-input' });
+    this.output = el('div', { class: 'tool-output' });
+    const symbol = Object.hasOwn(CARD_ICONS, name) ? CARD_ICONS[name] : 'tool';
+    const summary = el('summary', null, icon(symbol), this.label, this.title, this.time, this.mark, icon('chevron'));
+    this.node = el('details', { class: 'tool', 'data-tool': name, open: OPEN_BY_ITSELF.has(name) }, summary, this.input, this.output);
+    summary.addEventListener('click', () => this.touch());
+    this.setState(state);
+  }
+
+  /** The reader opens or closes the card. */
+  touch() {
+    this.touched = true;
+  }
+
+  setState(state) {
+    this.state = this.node.dataset.state = state;
+    this.mark.ariaLabel = this.mark.title = CARD_STATES[state];
+  }
+
+  setArguments(args) {
+    this.args = obj(args);
+  }
+
+  /** Show the arguments. */
+  paint() {
+    this.title.textContent = callTitle(this.name, this.args);
+    const { name, args } = this;
+    const edit = name === 'edit' ? rowsOfEdit(args) : [];
+    if (name === 'bash' && str(args.command)) this.showInput(args.command, 'sh', 'command');
+    else if (name === 'write' && str(args.content)) this.showInput(args.content, languageOfPath(pathOf(args)), 'content');
+    else if (edit.length) {
+      if (!this.hasDiff) this.input.replaceChildren(this.diffView(edit));
+    } else {
+      const told = [...PATHS, ...(Object.hasOwn(TOLD, name) ? TOLD[name] : [])];
+      const isTold = (key, value) => told.includes(key) && (typeof value === 'string' || Number.isInteger(value));
+      const rest = Object.entries(args).filter(([key, value]) => value !== this.title.textContent && !isTold(key, value));
+      this.showInput(rest.length ? pretty(Object.fromEntries(rest)) : '', 'json', 'arguments');
+    }
+  }
+
+  showInput(code, language, label) {
+    if (code === this.shown) return;
+    this.shown = code;
+    this.input.replaceChildren(...(code ? [this.codeView(code, language, label)] : []));
+  }
+
+  /** A text in the card. `label` says which: command, content, arguments or output. */
+  codeView(text, language, label) {
+    const code = el('code', null, this.state === 'writing' ? text : highlight(text, language));
+    return el('pre', { tabindex: '0', class: label, 'aria-label': label }, code);
+  }
+
+  diffView(rows) {
+    return diffView(rows);
+  }
+
+  outputView(text, language) {
+    const cut = text.length > MAX_OUTPUT;
+    const note = cut ? el('p', { class: 'aside' }, 'The rest is too long to show; copy it to see all.') : null;
+    return el('div', null, this.codeView(cut ? text.slice(0, MAX_OUTPUT) : text, language, 'output'), note);
+  }
+
+  /** Show the result: of `tool_execution_end`, or of a stored toolResult message. */
+  finish({ content, details }, isError, durationMs = 0) {
+    this.setState(isError ? 'failed' : 'done');
+    this.time.textContent = durationMs > 50 ? duration(durationMs) : '';
+    this.output.replaceChildren();
+    const text = plainOutput(textOf(content)).trimEnd();
+    const diff = isError ? '' : str(obj(details).diff);
+    if (diff) {
+      this.hasDiff = true;
+      this.input.replaceChildren();
+      this.output.append(this.diffView(rowsOfDiff(diff)));
+    } else if (text && (isError || this.name !== 'write')) {
+      const node = this.outputView(text, this.name === 'read' && !isError ? languageOfPath(pathOf(this.args)) : '');
+      node.classList.add('with-copy');
+      node.append(copyButton('Copy output', () => text));
+      this.output.append(node);
+    }
+    this.output.append(...imagesOf(content).map(picture));
+    if (isError && !this.touched) this.node.open = true;
+  }
+
+  /** Show how a command of the user ended (a bashExecution message). */
+  finishShell({ output, exitCode, cancelled, truncated, fullOutputPath }) {
+    const failed = cancelled === true || (Number.isFinite(exitCode) && exitCode !== 0);
+    const ending = cancelled === true ? '\n(interrupted)' : failed ? `\n(exit code ${exitCode})` : '';
+    this.finish({ content: str(output).trimEnd() + ending }, failed);
+    if (truncated !== true) return;
+    const whole = str(fullOutputPath);
+    this.output.append(el('p', { class: 'aside' }, `Output was truncated${whole ? `; all of it is in ${whole}` : ''}`));
+  }
+}

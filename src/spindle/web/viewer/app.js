@@ -1,0 +1,253 @@
+// Everything together: what is open, which branch is shown, addresses, keys and buttons.
+
+import { $, el, remembered, toggleTheme } from '../shared/dom.js';
+import { Feed } from './feed.js';
+import { Search } from './search.js';
+import { Store } from './store.js';
+import { TreeView } from './tree-view.js';
+import { view } from './view.js';
+
+const app = {
+  hits: [],
+
+  async start() {
+    const store = this.store = new Store($('data').textContent);
+    const status = $('status');
+    await store.load(part => { status.textContent = `Reading… ${Math.round(part * 100)}%`; });
+    this.search = new Search(store);
+    this.feed = new Feed(store, $('messages'), {
+      select: i => this.select(i), linkTo: i => this.linkTo(i), painted: () => this.search.mark($('messages')),
+    });
+    this.tree = new TreeView(store, $('tree'), status, i => this.select(i, { fromTree: true }));
+    view.redraw = () => this.feed.redraw();
+    this.defaultLeaf = store.byId.get(store.meta.leafId) ?? store.count - 1;
+    document.documentElement.classList.add('ready');
+    this.wire();
+    this.follow();
+    addEventListener('hashchange', () => this.follow());
+  },
+
+  /** Show what the address names, else the session's own leaf. */
+  follow() {
+    const { byId } = this.store;
+    const injected = document.head.querySelector('meta[name="pi-url-params"]');
+    const fromHash = new URLSearchParams(location.hash.slice(1));
+    const fromQuery = new URLSearchParams(injected ? injected.content : location.search);
+    const leaf = byId.get(fromHash.get('leaf') ?? fromQuery.get('leafId'));
+    const target = byId.get(fromHash.get('target') ?? fromQuery.get('targetId'));
+    if (leaf !== undefined) this.showLeaf(leaf);
+    else this.showLeaf(target === undefined ? this.defaultLeaf : this.leafFor(target));
+    if (target !== undefined) this.reveal(target);
+    else this.tree.select(this.leaf);
+  },
+
+  /** The leaf to show for an entry: the present one if the entry is on its path, else the newest below it. */
+  leafFor(i) {
+    return this.feed.onPath?.[i] ? this.leaf : this.store.newest[i];
+  },
+
+  showLeaf(leaf) {
+    if (leaf === this.leaf) return;
+    this.leaf = leaf;
+    if (leaf < 0) return;
+    this.feed.show(leaf);
+    this.tree.layout(leaf, this.feed.onPath);
+    this.countHits();
+  },
+
+  select(i, { fromTree = false } = {}) {
+    this.showLeaf(this.leafFor(i));
+    this.reveal(i, fromTree);
+    const place = this.address(i);
+    // Pages opened from disk may not touch their history; the link buttons still work.
+    try { history.replaceState(null, '', place); } catch { /* stay */ }
+  },
+
+  reveal(i, fromTree = false) {
+    this.tree.select(i);
+    this.closeSidebar();
+    this.feed.reveal(i);
+    if (fromTree && !narrow.matches) $('tree').focus({ preventScroll: true });
+  },
+
+  address(i) {
+    return '#' + new URLSearchParams({ leaf: this.store.ids[this.leaf], target: this.store.ids[i] });
+  },
+
+  linkTo(i) {
+    const base = document.head.querySelector('meta[name="pi-share-base-url"]')?.content;
+    if (!base) return location.href.split('#')[0] + this.address(i);
+    // A site that shows this page in a frame passes on the query only.
+    const { ids } = this.store;
+    return `${base}${base.includes('?') ? '&' : '?'}${new URLSearchParams({ leafId: ids[this.leaf], targetId: ids[i] })}`;
+  },
+
+  find(query) {
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => {
+      this.search.start(query, matches => {
+        view.words = this.search.words;
+        this.tree.matches = matches;
+        this.tree.cursor = 0;
+        this.tree.layout(this.leaf, this.feed.onPath);
+        this.countHits();
+        this.feed.redraw();
+      });
+    }, 120);
+  },
+
+  /** Find the articles of this branch that the search is about. */
+  countHits() {
+    const { matches } = this.tree;
+    const isHit = i => matches[i] || this.feed.results.get(i)?.some(result => matches[result]);
+    this.hits = matches ? this.feed.items.filter(isHit) : [];
+    this.hit = -1;
+    $('hits').textContent = matches ? `${this.hits.length.toLocaleString('en')} on this branch` : '';
+  },
+
+  nextHit(by) {
+    if (!this.hits.length) return;
+    this.hit = (this.hit + by + this.hits.length) % this.hits.length;
+    this.tree.select(this.hits[this.hit]);
+    this.feed.reveal(this.hits[this.hit]);
+    $('search').focus({ preventScroll: true });
+    $('hits').textContent = `${this.hit + 1} of ${this.hits.length} on this branch`;
+  },
+
+  /** Escape: close what is open, then clear the search, then go back to the session's own leaf. */
+  escape() {
+    const search = $('search');
+    if (document.documentElement.classList.contains('sidebar-open')) this.closeSidebar();
+    else if (search.value) {
+      search.value = '';
+      this.find('');
+    } else if (this.leaf !== this.defaultLeaf) this.select(this.defaultLeaf);
+    else document.activeElement.blur();
+  },
+
+  openSidebar() {
+    document.documentElement.classList.add('sidebar-open');
+    $('menu').setAttribute('aria-expanded', 'true');
+    $('search').focus();
+  },
+
+  closeSidebar() {
+    if (!document.documentElement.classList.contains('sidebar-open')) return;
+    document.documentElement.classList.remove('sidebar-open');
+    $('menu').setAttribute('aria-expanded', 'false');
+    $('menu').focus();
+  },
+
+  toggleThinking() {
+    view.thinking = !view.thinking;
+    this.switched($('thinking-button'), view.thinking, key => key.endsWith(':thinking'));
+  },
+
+  toggleTools() {
+    view.tools = !view.tools;
+    this.switched($('tools-button'), view.tools, key => key.endsWith(':in') || key.endsWith(':out'));
+  },
+
+  /** A switch for all overrules what was opened one by one. */
+  switched(button, on, isMeant) {
+    for (const key of view.chosen.keys()) if (isMeant(key)) view.chosen.delete(key);
+    button.setAttribute('aria-pressed', String(on));
+    this.feed.redraw();
+  },
+
+  download() {
+    const url = URL.createObjectURL(new Blob([this.store.jsonl()], { type: 'application/x-ndjson' }));
+    const link = el('a', { href: url, download: this.store.meta.fileName });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  },
+
+  setFilter(button) {
+    for (const other of $('filters').children) other.setAttribute('aria-pressed', String(other === button));
+    this.tree.filter = button.dataset.filter;
+    this.tree.layout(this.leaf, this.feed.onPath);
+    this.tree.select(this.tree.selected);
+  },
+
+  wire() {
+    const onClick = (id, act) => $(id).addEventListener('click', act);
+    onClick('menu', () => (document.documentElement.classList.contains('sidebar-open') ? this.closeSidebar() : this.openSidebar()));
+    onClick('backdrop', () => this.closeSidebar());
+    onClick('thinking-button', () => this.toggleThinking());
+    onClick('tools-button', () => this.toggleTools());
+    onClick('download-button', () => this.download());
+    onClick('theme-button', toggleTheme);
+    onClick('help-button', () => $('help').showModal());
+    onClick('help-close', () => $('help').close());
+    $('filters').addEventListener('click', event => {
+      const button = event.target.closest('button');
+      if (button) this.setFilter(button);
+    });
+    $('search').addEventListener('input', event => this.find(event.target.value));
+    $('search').addEventListener('keydown', event => this.searchKey(event));
+    document.addEventListener('keydown', event => this.key(event));
+    wireGrip();
+  },
+
+  searchKey(event) {
+    if (event.key === 'Enter') this.nextHit(event.shiftKey ? -1 : 1);
+    else if (event.key === 'ArrowDown') $('tree').focus();
+    else if (event.key === 'Escape') this.escape();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  },
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (document.querySelector('dialog[open]') || event.target.closest?.('input, textarea, [contenteditable]')) return;
+    const keys = {
+      t: () => this.toggleThinking(), o: () => this.toggleTools(), d: toggleTheme, j: () => this.feed.step(1),
+      k: () => this.feed.step(-1), '?': () => $('help').showModal(), escape: () => this.escape(),
+      '/': () => (narrow.matches ? this.openSidebar() : $('search').focus()),
+    };
+    const key = event.key.toLowerCase();
+    if (!Object.hasOwn(keys, key)) return;
+    event.preventDefault();
+    keys[key]();
+  },
+};
+
+const narrow = matchMedia('(max-width: 900px)');
+const GRIP = { least: 240, most: 720, standard: 360 };
+
+/** The edge between sidebar and conversation can be dragged, or moved with the arrow keys. */
+function wireGrip() {
+  const grip = $('grip');
+  const set = width => {
+    const whole = Math.round(Math.max(GRIP.least, Math.min(GRIP.most, width)));
+    document.documentElement.style.setProperty('--sidebar', `${whole}px`);
+    grip.setAttribute('aria-valuenow', whole);
+    remembered.set('sidebar', whole);
+  };
+  const now = () => $('sidebar').getBoundingClientRect().width;
+  const kept = Number(remembered.get('sidebar'));
+  if (kept) set(kept);
+  grip.addEventListener('pointerdown', event => {
+    grip.setPointerCapture(event.pointerId);
+    event.preventDefault();
+  });
+  grip.addEventListener('pointermove', event => {
+    if (grip.hasPointerCapture(event.pointerId)) set(event.clientX);
+  });
+  grip.addEventListener('dblclick', () => set(GRIP.standard));
+  grip.addEventListener('keydown', event => {
+    const by = { ArrowLeft: -20, ArrowRight: 20 }[event.key];
+    if (by === undefined) return;
+    set(now() + by);
+    event.preventDefault();
+  });
+}
+
+app.start().catch(error => {
+  // Browsers hold no text of more than half a gigabyte.
+  $('status').textContent = 'Too large for this browser: only the plain transcript is shown';
+  throw error;
+});

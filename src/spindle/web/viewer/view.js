@@ -1,0 +1,28 @@
+// What the reader wants to see open. It outlives the elements, which come and go as the list scrolls.
+
+export const view = {
+  thinking: true,
+  tools: false,
+  words: [], // what is searched for
+  chosen: new Map(), // what was opened or closed by hand
+  redraw() {}, // set by the page
+
+  /** Whether a part is open: as the reader left it, else because the search found something in it, else `standard`. */
+  isOpen(key, standard, text) {
+    const chosen = this.chosen.get(key);
+    if (chosen !== undefined) return chosen;
+    return standard || (this.words.length > 0 && holdsAny(text, this.words));
+  },
+  remember(key, open) {
+    this.chosen.set(key, open);
+  },
+  toggle(key, open) {
+    this.chosen.set(key, open);
+    this.redraw();
+  },
+};
+
+function holdsAny(text, words) {
+  const lower = text.toLowerCase();
+  return words.some(word => lower.includes(word));
+}
