@@ -9,8 +9,9 @@ import errno
 import os
 import stat
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from threading import Event
+from threading import Event, Lock
 from typing import TypeVar
 
 from spindle.tools.base import ToolError
@@ -52,7 +53,7 @@ def resolve_path(path: str, cwd: str) -> str:
     if b"\0" in encoded:
         raise ToolError(f"Path must not contain null bytes: {path!a}")
     resolved = os.path.normpath(os.path.join(cwd, path))
-    # POSIX lets exactly two leading slashes mean something else; nobody does.
+    # POSIX lets exactly two leading slashes mean something else; no system of today does.
     return resolved[1:] if resolved.startswith("//") else resolved
 
 
@@ -123,7 +124,7 @@ def overwrite(file: int, data: bytes) -> None:
             if error.errno in _NO_ROOM:
                 os.ftruncate(file, size)
                 raise
-            # This one cannot; then writing will tell.
+            # This file system cannot promise room; then writing will tell.
     os.lseek(file, 0, os.SEEK_SET)
     view = memoryview(data)
     while view:
@@ -134,14 +135,9 @@ def overwrite(file: int, data: bytes) -> None:
 # -- one writer per file -------------------------------------------------------------------------
 
 
-class _Queue:
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
-        """Who holds the lock or waits for it."""
-
-
-_queues: dict[str, _Queue] = {}
+_guard = Lock()
+_queues: dict[str, list[Future[None]]] = {}
+"""Who has a file and who waits for it, in the order they came. Agents may run on event loops of several threads."""
 
 
 @asynccontextmanager
@@ -149,22 +145,30 @@ async def file_lock(path: str) -> AsyncIterator[None]:
     """Hold the file at the absolute `path`, whatever other names it has."""
     # Resolved here and not in a thread: the order of arrival is the order of the queue.
     key = os.path.realpath(path)
-    queue = _queues.setdefault(key, _Queue())
-    queue.users += 1
+    turn: Future[None] = Future()
+    with _guard:
+        queue = _queues.setdefault(key, [])
+        queue.append(turn)
+        first = queue[0] is turn
     try:
-        async with queue.lock:
-            yield
+        if not first:
+            await asyncio.wrap_future(turn)
+        yield
     finally:
-        queue.users -= 1
-        if not queue.users:
-            del _queues[key]
+        with _guard:
+            had_it = queue[0] is turn
+            queue.remove(turn)
+            if not queue:
+                del _queues[key]
+            elif had_it and queue[0].set_running_or_notify_cancel():
+                queue[0].set_result(None)
 
 
 # -- threads -------------------------------------------------------------------------------------
 
 
 class Cancel:
-    """Told to work in a thread; the work asks now and then."""
+    """A flag for work in a thread, which looks at it now and then."""
 
     def __init__(self) -> None:
         self._event = Event()
@@ -173,7 +177,7 @@ class Cancel:
         self._event.set()
 
     def check(self) -> None:
-        """Raise `ToolError` if nobody wants the result any more."""
+        """Raise `ToolError` if the result is not wanted any more."""
         if self._event.is_set():
             raise ToolError("Operation aborted")
 
