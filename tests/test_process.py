@@ -1,4 +1,4 @@
-"""Children: groups killed as a whole, pipes that others hold, nothing left behind."""
+"""Children: groups killed as a whole, pipes that others hold, nothing outlives us."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="look
 
 
 def alive(pid: int) -> bool:
-    """Return whether the process runs; a zombie that nobody reaps here does not count."""
+    """Return whether the process runs; a zombie does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:

@@ -5,11 +5,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from spindle.version import __version__
+
 if TYPE_CHECKING:
     from spindle.agent import AgentError as AgentError
     from spindle.inprocess import Agent as Agent
 
-__version__ = "0.1.0"
+
 __all__ = ["Agent", "AgentError", "__version__"]
 
 _HOMES = {"Agent": "spindle.inprocess", "AgentError": "spindle.agent"}

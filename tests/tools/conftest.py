@@ -17,5 +17,5 @@ def spool_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def own_temp_folder(spool_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files with the whole output of a command are not left behind in the machine's own folder."""
+    """Files with the whole output of a command do not pile up in the machine's own folder."""
     monkeypatch.setenv("TMPDIR", str(spool_folder))

@@ -14,7 +14,7 @@ import pytest
 from spindle.tools import files
 from spindle.tools.files import Cancel, file_lock, run_to_end
 
-from .helpers import Run, call, refusal, run, text_of
+from .helpers import Run, call, refusal, run, text_of, until
 
 
 @pytest.mark.parametrize("content", ["hey\n", "", "é😀", "a\r\nb\r", "\ufeffx"])
@@ -135,6 +135,30 @@ def test_writers_of_different_files_do_not_wait(tmp_path: Path) -> None:
             pass
 
     run(body)
+
+
+def test_agents_on_two_event_loops_take_turns_at_one_file(tmp_path: Path) -> None:
+    order: list[str] = []
+    queues = files._queues
+
+    async def first() -> None:
+        async with file_lock(str(tmp_path / "f")):
+            other.start()
+            await until(lambda: any(len(queue) == 3 for queue in queues.values()))
+            order.append("first")
+
+    async def second() -> None:
+        async def one(name: str) -> None:
+            async with file_lock(str(tmp_path / "f")):
+                order.append(name)
+
+        await asyncio.gather(one("second"), one("third"))
+
+    other = threading.Thread(target=lambda: asyncio.run(second()))
+    run(first)
+    other.join(20)
+    assert order == ["first", "second", "third"]
+    assert not queues
 
 
 def test_work_that_is_cancelled_holds_the_file_until_it_has_ended(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ class Conversation:
             return entry, entry.message
         return None
 
-    async def stats(self) -> StatsCounter:
+    async def stats(self) -> "StatsCounter":
         """Count the session up to now. What a long file holds is counted in a thread."""
         async with self._counting:
             counter, entries = self._stats, self.session.entries

@@ -11,7 +11,7 @@ _PI_VERSION = "0.87.1"
 
 def version_text(program: str) -> str:
     """Return the bare version for the name the program was started under."""
-    from spindle import __version__
+    from spindle.version import __version__
 
     name = os.path.basename(program)
     return _PI_VERSION if name.removesuffix(".exe") == "pi" else __version__

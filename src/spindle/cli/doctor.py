@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spindle import __version__
 from spindle.agent_dir import agent_dir
 from spindle.cli.args import Options, UsageError, parse
+from spindle.version import __version__
 
 if TYPE_CHECKING:
     from spindle.resources.loader import Resources

@@ -17,7 +17,7 @@ _REFERENCE = r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"
 
 
 class UnresolvedValue(ValueError):
-    """The value cannot be had; the text says from where, never what."""
+    """The value is not there; the text says where it was looked for, never what it is."""
 
 
 def is_resolvable(value: str, env: Mapping[str, str] | None = None) -> bool:

@@ -96,7 +96,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 def _version() -> str:
-    from spindle import __version__
+    from spindle.version import __version__
 
     return escape(__version__)
 

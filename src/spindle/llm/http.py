@@ -12,7 +12,8 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spindle import __version__, limits
+from spindle import limits
+from spindle.version import __version__
 
 if TYPE_CHECKING:
     import aiohttp

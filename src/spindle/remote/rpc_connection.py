@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 
-from spindle import __version__
 from spindle.protocol.dialect import DIALECTS, SPINDLE, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
@@ -11,6 +10,7 @@ from spindle.protocol.render import Renderer
 from spindle.remote.line import BYE, Line
 from spindle.remote.live import LiveSession
 from spindle.shapes.codec import encode
+from spindle.version import __version__
 
 __all__ = ["RpcConnection"]
 

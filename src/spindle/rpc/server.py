@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable
 
-from spindle import __version__, limits
+from spindle import limits
 from spindle.agent.session import AgentSession
 from spindle.process import kill_all
 from spindle.protocol.dialect import UpdateMode
@@ -16,6 +16,7 @@ from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Ready, Renderer
 from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
+from spindle.version import __version__
 
 __all__ = ["serve"]
 

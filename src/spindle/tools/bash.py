@@ -69,7 +69,7 @@ class _Progress:
         self._loop = asyncio.get_running_loop()
         self._last = -math.inf
         self._timer: asyncio.TimerHandle | None = None
-        """Set while there is output nobody has been told of."""
+        """Set while there is output that has not been passed on."""
 
     def write(self, data: bytes) -> None:
         self._buffer.write(data)

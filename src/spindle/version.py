@@ -1,0 +1,3 @@
+"""The version of the program, for all who tell it."""
+
+__version__ = "0.1.0"
