@@ -68,7 +68,7 @@ def test_every_kind_of_entry(visit: Open) -> None:
     assert page.page.locator(".tool[data-state=failed]").count() == 4
     assert page.js("document.querySelector('.picture img').naturalWidth") == 10
     assert page.page.locator("th").all_inner_texts() == ["a", "b"]
-    assert page.page.locator(".t-word").first.inner_text() == "def"
+    assert page.page.locator(".code .t-word").first.inner_text() == "def"
     page.page.locator(".picture").click()
     assert page.page.locator("#viewer").is_visible()
 
@@ -117,7 +117,7 @@ def test_a_script_given_to_the_shell_is_cut(visit: Open) -> None:
     command = {"role": "bashExecution", "command": script, "output": "ok", "exitCode": 0}
     calls = answer("a", None, call("c", "bash", command=script), call("d", "bash", command="ls -la\npwd"))
     page = visit(page_of([calls, message("b", "a", **command)]))
-    assert page.page.locator(".command").all_inner_texts()[1] == "ls -la\npwd"
+    assert page.page.locator("pre.command").all_inner_texts()[1] == "ls -la\npwd"
     assert "step 9" in page.text()
     assert "step 39" not in page.text()
     page.page.click("text=Show 30 more lines >> nth=0")
@@ -363,7 +363,7 @@ def test_copying(visit: Open) -> None:
     assert page.js("copied") == f"{share}&leafId=a&targetId=a"
     page.js("() => { navigator.clipboard.writeText = async () => { throw new Error('no') } }")
     page.page.click("[aria-label='Copy text']")
-    page.expect("document.querySelector('#toast').textContent === 'Copied'")
+    page.expect("document.querySelector('#announcer').textContent === 'Copied'")
 
 
 # -- keys, looks, reach --------------------------------------------------------------------------
