@@ -92,6 +92,22 @@ def test_tool_output_opens_and_closes(visit: Open) -> None:
     assert "line 3\n" not in page.text()
 
 
+def test_a_card_says_everything_once_and_stays_as_it_was_left(visit: Open) -> None:
+    calls = [
+        call("c", "grep", pattern="x", path="src", ignoreCase=True),
+        call("d", "edit", path="a.py", edits=[{"oldText": "a", "newText": "\n".join(f"b{n}" for n in range(60))}]),
+    ]
+    page = visit(page_of([answer("a", None, *calls), result("b", "a", "c", "grep", "found")]))
+    assert page.text("[data-tool=grep] summary").split() == ["grep", "x", "in", "src"]
+    assert page.text("[data-tool=grep] .arguments").split() == ["{", '"ignoreCase":', "true", "}"]
+    assert page.page.locator("[data-tool=edit] .mark").get_attribute("title") == "no result"
+    assert page.page.locator(".diff > div").count() == 40
+    page.page.click("[data-tool=grep] summary")
+    page.page.click("text=Show 21 more lines")
+    assert page.page.locator(".diff > div").count() == 61
+    assert not page.page.locator("[data-tool=grep][open]").count()
+
+
 def test_one_endless_line_is_cut(visit: Open) -> None:
     page = visit(page_of([result("b", "", "c", "bash", "x" * 300_000)]))
     assert len(page.text()) < 10_000
