@@ -68,7 +68,7 @@ def test_every_kind_of_entry(visit: Open) -> None:
     assert page.page.locator(".tool[data-state=failed]").count() == 4
     assert page.js("document.querySelector('.picture img').naturalWidth") == 10
     assert page.page.locator("th").all_inner_texts() == ["a", "b"]
-    assert page.page.locator(".t-word").first.inner_text() == "def"
+    assert page.page.locator(".code .t-word").first.inner_text() == "def"
     page.page.locator(".picture").click()
     assert page.page.locator("#viewer").is_visible()
 
@@ -90,6 +90,22 @@ def test_tool_output_opens_and_closes(visit: Open) -> None:
     assert "line 3\n" in page.text()
     page.page.click("text=Show less")
     assert "line 3\n" not in page.text()
+
+
+def test_a_card_says_everything_once_and_stays_as_it_was_left(visit: Open) -> None:
+    calls = [
+        call("c", "grep", pattern="x", path="src", ignoreCase=True),
+        call("d", "edit", path="a.py", edits=[{"oldText": "a", "newText": "\n".join(f"b{n}" for n in range(60))}]),
+    ]
+    page = visit(page_of([answer("a", None, *calls), result("b", "a", "c", "grep", "found")]))
+    assert page.text("[data-tool=grep] summary").split() == ["grep", "x", "in", "src"]
+    assert page.text("[data-tool=grep] .arguments").split() == ["{", '"ignoreCase":', "true", "}"]
+    assert page.page.locator("[data-tool=edit] .mark").get_attribute("title") == "no result"
+    assert page.page.locator(".diff > div").count() == 40
+    page.page.click("[data-tool=grep] summary")
+    page.page.click("text=Show 21 more lines")
+    assert page.page.locator(".diff > div").count() == 61
+    assert not page.page.locator("[data-tool=grep][open]").count()
 
 
 def test_one_endless_line_is_cut(visit: Open) -> None:
@@ -117,7 +133,7 @@ def test_a_script_given_to_the_shell_is_cut(visit: Open) -> None:
     command = {"role": "bashExecution", "command": script, "output": "ok", "exitCode": 0}
     calls = answer("a", None, call("c", "bash", command=script), call("d", "bash", command="ls -la\npwd"))
     page = visit(page_of([calls, message("b", "a", **command)]))
-    assert page.page.locator(".command").all_inner_texts()[1] == "ls -la\npwd"
+    assert page.page.locator("pre.command").all_inner_texts()[1] == "ls -la\npwd"
     assert "step 9" in page.text()
     assert "step 39" not in page.text()
     page.page.click("text=Show 30 more lines >> nth=0")
@@ -363,7 +379,7 @@ def test_copying(visit: Open) -> None:
     assert page.js("copied") == f"{share}&leafId=a&targetId=a"
     page.js("() => { navigator.clipboard.writeText = async () => { throw new Error('no') } }")
     page.page.click("[aria-label='Copy text']")
-    page.expect("document.querySelector('#toast').textContent === 'Copied'")
+    page.expect("document.querySelector('#announcer').textContent === 'Copied'")
 
 
 # -- keys, looks, reach --------------------------------------------------------------------------

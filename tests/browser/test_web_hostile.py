@@ -1,4 +1,4 @@
-"""Pages of somebody else in the same browser: whatever they try, the agent does not hear of it."""
+"""Pages of other sites in the same browser: whatever they try, the agent does not get it."""
 
 import http.server
 import threading

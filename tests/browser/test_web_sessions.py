@@ -449,7 +449,7 @@ def test_a_long_conversation_stays_quick_and_in_place(browser: Any, tmp_path: Pa
         server.mock.wait_gate("go")
         tab.sees(".answer >> nth=-1", "word")
         assert tab.js(at_end)
-        # Whoever reads further up is left there.
+        # A reader further up stays there.
         tab.page.mouse.move(700, 400)
         tab.page.mouse.wheel(0, -3000)
         tab.shows("#latest")

@@ -15,7 +15,7 @@ const OPEN_BY_ITSELF = new Set(['bash', 'edit', 'write']);
 const TOLD = { read: ['offset', 'limit'], grep: ['pattern'], find: ['pattern'] };
 const PATHS = ['path', 'file_path', 'filePath'];
 const CARD_STATES = {
-  writing: 'being written', called: 'about to run', running: 'running', done: 'done', failed: 'failed', cancelled: 'not run',
+  writing: 'being written', called: 'about to run', running: 'running', done: 'done', failed: 'failed', cancelled: 'no result',
 };
 export const MAX_OUTPUT = 100_000;
 
@@ -78,8 +78,9 @@ export class ToolCard {
       if (!this.hasDiff) this.input.replaceChildren(this.diffView(edit));
     } else {
       const told = [...PATHS, ...(Object.hasOwn(TOLD, name) ? TOLD[name] : [])];
-      const isTold = (key, value) => told.includes(key) && (typeof value === 'string' || Number.isInteger(value));
-      const rest = Object.entries(args).filter(([key, value]) => value !== this.title.textContent && !isTold(key, value));
+      const title = this.title.textContent;
+      const isTold = (key, value) => told.includes(key) && (typeof value === 'string' ? title.includes(value) : Number.isInteger(value));
+      const rest = Object.entries(args).filter(([key, value]) => value !== title && !isTold(key, value));
       this.showInput(rest.length ? pretty(Object.fromEntries(rest)) : '', 'json', 'arguments');
     }
   }

@@ -86,7 +86,7 @@ export class TreeView {
     const [who, text] = rowText(store, i);
     const label = store.label(i);
     const kind = store.kind[i];
-    const classes = ['row', CLASSES[kind] ?? 'quiet'];
+    const classes = ['row', CLASSES[kind] ?? 'other'];
     if (this.onPath[i]) classes.push('on-path');
     if (store.flags[i] & FAULT) classes.push('fault');
     if (row === this.cursor) classes.push('cursor');
