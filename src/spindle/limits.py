@@ -81,3 +81,8 @@ SESSIONS_CLOSE: Final = 5.0
 """Sessions may close at the server's end."""
 CHAT_STOP: Final = 10.0
 """A chat request may wind up after its client has left."""
+
+# -- the Python clients --------------------------------------------------------------------------
+RECONNECT_DELAY: Final = 0.1
+"""Before a lost server is looked for again; doubled after each failure."""
+RECONNECT_LONGEST_DELAY: Final = 2.0

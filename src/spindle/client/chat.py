@@ -27,7 +27,7 @@ from spindle.client.errors import (
 from spindle.client.events import read_frame
 from spindle.client.transport import Transport, WebSocket, websocket_url
 from spindle.flow import Mailbox
-from spindle.limits import CLOSE_FRAME
+from spindle.limits import CLOSE_FRAME, RECONNECT_DELAY, RECONNECT_LONGEST_DELAY
 from spindle.shapes import codec
 
 __all__ = [
@@ -51,7 +51,6 @@ Input: TypeAlias = str | Json
 TOOL_FAILURE = "tool_execution_error"
 NOTHING_TO_INTERRUPT = "No active model output to interrupt"
 TAKEN_OVER, NO_SUCH_SESSION, TOO_MANY_CONNECTIONS = 4001, 4004, 503
-FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 2.0
 
 log = logging.getLogger(__name__)
 
@@ -289,7 +288,7 @@ class RemoteClient:
     async def _connect_again(self) -> None:
         """Look for the server for a while. Raises `ConnectionFailed` if it does not come back, or refuses."""
         loop = asyncio.get_running_loop()
-        delay, deadline = FIRST_DELAY_S, loop.time() + self._reconnect
+        delay, deadline = RECONNECT_DELAY, loop.time() + self._reconnect
         while True:
             try:
                 return await self._connect()
@@ -300,7 +299,7 @@ class RemoteClient:
                 if failed.status not in (None, TOO_MANY_CONNECTIONS) or loop.time() + delay > deadline:
                     raise
             await asyncio.sleep(delay)
-            delay = min(2 * delay, LONGEST_DELAY_S)
+            delay = min(2 * delay, RECONNECT_LONGEST_DELAY)
 
     async def _read(self, transport: Transport) -> None:
         async for line in transport.lines():
