@@ -13,11 +13,14 @@ from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, resource_options, run_and_exit
 from spindle.cli.session_choice import choosing_options, session_directory
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
-from spindle.protocol.render import Renderer
 from spindle.resources.loader import load_resources
+<<<<<<< HEAD
 from spindle.rpc.server import serve
 from spindle.rpc.stdio import StdioWire
 from spindle.sessions.index import find_by_id
+=======
+from spindle.sessions.manager import SessionManager
+>>>>>>> cli
 
 __all__ = ["chosen_dialect", "run_remote", "run_rpc"]
 
@@ -38,13 +41,12 @@ def chosen_dialect(options: Options) -> Dialect:
 
 
 async def _serve(options: Options, dialect: Dialect) -> int:
+    from spindle.protocol.render import Renderer
+    from spindle.rpc.server import Server
+    from spindle.rpc.stdio import StdioWire
+
     wire = StdioWire.claim()
-    renderer = Renderer(dialect, options.updates)
-
-    async def make_agent() -> AgentSession:
-        return await assemble(options, mode="rpc")
-
-    return await serve(make_agent, wire, renderer)
+    return await Server(await assemble(options, mode="rpc"), wire, Renderer(dialect, options.updates)).run()
 
 
 # -- remote --------------------------------------------------------------------------------------

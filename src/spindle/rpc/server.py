@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
 
 from spindle import limits
 from spindle.agent.session import AgentSession
@@ -18,7 +17,7 @@ from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
 from spindle.version import __version__
 
-__all__ = ["serve"]
+__all__ = ["Server"]
 
 
 class Server:
@@ -43,6 +42,7 @@ class Server:
     # -- life ------------------------------------------------------------------------------------
 
     async def run(self) -> int:
+        """Serve until the end and return the exit code."""
         self._outbox.put(Ready(__version__))
         self._agent.subscribe(self._outbox)
         self._wire.attach(self._outbox, on_broken=lambda: self._end(1))
@@ -108,8 +108,3 @@ class Server:
     def _end(self, code: int) -> None:
         if not self._exit.done():
             self._exit.set_result(code)
-
-
-async def serve(make_agent: Callable[[], Awaitable[AgentSession]], wire: StdioWire, renderer: Renderer) -> int:
-    """Serve one agent on stdio until it ends. Returns the exit code."""
-    return await Server(await make_agent(), wire, renderer).run()
