@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
-from spindle.extensions.host import ExtensionOptions
+from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.protocol.dispatch import Dispatcher
 from spindle.resources.loader import load_resources
-from spindle.sessions.manager import SessionManager
+from spindle.sessions import open as sessions
 from spindle.shapes.codec import decode, encode
 from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
@@ -111,8 +111,8 @@ class Rig:
             tools=["read", "write", *tools],
             mode=mode,
             provider_session_id=provider_session_id,
-            extensions=ExtensionOptions(extensions),
-        )
+)
+        self._extensions = ExtensionHost(ExtensionOptions(extensions))
         self._session = session
         self._open = open
         self._count = 0
@@ -127,19 +127,20 @@ class Rig:
         self.wire.on_frame = self._look
         folder = str(self.cwd)
         if self._open is not None:
-            store = SessionManager.open(self._open)
+            store = sessions.load(self._open)
         elif self._session:
-            store = SessionManager.create(folder, self.home / "sessions")
+            store = sessions.create(folder, self.home / "sessions")
         else:
-            store = SessionManager.in_memory(folder)
+            store = sessions.in_memory(folder)
         self.agent = await create_session(
             store,
             self._options,
             load_resources(folder),
+            self._extensions,
         )
         self.agent.subscribe(self.wire)
         self.dispatcher = Dispatcher(self.agent, self.wire, self.wire)
-        await self.agent.extensions.begin()
+        await self.agent.begin()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -207,7 +208,7 @@ class Rig:
         """The conversation as `role` or `role(stop reason)`."""
         return [
             message.role + (f"({message.stop_reason})" if message.role == "assistant" else "")
-            for message in map(_shape, self.agent.conversation.messages)
+            for message in map(_shape, self.agent.messages)
         ]
 
 

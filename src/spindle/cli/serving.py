@@ -14,13 +14,7 @@ from spindle.cli.assemble import assemble, resource_options, run_and_exit
 from spindle.cli.session_choice import choosing_options, session_directory
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
 from spindle.resources.loader import load_resources
-<<<<<<< HEAD
-from spindle.rpc.server import serve
-from spindle.rpc.stdio import StdioWire
 from spindle.sessions.index import find_by_id
-=======
-from spindle.sessions.manager import SessionManager
->>>>>>> cli
 
 __all__ = ["chosen_dialect", "run_remote", "run_rpc"]
 
