@@ -111,7 +111,7 @@ class Rig:
             tools=["read", "write", *tools],
             mode=mode,
             provider_session_id=provider_session_id,
-)
+        )
         self._extensions = ExtensionHost(ExtensionOptions(extensions))
         self._session = session
         self._open = open
