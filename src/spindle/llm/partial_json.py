@@ -1,7 +1,7 @@
 """Arguments of a tool call while the model is still writing them.
 
 `PartialJson` takes the raw pieces and gives the value that can be read from them so far. Pieces are only kept
-until somebody asks; the scanner then goes on where it stopped, so n pieces cost n however often one looks, and
+until the value is asked for; the scanner then goes on where it stopped, so n pieces cost n however often one looks, and
 the value itself is built by the C decoder from a completed copy of the text.
 """
 
@@ -105,7 +105,7 @@ class PartialJson:
 
     def _parse(self) -> Any:
         if not self._scanned:
-            # Usually nobody looks before the text is complete: then the scanner never runs.
+            # Usually the value is not asked for before the text is complete: then the scanner never runs.
             try:
                 return decode(self.text)
             except (DecodeError, RecursionError):

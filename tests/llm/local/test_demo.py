@@ -9,7 +9,7 @@ import pytest
 
 from spindle.models.model_registry import ModelRegistry
 
-DEMO = Path(__file__).parents[2] / "scripts" / "demo"
+DEMO = Path(__file__).parents[3] / "scripts" / "demo"
 
 
 def demo(cache: Path) -> str:

@@ -88,6 +88,53 @@ def test_what_a_child_leaves_behind_becomes_advice(error: str, log: str, code: i
     assert said in server._reason(Path("/d/m.gguf"), error, log, code)
 
 
+RUNTIME = """
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from unittest.mock import Mock
+
+CommonParams = Mock
+
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        models = {"data": [{"meta": {"n_params": 7, "n_ctx": 512}}]}
+        known = {"/v1/models": models, "/props": {"chat_template": "tools"}}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(known[self.path]).encode())
+
+class Server:
+    def __init__(self, params):
+        print("this must not reach the agent")
+        server = HTTPServer(("127.0.0.1", 0), Answer)
+        self.listening_address = f"http://127.0.0.1:{server.server_port}"
+        Thread(target=server.serve_forever, daemon=True).start()
+"""
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a runtime that takes the place of the real one."""
+    monkeypatch.setattr(server, "check_machine", lambda: None)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path / "xllamacpp.py"
+
+
+async def test_the_child_says_what_it_has_loaded_and_ends_with_us(small: Wanted, runtime: Path) -> None:
+    runtime.write_text(RUNTIME)
+    async with lease(small) as facts:
+        assert (facts.parameters, facts.context, facts.tools, facts.thinking) == (7, 512, True, False)
+    (running,) = server._servers.values()
+    stop_all()
+    assert running._process is not None and running._process.returncode == 0
+
+
+async def test_a_runtime_that_does_not_load(small: Wanted, runtime: Path) -> None:
+    runtime.write_text("raise ImportError('libgomp is missing')")
+    assert "does not load here (ImportError: libgomp is missing)" in await failure(small)
+
+
 async def test_one_server_for_all_who_ask(gguf_path: Path) -> None:
     wanted = Wanted(gguf_path, "m", 1024)
 
