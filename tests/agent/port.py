@@ -86,7 +86,6 @@ class World:
     """Implements `LoopPort` and `ToolPort`."""
 
     congested = False
-    guards = ()
 
     def __init__(self, steps: Sequence[Step], tools: Sequence[Tool] = (), interrupt: bool = True) -> None:
         self.steps = list(steps)
@@ -95,7 +94,6 @@ class World:
         self.messages: list[AgentMessage] = []
         self.seen: list[list[AgentMessage]] = []
         """The conversation at each model call."""
-        self.hooks = Hooks()
         self.interrupt = interrupt
         self.queues = Queues(self._queues_changed, "one-at-a-time", "one-at-a-time")
         self._waiters: list[tuple[Callable[[Event], bool], asyncio.Future[Event]]] = []
@@ -130,7 +128,7 @@ class World:
         return LiveMessage(MODEL).finish(stop_reason, error)
 
     async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
-        return await ToolBatch(self, message, signal).run()
+        return await ToolBatch(self, Hooks(), message, signal).run()
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return False

@@ -345,7 +345,7 @@ def test_another_job_ends_the_run_first(tmp_path, phase, name):
             await rig.call("prompt", message="second")
             await rig.until(reached[phase])
             fields = {
-                "fork": {"entryId": rig.agent.conversation.user_messages()[0][0]},
+                "fork": {"entryId": rig.agent.user_messages()[0][0]},
                 "switch_session": {"sessionPath": str(tmp_path / "other.jsonl")},
             }
             answer = await rig.call(name, **fields.get(name, {}))

@@ -57,7 +57,7 @@ def test_a_session_that_could_not_be_opened_may_be_opened_again(home):
         script = Script(["one", "two"])
         async with await Agent.create(cwd=home, model=script.model()) as agent:
             await agent.ask("hi")
-            file = agent.session.store.get_session_file()
+            file = agent.session.session.path
         with pytest.raises(AgentError, match="not found"):
             await Agent.open(file, model="no/such-model")
         async with await Agent.open(file, model=script.model()) as agent:

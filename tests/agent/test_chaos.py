@@ -98,7 +98,7 @@ class Chaos:
     def command(self, rig: Rig, number: int):
         """Return the next command and its fields."""
         rng = self.rng
-        entries = [entry.id for entry in rig.agent.store.get_entries() if entry.type == "message"]
+        entries = [entry.id for entry in rig.agent.session.entries if entry.type == "message"]
         files = [str(path) for path in sorted(rig.home.glob("sessions/*.jsonl"))]
         some = rng.choice(entries) if entries else "none"
         behaviour = rng.choice([{}, {}, {"streamingBehavior": "steer"}, {"streamingBehavior": "followUp"}])
@@ -140,7 +140,7 @@ class Chaos:
         rig.wire.read_on()
         for id in self.sent:
             await rig.response(id)
-        await asyncio.wait_for(rig.agent.engine.wait_idle(), 20)
+        await asyncio.wait_for(rig.agent.wait_idle(), 20)
         await asyncio.sleep(0.01)
 
 
@@ -177,7 +177,7 @@ def check(rig: Rig, sent: dict[str, str]) -> None:
     assert begun == ended
     updates = rig.of("queue_update")
     if updates and not {"new_session", "switch_session", "fork", "clone"} & set(sent.values()):
-        queues = rig.agent.engine.queues
+        queues = rig.agent._engine.queues
         assert updates[-1]["steering"] == queues.steering.texts()
         assert updates[-1]["followUp"] == queues.follow_up.texts()
 

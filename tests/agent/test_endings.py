@@ -21,17 +21,17 @@ async def breaks_later(*_):
 
 @pytest.mark.parametrize(
     "where",
-    ["commit", "run_tools", "on_commit", "will_retry", "store"],
+    ["commit", "run_tools", "committed", "will_retry", "store"],
 )
 def test_a_bug_inside_a_run_ends_it_with_an_error(tmp_path, capsys, where):
     async def main():
         async with Rig(tmp_path, [{"calls": [{"name": "slow"}]}, "fine"], tools=[slow_tool(seconds=0)]) as rig:
-            engine = rig.agent.engine
+            engine = rig.agent._engine
             patch = pytest.MonkeyPatch()
-            if where == "on_commit":
-                engine.on_commit.insert(0, breaks)
+            if where == "committed":
+                patch.setattr(rig.agent._todos, "committed", breaks)
             elif where == "store":
-                patch.setattr(rig.agent.store, "append_message", breaks)
+                patch.setattr(rig.agent.session, "append_message", breaks)
             else:
                 patch.setattr(engine, where, breaks if where == "will_retry" else breaks_later, raising=True)
             frames = await rig.run("go")
@@ -44,7 +44,6 @@ def test_a_bug_inside_a_run_ends_it_with_an_error(tmp_path, capsys, where):
                 assert (told["stopReason"], told["errorMessage"]) == ("error", "ZeroDivisionError: a bug")
             assert "a bug" in next(f for f in frames if f["type"] == "extension_error")["error"]
             patch.undo()
-            engine.on_commit[:] = [listener for listener in engine.on_commit if listener is not breaks]
             assert not rig.agent.busy
             await rig.run("again")
             assert rig.roles()[-1] == "assistant(stop)"
@@ -53,14 +52,14 @@ def test_a_bug_inside_a_run_ends_it_with_an_error(tmp_path, capsys, where):
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("where", ["_compact_after", "continuations"])
+@pytest.mark.parametrize("where", ["_compact_after", "go_on"])
 def test_a_bug_after_a_run_still_settles(tmp_path, capsys, where):
     async def main():
         async with Rig(tmp_path, ["fine"]) as rig:
-            if where == "continuations":
-                rig.agent.engine.continuations.append(breaks_later)
+            if where == "go_on":
+                rig.agent._todos.go_on = breaks_later
             else:
-                rig.agent.engine._compact_after = breaks_later
+                rig.agent._engine._compact_after = breaks_later
             frames = await rig.run("go")
             assert kinds(frames)[-3:] == ["agent_end", "extension_error", "agent_settled"]
             assert not rig.agent.busy
@@ -82,7 +81,7 @@ class _Held:
         assert self.go.wait(10)
 
 
-def test_a_prompt_right_after_agent_end_waits_for_its_turn(tmp_path):
+def test_a_prompt_right_after_agent_end_is_queued_for_its_turn(tmp_path):
     """Clients older than `agent_settled` go on at `agent_end`, whatever the agent still has to do."""
 
     async def main():
@@ -91,32 +90,32 @@ def test_a_prompt_right_after_agent_end_waits_for_its_turn(tmp_path):
             await rig.call("prompt", message="hi")
             await rig.until("agent_end")
             await until_true(held.there.is_set)
-            early, late = rig.send("prompt", message="more"), rig.send("prompt", message="too many")
+            start = len(rig.frames)
+            assert (await rig.data("prompt", message="more"))["disposition"] == "queued"
+            update, response = rig.frames[start:]
+            assert update == {"type": "queue_update", "steering": [], "followUp": ["more"]}
             assert (await rig.data("get_state"))["isStreaming"] is True
             held.go.set()
-            assert (await rig.response(early))["success"]
-            assert "already processing" in (await rig.response(late))["error"]
-            await rig.until("agent_settled", rig.frames.index(await rig.response(early)))
+            await rig.until("agent_settled")
             assert rig.roles() == ["user", "assistant(stop)"] * 2
             order = [f["type"] for f in rig.frames if f["type"] in ("agent_settled", "agent_start")]
-            assert order == ["agent_start", "agent_settled"] * 2
+            assert order == ["agent_start", "agent_start", "agent_settled"]
 
     run(main())
 
 
-def test_a_prompt_that_waits_for_the_end_is_aborted_with_it(tmp_path):
+def test_an_abort_leaves_a_prompt_that_waits_for_the_end_in_its_queue(tmp_path):
     async def main():
         held = _Held()
         async with Rig(tmp_path, ["first", "second"], extensions=[held]) as rig:
             await rig.call("prompt", message="hi")
             await until_true(held.there.is_set)
-            waiting = rig.send("prompt", message="more")
-            await rig.data("get_state")
+            assert (await rig.data("prompt", message="more"))["disposition"] == "queued"
             stop = rig.send("abort")
             held.go.set()
             assert (await rig.response(stop))["success"]
-            assert (await rig.response(waiting))["error"] == "The prompt was aborted before the run began"
             assert rig.roles() == ["user", "assistant(stop)"]
+            assert (await rig.data("clear_queue"))["followUp"] == ["more"]
             assert (await rig.call("prompt", message="again"))["success"]
 
     run(main())
@@ -138,20 +137,20 @@ def test_a_listener_that_raises_does_not_disturb_the_run(home, capsys):
 def test_whoever_stops_listening_does_not_stop_the_agent(home):
     """A program that leaves the loop over events early: the run goes on without it."""
     from spindle import Agent
-    from spindle.agent import api
+    from spindle.inprocess import EVENTS_WAITING
     from spindle.testing import Script
 
     async def main():
-        text = ["x"] * (3 * api._Inbox.LIMIT)
+        text = ["x"] * (3 * EVENTS_WAITING)
         script = Script([{"text": text}, "next"])
         async with await Agent.create(cwd=home, model=script.model(), persist=False) as agent:
             events = agent.prompt("go")
             async for _ in events:
                 break
-            await until_true(lambda: agent.session.engine.hub.congested)
+            await until_true(lambda: agent.session._engine.hub.congested)
             await asyncio.sleep(0.01)  # now it waits for us
             await events.aclose()
-            await asyncio.wait_for(agent.session.engine.wait_idle(), 20)
+            await asyncio.wait_for(agent.session.wait_idle(), 20)
             assert await agent.ask("more") == "next"
 
     run(main())

@@ -36,7 +36,7 @@ def test_the_promise_at_the_end_of_a_run_is_kept(tmp_path):
     async def main():
         def extension(agent):
             async def off(event, ctx):
-                rig.agent.engine.retry.enabled = False
+                rig.agent._engine.retry.enabled = False
 
             agent.on("agent_end", off)
 
@@ -130,7 +130,7 @@ def test_a_user_who_does_not_want_to_go_on_ends_the_count_too(tmp_path):
             rig.dispatcher.receive_value({"type": "extension_ui_response", "id": dialog["id"], "confirmed": False})
             await rig.until("agent_settled")
             assert retries(rig) == [(1,), (False, 1, "Retry cancelled")]
-            assert rig.agent.engine.retry.attempt == 0
+            assert rig.agent._engine.retry.attempt == 0
 
     run(main())
 

@@ -204,14 +204,14 @@ def test_fork_and_clone(tmp_path, stored):
             await rig.run("first")
             await rig.run("second")
             before = await state(rig)
-            (first, _), (second, _) = rig.agent.conversation.user_messages()
+            (first, _), (second, _) = rig.agent.user_messages()
             assert await rig.data("clone") == {"cancelled": False}
             cloned = await state(rig)
             assert cloned["messageCount"] == 4 and cloned["sessionId"] != before["sessionId"]
-            second = rig.agent.conversation.user_messages()[1][0]
+            second = rig.agent.user_messages()[1][0]
             assert await rig.data("fork", entryId=second) == {"text": "second", "cancelled": False}
             assert rig.roles() == ["user", "assistant(stop)"]
-            first = rig.agent.conversation.user_messages()[0][0]
+            first = rig.agent.user_messages()[0][0]
             assert await rig.data("branch", entryId=first) == {"text": "first", "cancelled": False}
             assert rig.roles() == []
             assert ("sessionFile" in await state(rig)) is stored
@@ -267,7 +267,7 @@ def test_todos_are_there_from_the_start_and_survive_a_compaction(tmp_path):
         ]
         settings = {"compaction": {"reserveTokens": 2000, "keepRecentTokens": 300}}
         async with Rig(tmp_path, steps, session=True, settings=settings) as rig:
-            rig.agent.toolbox.activate(["read", "todo_write"])
+            rig.agent.set_active_tools(["read", "todo_write"])
             await rig.run("go " + long)
             await rig.run("more " + long)
             assert (await rig.call("compact"))["success"]
@@ -287,8 +287,7 @@ def test_todos_of_the_client_are_lost_with_a_compaction(tmp_path):
     async def main():
         async with Rig(tmp_path, ["ok"]) as rig:
             await rig.data("set_todos", phases=PLAN)
-            for listener in rig.agent.engine.on_compaction:
-                listener()
+            rig.agent.hooks.compacted()
             assert (await state(rig))["todoPhases"] == []
 
     run(main())
@@ -407,9 +406,9 @@ def test_a_file_is_read_beside_the_loop_and_what_is_sent_meanwhile_waits(tmp_pat
 
 
 @pytest.mark.parametrize("command", ["abort", "abort_and_prompt"])
-def test_an_abort_sends_away_the_prompt_that_waits_for_a_change(tmp_path, monkeypatch, command):
+def test_after_an_abort_a_prompt_that_waits_for_a_change_only_waits(tmp_path, monkeypatch, command):
     async def main():
-        async with Rig(tmp_path, ["one"], session=True) as rig:
+        async with Rig(tmp_path, ["one", "two"], session=True) as rig:
             slow = SlowOpening(monkeypatch)
             change = rig.send("switch_session", sessionPath=str(tmp_path / "other.jsonl"))
             prompt = rig.send("prompt", message="not any more")
@@ -418,10 +417,11 @@ def test_an_abort_sends_away_the_prompt_that_waits_for_a_change(tmp_path, monkey
             await state(rig)  # commands begin in the order in which they come
             slow.go.set()
             assert (await rig.response(change))["success"] and (await rig.response(stop))["success"]
-            assert (await rig.response(prompt))["error"] == "The prompt was aborted before the run began"
-            await rig.agent.engine.wait_idle()
-            said = [text_of(m.content) for m in rig.agent.conversation.messages]
-            assert said == ([] if command == "abort" else ["instead", "one"])
+            assert (await rig.response(prompt))["data"] == {"disposition": "queued"}
+            await rig.agent.finished()
+            said = [text_of(m.content) for m in rig.agent.messages]
+            assert said == ([] if command == "abort" else ["instead", "one", "not any more", "two"])
+            assert (await state(rig))["queue"]["followUp"] == (["not any more"] if command == "abort" else [])
 
     run(main())
 
@@ -535,7 +535,7 @@ def test_the_settings_of_another_directory_hold_there(tmp_path):
             assert (await rig.data("bash", command="pwd"))["output"] == f"{rig.cwd}\n"
             await rig.data("switch_session", sessionPath=str(file))
             assert (await rig.data("bash", command="pwd"))["output"] == f"prefix\n{other}\n"
-            assert rig.agent.engine.retry.max_retries == 9
+            assert rig.agent._engine.retry.max_retries == 9
             assert str(other) in (await state(rig))["systemPrompt"]
 
     run(main())

@@ -112,19 +112,20 @@ def test_an_abort_in_the_same_moment_wins_and_leaves_nothing_behind(tmp_path):
     async def main():
         steps = [{"text": ["so ", "FORBIDDEN"]}, "fine", {"text": ["FORBIDDEN ", Pause(gate="never")]}, "better"]
         async with Rig(tmp_path, steps) as rig:
-            stop = rig.agent.engine.on_piece
+            rules = rig.agent._rules
+            stop = rules.piece
 
             def stop_and_abort(update):
                 try:
                     stop(update)
                 finally:
                     if rig.of("ttsr_triggered"):
-                        rig.agent.engine.signal.abort()
+                        rig.agent._engine.signal.abort()
 
-            rig.agent.engine.on_piece = stop_and_abort
+            rules.piece = stop_and_abort
             frames = await rig.run("go")
             assert kinds(frames)[-1] == "agent_settled" and kinds(frames).count("agent_start") == 1
-            rig.agent.engine.on_piece = stop
+            del rules.piece
             assert kinds(await rig.run("again")).count("agent_start") == 1
             frames = await rig.run("once more")
             assert kinds(frames).count("ttsr_triggered") == 1 and kinds(frames).count("agent_start") == 2

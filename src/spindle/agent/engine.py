@@ -334,11 +334,6 @@ class Engine:
         self.signal.abort()
         self._active_hooks.interrupt()
 
-    async def abort(self) -> None:
-        """Stop whatever is running and wait until it has ended."""
-        self.stop()
-        await self.lifecycle.wait_idle()
-
     async def kill(self) -> None:
         """End the work for good: the process is going away."""
         self.stop()

@@ -55,19 +55,17 @@ class Prompting:
         engine.start(lambda run: self._prepare(submission, run), submission.options)
         return "started"
 
-    def arrive(self, *, aborted: bool) -> None:
-        """Look again at what was sent while the session changed. After an abort it only waits in its queue."""
+    def arrive(self) -> None:
+        """Look again at what was sent while the session changed."""
         engine = self._engine
         for submission in engine.queues.arrived():
+            if submission.is_prompt and engine.lifecycle.running:  # it was accepted, so it waits for the one before it
+                self._queue(submission, self._expand(submission.text, submission), submission.images)
+                continue
             try:
-                if not aborted and not (submission.is_prompt and engine.lifecycle.running):
-                    self.take(submission)
-                    continue
+                self.take(submission)
             except AgentError as error:
                 engine.publish(AgentSettled(False, "error", str(error)))
-                continue
-            message = submission.message(self._expand(submission.text, submission), submission.images)
-            engine.queues.put(message, submission.behavior, prompt=not aborted)
 
     def send(self, message: CustomMessage) -> None:
         """Let the model answer a message of an extension. Raises `AgentError`."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spindle.agent.submission import Submission
 from spindle.shapes.content import text_of
@@ -110,6 +111,10 @@ class Queues:
         """Keep what was sent until the agent has arrived in the other session."""
         self._arriving.append(submission)
         self._changed()
+
+    def demote(self) -> None:
+        """An abort: what is kept will wait in its queue, and start nothing by itself."""
+        self._arriving = [replace(item, is_prompt=False) for item in self._arriving]
 
     def arrived(self) -> list[Submission]:
         """Return what was kept, to be looked at now."""

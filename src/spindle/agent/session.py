@@ -203,6 +203,7 @@ class AgentSession:
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""
+        self.stop()
         while self.busy:  # again if another client was quicker
             await self.abort()
         return await self.submit(text, images)
@@ -249,7 +250,7 @@ class AgentSession:
 
     def take_arrivals(self) -> None:
         """Take what was sent while the session changed."""
-        self._prompting.arrive(aborted=self.lifecycle.signal.aborted)
+        self._prompting.arrive()
 
     async def complete_command(self, name: str, prefix: str) -> list[str]:
         """Return what the arguments of a slash command may become."""
@@ -673,11 +674,13 @@ class AgentSession:
 
     def stop(self) -> None:
         """Stop whatever is running, without waiting for its end."""
+        self._engine.queues.demote()
         self._engine.stop()
 
     async def abort(self) -> None:
         """Stop the run, a wait for a retry, or a compaction; return when the agent is idle. Queues are kept."""
-        await self._engine.abort()
+        self.stop()
+        await self.wait_idle()
 
     async def abort_retry(self) -> None:
         """End the wait for a retry; the run is over then."""
