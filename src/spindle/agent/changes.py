@@ -8,7 +8,7 @@ swapped, in one step without an await, and all clients are told.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.agent import AgentError
@@ -27,6 +27,7 @@ __all__ = ["SessionChanges", "Setup"]
 
 T = TypeVar("T")
 Setup = Callable[[Session], Awaitable[None] | None]
+After = Callable[[], Awaitable[None]]
 
 
 class SessionChanges:
@@ -48,7 +49,7 @@ class SessionChanges:
     async def clone(self, entry_id: str | None) -> bool:
         return await self._owned(self._clone(entry_id))
 
-    async def _owned(self, change: Awaitable[T]) -> T:
+    async def _owned(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
         lifecycle = self._agent.lifecycle
         lifecycle.changes += 1  # from now on prompts are meant for the session that this leads to
@@ -56,19 +57,23 @@ class SessionChanges:
         async def carry_out() -> T:
             try:
                 async with self._one_at_a_time:
-                    return await change
+                    result, after = await change
             finally:
+                change.close()
                 lifecycle.changes -= 1
                 if not lifecycle.changes:
                     self._agent.take_arrivals()
+            if after is not None:
+                await after()
+            return result
 
         return await asyncio.shield(self.tasks.spawn(carry_out(), "spindle-change", report=False))
 
     # -- the four changes ------------------------------------------------------------------------
 
-    async def _new(self, parent: str | None, setup: Setup | None) -> bool:
+    async def _new(self, parent: str | None, setup: Setup | None) -> tuple[bool, After | None]:
         if await self._vetoed("session_before_switch", reason="new"):
-            return True
+            return True, None
         other = sessions.following(self._agent.session, parent=parent)
         try:
             written = None if setup is None else setup(other)
@@ -77,44 +82,40 @@ class SessionChanges:
         except BaseException:
             other.close()
             raise
-        await self._go_to(other, "new")
-        return False
+        return False, await self._go_to(other, "new")
 
-    async def _switch(self, path: str) -> tuple[bool, bool]:
+    async def _switch(self, path: str) -> tuple[tuple[bool, bool], After | None]:
         agent = self._agent
         if await self._vetoed("session_before_switch", reason="resume", target_session_file=path):
-            return True, False
+            return (True, False), None
         file = os.path.join(agent.cwd, path)
         created = not _exists(file)
         # A file that is open already is read again, but only when the agent has let go of it.
         other = None if agent.session.is_same_file(file) else await self._load(file, created)
-        await self._go_to(other or file, "resume", path)
-        return False, created
+        return (False, created), await self._go_to(other or file, "resume", path)
 
-    async def _fork(self, entry_id: str, invalid: str) -> tuple[str, bool]:
+    async def _fork(self, entry_id: str, invalid: str) -> tuple[tuple[str, bool], After | None]:
         found = self._user_entry(entry_id)
         if found is None:
             raise AgentError(invalid)
         entry, message = found
         text = text_of(message.content)
         if await self._vetoed("session_before_fork", entry_id=entry_id, position="before"):
-            return text, True
+            return (text, True), None
         session = self._agent.session
         if entry.parent_id is None:
             other = sessions.following(session, parent=session.path)
         else:
             other = sessions.branched(session, entry.parent_id)
-        await self._go_to(other, "fork")
-        return text, False
+        return (text, False), await self._go_to(other, "fork")
 
-    async def _clone(self, entry_id: str | None) -> bool:
+    async def _clone(self, entry_id: str | None) -> tuple[bool, After | None]:
         leaf = entry_id or self._agent.session.leaf_id
         if leaf is None:
             raise AgentError("Cannot clone session: no current entry selected")
         if await self._vetoed("session_before_fork", entry_id=leaf, position="at"):
-            return True
-        await self._go_to(sessions.branched(self._agent.session, leaf), "fork")
-        return False
+            return True, None
+        return False, await self._go_to(sessions.branched(self._agent.session, leaf), "fork")
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -127,10 +128,12 @@ class SessionChanges:
             return entry, entry.message
         return None
 
-    async def _go_to(self, other: Session | str, reason: str, target: str | None = None) -> None:
-        """Leave the current session for another one, or read the file that is open from the disk again."""
+    async def _go_to(self, other: Session | str, reason: str, target: str | None = None) -> After:
+        """Leave the current session for another one, or read the file that is open from the disk again.
+
+        Returns what tells extensions of it: the next change does not wait for them.
+        """
         agent = self._agent
-        previous = agent.session.path
         try:
             async with agent.lifecycle.alone(Request.CHANGE, Phase.SWITCHING, agent.stop):
                 await agent.leave(reason, target)
@@ -141,14 +144,12 @@ class SessionChanges:
                     resources = await agent.load_for(other.cwd)
                 except BaseException:
                     # Extensions were told of an end that did not come.
-                    self.tasks.spawn(agent.begin("reload"), "spindle-begin")
+                    self.tasks.spawn(agent.begin(), "spindle-begin")
                     raise
-                restored = agent.swap(other, resources, reason)
+                return agent.swap(other, resources, reason)
         finally:
             if isinstance(other, Session) and other is not agent.session:
                 other.close()
-        await agent.begin(reason, str(previous) if previous else None)
-        await restored()
 
     async def _load(self, file: str, is_new: bool) -> Session:
         """Open a session file and decode its context, in a thread: a long one takes seconds."""

@@ -344,14 +344,14 @@ class Plugins(Protocol):
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
         """Load what there is for a working directory. Nothing of it is in force before `bind`. Raises `AgentError`."""
 
-    def bind(self, agent: "AgentSession") -> None:
-        """Put what was loaded last in force, in place of what was loaded before."""
+    def bind(self, agent: "AgentSession", reason: str = "startup", previous: str | None = None) -> None:
+        """Put what was loaded last in force, for a session that begins for this reason."""
 
-    async def begin(self, reason: str = "startup", previous: str | None = None) -> None:
-        """Tell that the session has begun; only the first call for a session does. Returns when all know."""
+    async def begin(self) -> None:
+        """Tell that the session has begun, unless that was told. Returns when all know."""
 
     async def leave(self, reason: str, target: str | None = None) -> None:
-        """Tell that the session ends. What is in force stays so until the next `bind`."""
+        """Tell that the session ends. What is in force stays so; without a `bind`, it is told of a begin again."""
 
     async def close(self) -> None:
         """End everything that was begun."""
@@ -361,7 +361,7 @@ class NoPlugins:
     """An agent without extensions."""
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None: ...
-    def bind(self, agent: "AgentSession") -> None: ...
-    async def begin(self, reason: str = "startup", previous: str | None = None) -> None: ...
+    def bind(self, agent: "AgentSession", reason: str = "startup", previous: str | None = None) -> None: ...
+    async def begin(self) -> None: ...
     async def leave(self, reason: str, target: str | None = None) -> None: ...
     async def close(self) -> None: ...

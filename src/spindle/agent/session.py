@@ -292,6 +292,11 @@ class AgentSession:
         return self.lifecycle.running
 
     @property
+    def winding_up(self) -> bool:
+        """Whether a run has told of its end, and it is not clear yet what follows."""
+        return self.lifecycle.phase in (Phase.ENDING, Phase.COMPACTING)
+
+    @property
     def busy(self) -> bool:
         return self.lifecycle.phase is not Phase.IDLE
 
@@ -314,7 +319,7 @@ class AgentSession:
         return State(
             model=engine.model,
             thinking_level=engine.choice.level,
-            is_streaming=engine.lifecycle.running,
+            is_streaming=engine.lifecycle.running or engine.queues.starting,
             is_compacting=engine.lifecycle.compacting,
             steering_mode=engine.queues.steering.mode,
             follow_up_mode=engine.queues.follow_up.mode,
@@ -608,8 +613,8 @@ class AgentSession:
         await self._leave_extensions("reload")
         self.resources.reload()
         await self.load_for(self.cwd)
-        self.plugins.bind(self)
-        await self.begin("reload")
+        self.plugins.bind(self, "reload")
+        await self.begin()
 
     # -- a change of session, in the order of its steps ------------------------------------------
 
@@ -635,7 +640,7 @@ class AgentSession:
     def swap(self, other: Session, resources: Resources, reason: str) -> Callable[[], Awaitable[None]]:
         """Put another session in place of this one, for everyone at once.
 
-        Returns what tells extensions which model and thinking level came with it.
+        Returns what tells extensions of it, and which model and thinking level came with it.
         """
         engine, choice, left = self._engine, self._engine.choice, self.session
         model, level = choice.model, choice.level
@@ -651,24 +656,25 @@ class AgentSession:
         self._record_choice()
         self._todos.rebuild()
         self._rules.rebuild()
-        self.plugins.bind(self)
+        self.plugins.bind(self, reason, str(left.path) if left.path else None)
         engine.tools_changed()
         left.close()
         if other.write_error is not None:
             self._tell_write_error(other.write_error)
         self._tell_change(reason)
 
-        async def tell_restored() -> None:
+        async def tell_extensions() -> None:
+            await self.begin()
             if choice.model != model:
                 await self.hooks.notify("model_select", model=choice.model, previous_model=model, source="restore")
             if choice.level != level:
                 await self.hooks.notify("thinking_level_select", level=choice.level, previous_level=level)
 
-        return tell_restored
+        return tell_extensions
 
-    async def begin(self, reason: str = "startup", previous: str | None = None) -> None:
+    async def begin(self) -> None:
         """Tell extensions that a session has begun; at start-up once there is a client to see what they say."""
-        await self.plugins.begin(reason, previous)
+        await self.plugins.begin()
 
     # -- stopping --------------------------------------------------------------------------------
 
