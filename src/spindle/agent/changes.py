@@ -11,13 +11,18 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spindle import limits
 from spindle.agent import AgentError
+from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import Phase, Request
+from spindle.agent.shell import Shell
 from spindle.flow import Tasks
+from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.shapes.content import text_of
+from spindle.shapes.events import SessionChanged
 from spindle.shapes.messages import UserMessage
 
 if TYPE_CHECKING:
@@ -31,8 +36,12 @@ After = Callable[[], Awaitable[None]]
 
 
 class SessionChanges:
-    def __init__(self, agent: "AgentSession") -> None:
+    def __init__(self, agent: "AgentSession", engine: Engine, shell: Shell, learn: Callable[[], None]) -> None:
+        """`learn` learns what a session knows that was just put in place."""
         self._agent = agent
+        self._engine = engine
+        self._shell = shell
+        self._learn = learn
         self._one_at_a_time = asyncio.Lock()
         self.tasks = Tasks()
 
@@ -136,20 +145,80 @@ class SessionChanges:
         agent = self._agent
         try:
             async with agent.lifecycle.alone(Request.CHANGE, Phase.SWITCHING, agent.stop):
-                await agent.leave(reason, target)
+                await self._leave(reason, target)
                 try:
                     if isinstance(other, str):
                         agent.session.close()
                         other = await self._load(other, False)
-                    resources = await agent.load_for(other.cwd)
+                    resources = await self._load_for(other.cwd)
                 except BaseException:
                     # Extensions were told of an end that did not come.
                     self.tasks.spawn(agent.begin(), "spindle-begin")
                     raise
-                return agent.swap(other, resources, reason)
+                return self._swap(other, resources, reason)
         finally:
             if isinstance(other, Session) and other is not agent.session:
                 other.close()
+
+    async def _leave(self, reason: str, target: str | None) -> None:
+        """End what belongs to the session: shell commands, extensions, the writing of its file."""
+        await self._shell.abort_all()
+        await self._leave_extensions(reason, target)
+        self._agent.hooks.interrupt()  # a handler that hangs is not taken along
+        self._engine.conversation.sync_soon()
+        await self._engine.conversation.synced()  # or closing the file would wait for the disk
+
+    async def _leave_extensions(self, reason: str, target: str | None = None) -> None:
+        self._agent.dialogs.withdraw()
+        await self._agent.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
+        await self._agent.plugins.leave(reason, target)
+
+    async def _load_for(self, cwd: str) -> Resources:
+        """Load what belongs to a working directory; it is not in force yet."""
+        resources = self._agent.resources.at(cwd)
+        await self._agent.plugins.load(resources, self._engine.toolbox.builtin, self._agent.mode)
+        return resources
+
+    def _swap(self, other: Session, resources: Resources, reason: str) -> After:
+        """Put another session in place of this one, for everyone at once.
+
+        Returns what tells extensions of it, and which model and thinking level came with it.
+        """
+        agent, engine, choice, left = self._agent, self._engine, self._engine.choice, self._agent.session
+        model, level = choice.model, choice.level
+        engine.queues.forget()
+        engine.take_for_next_prompt()
+        agent.resources = engine.resources = resources
+        choice.registry = resources.registry
+        context = engine.conversation.use(other)
+        if reason == "resume":
+            other.on_write_error(agent.tell_write_error)
+            if context.messages:  # the session's own model and level, as far as they are still there
+                choice.restore(context.model, other.thinking_level())
+        self._learn()
+        agent.plugins.bind(agent, reason, str(left.path) if left.path else None)
+        engine.tools_changed()
+        left.close()
+        if other.write_error is not None:
+            agent.tell_write_error(other.write_error)
+        agent.publish(SessionChanged(other.id, reason))
+
+        async def tell_extensions() -> None:
+            await agent.begin()
+            if choice.model != model:
+                await agent.hooks.notify("model_select", model=choice.model, previous_model=model, source="restore")
+            if choice.level != level:
+                await agent.hooks.notify("thinking_level_select", level=choice.level, previous_level=level)
+
+        return tell_extensions
+
+    async def reload(self) -> None:
+        """Load extensions, skills, templates and settings again in mid-session."""
+        await self._leave_extensions("reload")
+        self._agent.resources.reload()
+        await self._load_for(self._agent.cwd)
+        self._agent.plugins.bind(self._agent, "reload")
+        await self._agent.begin()
 
     async def _load(self, file: str, is_new: bool) -> Session:
         """Open a session file and decode its context, in a thread: a long one takes seconds."""

@@ -23,7 +23,7 @@ from spindle.shapes.messages import (
     UserMessage,
 )
 
-__all__ = ["ContextUsage", "Conversation", "SessionStats", "StatsCounter", "TokenTotals"]
+__all__ = ["Conversation", "StatsCounter", "TokenTotals"]
 
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
@@ -191,27 +191,6 @@ class TokenTotals(Wire, omit_defaults=False):
     cache_read: int = 0
     cache_write: int = 0
     total: int = 0
-
-
-class ContextUsage(Wire):
-    """How full the model's window is; unknown (null) right after a compaction."""
-
-    tokens: int | None
-    context_window: int
-    percent: float | None
-
-
-class SessionStats(Wire, kw_only=True):
-    session_file: str | None = None
-    session_id: str
-    user_messages: int
-    assistant_messages: int
-    tool_calls: int
-    tool_results: int
-    total_messages: int
-    tokens: TokenTotals
-    cost: int | float
-    context_usage: ContextUsage | None = None
 
 
 class StatsCounter:
