@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from spindle.agent.abort import Aborted, AbortSignal
+from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import UserMessage

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from spindle.agent import loop
-from spindle.agent.abort import AbortSignal
+from spindle.agent.lifecycle import AbortSignal
 from spindle.shapes.content import text_of
 from spindle.shapes.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnStart
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage

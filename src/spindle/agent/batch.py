@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from spindle import limits
-from spindle.agent.abort import Aborted, AbortSignal
 from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.flow import Tasks
 from spindle.shapes.codec import encode
 from spindle.shapes.content import ToolCall

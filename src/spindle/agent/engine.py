@@ -14,13 +14,11 @@ from msgspec import Struct
 
 from spindle import limits
 from spindle.agent import AgentError, loop
-from spindle.agent.abort import Aborted, AbortSignal
 from spindle.agent.batch import ToolBatch
-from spindle.agent.compaction.run import Compactor
+from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
-from spindle.agent.hooks import HookChain
-from spindle.agent.hub import Hub
-from spindle.agent.lifecycle import Lifecycle, Phase, Request
+from spindle.agent.hooks import HookChain, Hub
+from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, Request
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
 from spindle.agent.retry import Retry

@@ -1,7 +1,8 @@
 """The places where others look into a run and change it: todos, stream rules, approval, a wire, extensions.
 
 All of them subclass `Hooks` and override what they need. The engine holds one `HookChain`, which asks its members in
-order. `Plugins` is what the agent needs of whoever brings such members along: it knows nothing else of extensions.
+order. `Plugins` is what the agent needs of extensions, and all it knows of them. Listeners only get to see events;
+`Hub` is the list of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,13 @@ from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
+import sys
+import traceback
+from typing import Protocol
 
-__all__ = ["AnswerStopped", "Blocked", "HookChain", "Hooks", "NoPlugins", "Plugins", "Start"]
+from spindle.shapes.events import Event
+
+__all__ = ["AnswerStopped", "Blocked", "HookChain", "Hooks", "Hub", "Listener", "NoPlugins", "Plugins", "Start"]
 
 Fields = Callable[[], dict[str, Any]]
 """Makes the fields of an event, if anyone wants it."""
@@ -365,3 +371,45 @@ class NoPlugins:
     async def begin(self) -> None: ...
     async def leave(self, reason: str, target: str | None = None) -> None: ...
     async def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    """Somebody who wants every event. An outbox of a wire is one."""
+
+    def put(self, event: Event) -> None:
+        """Take an event, at once."""
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is waiting that the agent should pause."""
+
+    async def room(self) -> None:
+        """Return when there is room again."""
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._listeners: tuple[Listener, ...] = ()
+
+    def add(self, listener: Listener) -> None:
+        self._listeners += (listener,)
+
+    def remove(self, listener: Listener) -> None:
+        self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+    def publish(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener.put(event)
+            except Exception as error:  # whoever cannot take it must not keep it from the others
+                traceback.print_exception(error, file=sys.stderr)
+
+    @property
+    def congested(self) -> bool:
+        return any(listener.full for listener in self._listeners)
+
+    async def room(self) -> None:
+        """Wait until every listener has room."""
+        for listener in self._listeners:
+            if listener.full:
+                await listener.room()

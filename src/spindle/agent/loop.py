@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-from spindle.agent.abort import Aborted, AbortSignal
 from spindle.agent.hooks import AnswerStopped
+from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.queues import Queued, Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started

@@ -14,14 +14,12 @@ import msgspec
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.agent.approval import Approval
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
-from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
+from spindle.agent.dialogs import Approval, Dialogs, NoDialogs, WireDialogs
 from spindle.agent.engine import Engine
-from spindle.agent.hooks import HookChain, Hooks, NoPlugins, Plugins
+from spindle.agent.hooks import HookChain, Hooks, Listener, NoPlugins, Plugins
 from spindle.agent.host_tools import HostTools, Replies
-from spindle.agent.hub import Listener
 from spindle.agent.lifecycle import Lifecycle, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.prompting import Disposition, Prompting
