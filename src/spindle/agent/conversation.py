@@ -75,17 +75,19 @@ class Conversation:
             self._fresh_from = sum(entry_id not in fresh for entry_id, _ in kept)
         return context
 
-    def append(self, message: AgentMessage) -> str:
-        """Store a message and make it part of the context. Returns its entry id."""
+    def append(self, message: AgentMessage) -> None:
+        """Store a message and make it part of the context."""
+        self.store(message)
+        self.messages.append(message)
+
+    def store(self, message: AgentMessage) -> None:
+        """Put a message into the file, before it is part of the context."""
         if isinstance(message, CustomMessage):
-            entry_id = self.session.append_custom_message(
+            self._last_id = self.session.append_custom_message(
                 message.custom_type, message.content, message.display, message.details
             )
         else:
-            entry_id = self.session.append_message(message)
-        self.messages.append(message)
-        self._last_id = entry_id
-        return entry_id
+            self._last_id = self.session.append_message(message)
 
     def drop_failed(self, message: AssistantMessage) -> None:
         """Take a failed answer out of the context; the file keeps it."""

@@ -189,17 +189,24 @@ class Engine:
 
     async def commit(self, message: AgentMessage) -> AgentMessage:
         """Store the message, then tell that it is finished."""
-        hooks = self._active_hooks
-        message = await hooks.message_end(message)
-        self.conversation.append(message)
-        hooks.committed(message)
+        message = await self.store(message)
+        await self.enter(message)
+        return message
+
+    async def store(self, message: AgentMessage) -> AgentMessage:
+        message = await self._active_hooks.message_end(message)
+        self.conversation.store(message)
+        return message
+
+    async def enter(self, message: AgentMessage) -> None:
+        self.conversation.messages.append(message)
+        self._active_hooks.committed(message)
         self.hub.publish(MessageEnd(message))
         if isinstance(message, UserMessage):
             if self.run is not None:
                 self.run.recovered = False
         elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             await self.retry.succeeded()
-        return message
 
     # -- a chain of work -------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from spindle.sessions.entries import Entry, collector_paused, parse_time
-from spindle.shapes.content import Text
+from spindle.shapes.content import Text, ToolCall
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -55,7 +55,30 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
                 _add_checkpoint(entry, context)
             context.messages.append(message)
             context.entry_ids.append(entry.id)
+    _put_results_in_call_order(context)
     return context
+
+
+def _put_results_in_call_order(context: SessionContext) -> None:
+    """Sort the results of each answer's calls: the file has them in the order in which they ended."""
+    messages, ids = context.messages, context.entry_ids
+    for index, answer in enumerate(messages):
+        calls = (
+            [b.id for b in answer.content if isinstance(b, ToolCall)] if isinstance(answer, AssistantMessage) else []
+        )
+        if len(calls) < 2:
+            continue
+        places = []
+        for at in range(index + 1, len(messages)):
+            message = messages[at]
+            if isinstance(message, ToolResultMessage) and message.tool_call_id in calls:
+                places.append((calls.index(message.tool_call_id), at))
+            elif isinstance(message, AssistantMessage | UserMessage):
+                break
+        if places != sorted(places):
+            found = [(messages[at], ids[at]) for _, at in sorted(places)]
+            for (_, at), (message, entry_id) in zip(places, found, strict=True):
+                messages[at], ids[at] = message, entry_id
 
 
 def entry_message(entry: Entry) -> AgentMessage | None:
