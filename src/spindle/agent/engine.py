@@ -157,7 +157,7 @@ class Engine:
 
     def publish(self, event: Event) -> None:
         """Tell of something without waiting."""
-        if self._active_hooks.hears(event.type):
+        if self._active_hooks.hears(type(event).__struct_config__.tag):
             self._active_hooks.observe_soon(event)
         self.hub.publish(event)
 
@@ -165,7 +165,7 @@ class Engine:
         """Tell of something, to hooks first, and wait while listeners cannot keep up."""
         hooks = self._active_hooks
         try:
-            if hooks.hears(event.type):
+            if hooks.hears(type(event).__struct_config__.tag):
                 await hooks.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.hub.publish(event)
@@ -297,7 +297,7 @@ class Engine:
             return False
         again = reason == "overflow" and answer.stop_reason in ("error", "length")
         if again and run.recovered:
-            await self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
+            self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
             return False
         if not self.compactor.possible():
             return False
@@ -351,6 +351,9 @@ class Engine:
             await asyncio.wait(late, timeout=limits.RUN_END)
 
     async def compact(self, instructions: str | None) -> CompactionResult:
+        if (refusal := self.compactor.refusal()) is not None:
+            self.compactor.refuse(refusal, "manual")  # without touching what runs
+            raise AgentError(refusal)
         async with self.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, self.stop) as signal:
             try:
                 return await self.compactor.run("manual", signal, instructions=instructions)

@@ -27,7 +27,7 @@ from spindle.agent.queues import QueueMode
 from spindle.agent.shell import Shell
 from spindle.agent.snapshot import ContextUsage, Queued, SessionStats, State, context_usage, session_stats, snapshot
 from spindle.agent.stream_rules import StreamRules
-from spindle.agent.submission import RunOptions, Submission, read_images
+from spindle.agent.submission import RunOptions, Submission
 from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
 from spindle.config.settings import Todo
@@ -153,15 +153,25 @@ class AgentSession:
         templates in it count. `ordered` is the same text and images in an order of their own.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        return self._prompting.take(Submission(text, read_images(images), behavior, source, expand, ordered, options))
+        pictures = await self._read_images(images)
+        return self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
+
+    async def _read_images(self, images: Sequence[Any]) -> list[Image]:
+        if not images:
+            return []
+        from spindle.agent.prompt_images import read_images
+
+        return await read_images(images, self.resources.settings.http_proxy)
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        return self._prompting.take(Submission(text, read_images(images), "steer", source, is_prompt=False))
+        return self._prompting.take(Submission(text, await self._read_images(images), "steer", source, is_prompt=False))
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        return self._prompting.take(Submission(text, read_images(images), "followUp", source, is_prompt=False))
+        return self._prompting.take(
+            Submission(text, await self._read_images(images), "followUp", source, is_prompt=False)
+        )
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""

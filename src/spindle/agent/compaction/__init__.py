@@ -105,7 +105,14 @@ class Compactor:
 
     def possible(self) -> bool:
         """Say whether there is anything to summarise."""
-        return prepare_compaction(self._branch(), self.limits.keep_recent_tokens) is not None
+        return self.refusal() is None
+
+    def refusal(self) -> str | None:
+        """Say why there is nothing to summarise, if so."""
+        branch = self._branch()
+        if branch and branch[-1].type == "compaction":
+            return ALREADY
+        return TOO_SMALL if prepare_compaction(branch, self.limits.keep_recent_tokens) is None else None
 
     def reason(self, answer: AssistantMessage) -> str | None:
         """Say why the context should be compacted by itself after this answer, if it should."""
@@ -168,10 +175,13 @@ class Compactor:
         )
         raise Aborted if aborted else AgentError(error or CANCELLED)
 
-    async def refuse(self, text: str) -> None:
-        """Tell that an overflow is not answered by another compaction."""
-        for event in _endings("overflow", error=text):
-            await self._port.emit(event)
+    def refuse(self, text: str, reason: str = "overflow") -> None:
+        """Tell that there will be no compaction: a manual one has a start, too; an overflow was told before."""
+        if reason == "manual":
+            self._port.publish(CompactionStart(reason))
+            text = f"{_FAILURE[reason]}: {text}"
+        for event in _endings(reason, error=text):
+            self._port.publish(event)
 
     def _branch(self) -> list[Entry]:
         return self._port.conversation.session.branch()
