@@ -9,12 +9,14 @@ import asyncio
 import sys
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
 from msgspec import Struct
 
 from spindle import limits
 from spindle.agent import AgentError, loop
 from spindle.agent.batch import ToolBatch
+from spindle.agent.budget import Meter, RunLimits
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import HookChain, Hub
@@ -62,6 +64,7 @@ class Run(Struct):
     """One chain of work, from the accepted prompt until the agent is settled."""
 
     options: RunOptions
+    meter: Meter
     hooks: HookChain
     """Those of the session, then those of the request."""
     system_prompt: str | None = None
@@ -90,6 +93,8 @@ class Engine:
         self.interrupt_mode: str = settings.interrupt_mode
         self.retry = Retry(lambda: self.settings.retry, self.emit)
         self.compactor = Compactor(self, automatic=settings.compaction.enabled)
+        self.limits = RunLimits()
+        """Of every run, unless its request sets others."""
         self.provider_session_id: str | None = None
         """Under this name the provider keeps what it can use again; None: the session's own id."""
         self.run: Run | None = None
@@ -205,8 +210,11 @@ class Engine:
         if isinstance(message, UserMessage):
             if self.run is not None:
                 self.run.recovered = False
-        elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
-            await self.retry.succeeded()
+        elif isinstance(message, AssistantMessage):
+            if self.run is not None:
+                self.run.meter.answered(message)
+            if message.stop_reason not in ("error", "aborted"):
+                await self.retry.succeeded()
 
     # -- a chain of work -------------------------------------------------------------------------
 
@@ -214,11 +222,13 @@ class Engine:
         """Begin to work, on an idle agent. Events come from a task of their own, after the caller went on."""
         self.lifecycle.begin(Phase.PREPARING)
         self._active_hooks = self.hooks if options.hooks is None else HookChain(self.hooks, options.hooks)
-        self.run = Run(options, self._active_hooks)
+        meter = Meter.start(options.limits.over(self.limits), self.settings.runaway)
+        self.run = Run(options, meter, self._active_hooks)
         self._chain = asyncio.create_task(self._work(self.run, prepare), name="spindle-run")
 
     async def _work(self, run: Run, prepare: Prepare) -> None:
         run.hooks.begin_run()
+        clock = self._start_clock(run)
         try:
             following = await prepare(run)
             if following is None:
@@ -238,7 +248,20 @@ class Engine:
             run.stop_reason, run.error = "error", f"{type(error).__name__}: {error}"
             self.publish(ExtensionError("", "agent", run.error))
         finally:
+            if clock is not None:
+                clock.cancel()
             self._settle(run)
+
+    def _start_clock(self, run: Run) -> asyncio.TimerHandle | None:
+        """End the run when its time is over, also in the middle of a model call."""
+        if run.meter.limits.max_time is None:
+            return None
+
+        def expire() -> None:
+            run.meter.stopped = run.meter.stopped or "maxTime"
+            self.stop()
+
+        return asyncio.get_running_loop().call_later(run.meter.limits.max_time, expire)
 
     async def make_room(self) -> None:
         """Compact before a prompt if the last answer left too little room. Raises `Aborted`."""
@@ -259,12 +282,15 @@ class Engine:
         answer = ending.answer
         run.stop_reason = "error" if answer.stop_reason == "error" else "end"
         run.error = answer.error_message if answer.stop_reason == "error" else None
-        if self.signal.aborted:
+        if self.signal.aborted or run.meter.stopped:
             await self.retry.gave_up()
             return None
         if answer.stop_reason == "aborted":  # by a hook that may want it tried again, not by the user
             if await run.hooks.go_on(answer):
                 return []
+            await self.retry.gave_up()
+            return None
+        if ending.will_retry and run.meter.exhausted():
             await self.retry.gave_up()
             return None
         if ending.will_retry:
@@ -277,9 +303,9 @@ class Engine:
         if self.signal.aborted:
             return None
         if recovered or self._is_awaited(answer) or await run.hooks.go_on(answer):
-            return []
+            return None if run.meter.exhausted() else []
         more = await run.hooks.before_settle(answer, self.conversation.messages)
-        return None if more is None or self.signal.aborted else list(more)
+        return None if more is None or self.signal.aborted or run.meter.exhausted() else list(more)
 
     def _is_awaited(self, answer: AssistantMessage) -> bool:
         """Say whether queued messages are to be delivered now.
@@ -287,6 +313,8 @@ class Engine:
         After an abort they wait for the user, after an error too, unless one of them is a prompt.
         """
         if self.signal.aborted or self.lifecycle.changes or not len(self.queues):
+            return False
+        if self.run is not None and self.run.meter.stopped:
             return False
         return self.queues.prompted or answer.stop_reason not in ("error", "aborted")
 
@@ -322,9 +350,10 @@ class Engine:
             self.conversation.release_held()
             self.conversation.sync_soon()
         finally:
-            aborted = self.signal.aborted
+            limit = run.meter.stopped
+            aborted = self.signal.aborted and limit is None
             self.lifecycle.end()
-            self.publish(AgentSettled(aborted, "aborted" if aborted else run.stop_reason, run.error))
+            self.publish(AgentSettled(aborted, limit or ("aborted" if aborted else run.stop_reason), run.error))
             self._active_hooks = self.hooks
 
     # -- stopping --------------------------------------------------------------------------------
@@ -376,6 +405,13 @@ class Engine:
         self.hub.publish(MessageStart(message))
         self.hub.publish(MessageEnd(message))
         return message
+
+    def exhausted(self) -> bool:
+        return self.run is not None and self.run.meter.exhausted()
+
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
+        if self.run is not None:
+            self.run.meter.tool_ended(name, arguments, failed=failed, cut=cut)
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return not self.signal.aborted and self.retry.worthwhile(message, self.model, self.retry.attempt)

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from spindle.config.user_files import BadFile, read_object
+from spindle.models.loopback import is_loopback_url
 from spindle.shapes.content import Wire
 from spindle.shapes.models import Model, ModelCost
 
@@ -204,6 +205,7 @@ def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
         cost=ModelCost(0, 0, 0, 0),
         context_window=_CONTEXT_WINDOW,
         max_tokens=_MAX_TOKENS,
+        cost_unknown=not is_loopback_url(base_url),
     )
 
 
@@ -215,6 +217,7 @@ def _change(model: Model, change: ModelChange) -> Model:
     plain = _given(change, _PLAIN)
     if change.cost is not None:
         plain["cost"] = replace(model.cost, **_given(change.cost, change.cost.__struct_fields__))
+        plain["cost_unknown"] = False
     if change.compat is not None:
         plain["compat"] = {**(model.compat or {}), **change.compat}
     if change.thinking_level_map is not None:
