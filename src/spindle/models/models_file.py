@@ -13,7 +13,6 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from spindle.config.user_files import BadFile, read_object
-from spindle.models.loopback import is_loopback_url
 from spindle.shapes.content import Wire
 from spindle.shapes.models import Model, ModelCost
 
@@ -192,8 +191,8 @@ class _Reader:
 # -- models made of these descriptions ------------------------------------------------------------
 
 
-def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
-    """Make a model of which nothing is known but where it is."""
+def open_model(provider: str, model_id: str, api: str, base_url: str, *, free: bool = False) -> Model:
+    """Make a model of which nothing is known but where it is, and perhaps that it costs nothing."""
     return Model(
         id=model_id,
         name=model_id,
@@ -205,7 +204,7 @@ def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
         cost=ModelCost(0, 0, 0, 0),
         context_window=_CONTEXT_WINDOW,
         max_tokens=_MAX_TOKENS,
-        cost_unknown=not is_loopback_url(base_url),
+        cost_unknown=not free,
     )
 
 
