@@ -169,7 +169,7 @@ class ModelRegistry:
 
     def probe(self, provider: str) -> list[Model]:
         """Ask a local server what it has and remember it. Blocks; raises `ServerUnreachable`."""
-        self._probed[provider] = list_models(provider, self._server(provider), free=True)
+        self._probed[provider] = list_models(provider, self._server(provider))
         self._models.pop(provider, None)
         return self.all(provider)
 
