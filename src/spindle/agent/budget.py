@@ -7,9 +7,10 @@ stopped here ends gracefully: its history is whole, and another prompt goes on f
 import time
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spindle.agent import AgentError
+from spindle.agent.result import Denial, RunTokens
 from spindle.config.settings import Runaway
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage
@@ -56,9 +57,12 @@ class Meter(Struct):
     runaway: Runaway
     began: float
     turns: int = 0
-    tokens: int = 0
+    usage: RunTokens = field(default_factory=RunTokens)
     cost: float = 0
     tool_calls: int = 0
+    files_changed: dict[str, None] = field(default_factory=dict)
+    """Paths that tools wrote to, in order."""
+    denials: list[Denial] = field(default_factory=list)
     stopped: str | None = None
     """The limit that ended the run."""
     _last_failure: Any = None
@@ -76,7 +80,7 @@ class Meter(Struct):
         reached = {
             "maxTurns": self.turns >= most_turns,
             "maxCost": limits.max_cost is not None and self.cost >= limits.max_cost,
-            "maxTotalTokens": limits.max_total_tokens is not None and self.tokens >= limits.max_total_tokens,
+            "maxTotalTokens": limits.max_total_tokens is not None and self.usage.total >= limits.max_total_tokens,
             "maxTime": limits.max_time is not None and time.monotonic() - self.began >= limits.max_time,
             "repeated": self._failures >= self.runaway.max_repeated_failures,
         }
@@ -84,15 +88,21 @@ class Meter(Struct):
         return self.stopped is not None
 
     def answered(self, answer: AssistantMessage) -> None:
-        usage = answer.usage
+        usage, total = answer.usage, self.usage
         self.turns += 1
-        self.tokens += usage.input + usage.output + usage.cache_read + usage.cache_write
+        total.input += usage.input
+        total.output += usage.output
+        total.cache_read += usage.cache_read
+        total.cache_write += usage.cache_write
+        total.total += usage.input + usage.output + usage.cache_read + usage.cache_write
         self.cost += usage.cost.total
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call. The same call that fails again and again leads nowhere; nor do calls that are cut off."""
         self.tool_calls += 1
         if not failed:
+            if name in ("write", "edit") and isinstance(arguments, dict) and isinstance(arguments.get("path"), str):
+                self.files_changed[arguments["path"]] = None
             self._last_failure, self._failures = None, 0
             return
         failure = (name, b"" if cut else encode(arguments), cut)

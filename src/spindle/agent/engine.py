@@ -7,11 +7,12 @@ perhaps a retry or a compaction, then perhaps another run, until nothing more fo
 
 import asyncio
 import sys
+import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from spindle import limits
 from spindle.agent import AgentError, loop
@@ -23,7 +24,9 @@ from spindle.agent.hooks import HookChain, Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, Request
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
+from spindle.agent.result import RunResult, status_of
 from spindle.agent.retry import Retry
+from spindle.agent.structured import StructuredAnswer
 from spindle.agent.submission import RunOptions
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
@@ -71,6 +74,8 @@ class Run(Struct):
     """As hooks changed it for this run."""
     recovered: bool = False
     """Whether an overflow was already answered by a compaction since the last user message."""
+    structured: StructuredAnswer | None = None
+    """Takes the result, if the request has a schema for it."""
     stop_reason: str = "end"
     error: str | None = None
     """Why it could not begin, or how it broke."""
@@ -101,6 +106,8 @@ class Engine:
         """The chain of work that is going on."""
         self._active_hooks = hooks
         """Those of the run, or of the session."""
+        self.last_result: RunResult | None = None
+        """What came of the last chain of work."""
         self._next_turn: list[CustomMessage] = []
         """Messages that go out with the next prompt."""
         self._base_prompt: str | None = None
@@ -146,7 +153,10 @@ class Engine:
     def _tools(self) -> list[Tool]:
         only = self.run.options.tools if self.run is not None else None
         tools = self.toolbox.active_tools()
-        return tools if only is None else [tool for tool in tools if tool.name in only]
+        if only is not None:
+            tools = [tool for tool in tools if tool.name in only]
+        structured = self.run.structured if self.run is not None else None
+        return tools if structured is None else [*tools, structured.tool]
 
     def add_to_next_prompt(self, message: CustomMessage) -> None:
         self._next_turn.append(message)
@@ -221,9 +231,11 @@ class Engine:
     def start(self, prepare: Prepare, options: RunOptions = RunOptions()) -> None:  # noqa: B008 - frozen
         """Begin to work, on an idle agent. Events come from a task of their own, after the caller went on."""
         self.lifecycle.begin(Phase.PREPARING)
-        self._active_hooks = self.hooks if options.hooks is None else HookChain(self.hooks, options.hooks)
+        structured = None if options.schema is None else StructuredAnswer(options.schema)
+        own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
+        self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
         meter = Meter.start(options.limits.over(self.limits), self.settings.runaway)
-        self.run = Run(options, meter, self._active_hooks)
+        self.run = Run(options, meter, self._active_hooks, structured=structured)
         self._chain = asyncio.create_task(self._work(self.run, prepare), name="spindle-run")
 
     async def _work(self, run: Run, prepare: Prepare) -> None:
@@ -302,6 +314,14 @@ class Engine:
         recovered = await self._compact_after(run, answer)
         if self.signal.aborted:
             return None
+        if run.structured is not None and not recovered:
+            if run.structured.value is not UNSET:
+                return None
+            if (reminder := run.structured.reminder(answer)) is not None:
+                return [reminder]
+            if answer.stop_reason != "error":
+                run.meter.stopped = "schema"
+                return None
         if recovered or self._is_awaited(answer) or await run.hooks.go_on(answer):
             return None if run.meter.exhausted() else []
         more = await run.hooks.before_settle(answer, self.conversation.messages)
@@ -352,9 +372,32 @@ class Engine:
         finally:
             limit = run.meter.stopped
             aborted = self.signal.aborted and limit is None
+            run.stop_reason = limit or ("aborted" if aborted else run.stop_reason)
+            self.last_result = self._result(run)
             self.lifecycle.end()
-            self.publish(AgentSettled(aborted, limit or ("aborted" if aborted else run.stop_reason), run.error))
+            self.publish(AgentSettled(aborted, run.stop_reason, run.error))
             self._active_hooks = self.hooks
+
+    def _result(self, run: Run) -> RunResult:
+        meter, model, session = run.meter, self.model, self.conversation.session
+        unknown = model is None or model.cost_unknown
+        return RunResult(
+            status=status_of(run.stop_reason, meter.denials),
+            stop_reason=run.stop_reason,
+            text=(self.conversation.last_assistant_text() or "") if meter.turns else "",
+            value=UNSET if run.structured is None else run.structured.value,
+            error=run.error,
+            denials=meter.denials,
+            turns=meter.turns,
+            tool_calls=meter.tool_calls,
+            tokens=meter.usage,
+            cost=None if unknown else meter.cost,
+            cost_source="unknown" if unknown else "computed",
+            session_id=session.id,
+            session_file=str(session.path) if session.path else None,
+            files_changed=list(meter.files_changed),
+            duration_ms=int((time.monotonic() - meter.began) * 1000),
+        )
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -407,7 +450,15 @@ class Engine:
         return message
 
     def exhausted(self) -> bool:
-        return self.run is not None and self.run.meter.exhausted()
+        run = self.run
+        if run is None:
+            return False
+        if run.structured is not None:
+            if run.structured.failed:
+                run.meter.stopped = run.meter.stopped or "schema"
+            elif run.structured.value is not UNSET:
+                return True
+        return run.meter.exhausted()
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         if self.run is not None:

@@ -42,6 +42,8 @@ class RunOptions(Struct, frozen=True):
     ask: Ask | None = None
     """Puts questions of approval to the user; None: a dialog of the session does."""
     limits: RunLimits = RunLimits()
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the result that the model has to hand in."""
     ask_before_tools: bool = False
     """Ask before every tool call, even if the session does not want that."""
 
