@@ -10,6 +10,7 @@ import errno
 import importlib
 import os
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from spindle import limits
@@ -18,7 +19,7 @@ from spindle.version import __version__
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "UnreadableError"]
+__all__ = ["ConnectError", "IdleTimeoutError", "Response", "StatusError", "UnreadableError", "post"]
 
 MAX_ERROR_BODY_BYTES = 1024 * 1024
 
@@ -38,10 +39,9 @@ class UnreadableError(Exception):
 class StatusError(Exception):
     """The server answered with something else than success."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: str) -> None:
+    def __init__(self, status: int, body: str) -> None:
         super().__init__(f"HTTP status {status}")
         self.status = status
-        self.headers = headers
         self.body = body
 
 
@@ -84,85 +84,60 @@ class Response:
                 pass
 
 
-class Post:
+@asynccontextmanager
+async def post(
+    url: str, headers: Mapping[str, str], body: bytes, idle_timeout: float | None = None, proxy: str | None = None
+) -> AsyncGenerator[Response, None]:
     """Send `body` and give the response once its headers are there.
 
     Leaving the block early, by an exception or by cancellation, closes the socket at once.
     Entering raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-
-    def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        idle_timeout: float | None = None,
-        proxy: str | None = None,
-    ) -> None:
-        self._url = url
-        self._headers = headers
-        self._body = body
-        self._idle_timeout = idle_timeout
-        self._proxy = proxy
-        self._raw: aiohttp.ClientResponse | None = None
-
-    async def __aenter__(self) -> Response:
-        self._raw = await self._send()
-        response = Response(self._raw, self._idle_timeout)
-        if 200 <= response.status < 300:
-            return response
-        try:
-            raise StatusError(response.status, response.headers, await _error_body(response))
-        finally:
-            self._raw.close()
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        assert self._raw is not None
-        if kind is None:
-            self._raw.release()  # back to the pool if the body was read to its end, else closed
-        else:
-            self._raw.close()
-
-    async def _send(self) -> "aiohttp.ClientResponse":
-        await _import_client()
-        import aiohttp
-
-        url, headers = self._url, self._headers
-        proxy, proxy_headers = _split_proxy(self._proxy or _proxy_of_environment(url))
-        if not url.startswith("https:"):
-            headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
-        try:
-            return await (await _session()).post(
-                url,
-                data=self._body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.CONNECT, sock_read=self._idle_timeout),
-                allow_redirects=False,
-                proxy=proxy,
-                proxy_headers=proxy_headers,
-            )
-        except aiohttp.SocketTimeoutError:
-            raise _idle(self._idle_timeout) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ConnectError(_reason(error, url)) from error
+    raw = await _send(url, headers, body, idle_timeout, proxy)
+    try:
+        response = Response(raw, idle_timeout)
+        if not 200 <= response.status < 300:
+            raise StatusError(response.status, await _error_body(response))
+        yield response
+    except BaseException:
+        raw.close()
+        raise
+    raw.release()  # back to the pool if the body was read to its end, else closed
 
 
-async def _import_client() -> None:
-    """Import the HTTP client without holding up the event loop."""
-    global _imported
-    if not _imported:
-        await asyncio.to_thread(importlib.import_module, "aiohttp")
-        _imported = True
+async def _send(
+    url: str, headers: Mapping[str, str], body: bytes, idle_timeout: float | None, proxy: str | None
+) -> "aiohttp.ClientResponse":
+    session = await _session()
+    import aiohttp
+
+    proxy, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
+    if not url.startswith("https:"):
+        headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
+    try:
+        return await session.post(
+            url,
+            data=body,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.CONNECT, sock_read=idle_timeout),
+            allow_redirects=False,
+            proxy=proxy,
+            proxy_headers=proxy_headers,
+        )
+    except aiohttp.SocketTimeoutError:
+        raise _idle(idle_timeout) from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise ConnectError(_reason(error, url)) from error
 
 
-_imported = False
 _pools: "dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[Any, None]]]" = {}
 
 
 async def _session() -> "aiohttp.ClientSession":
     loop = asyncio.get_running_loop()
     if loop not in _pools:
+        await asyncio.to_thread(importlib.import_module, "aiohttp")
+    if loop not in _pools:  # another request may have been quicker
         pool = _pool()
         _pools[loop] = (await anext(pool), pool)
     return _pools[loop][0]
@@ -208,13 +183,12 @@ def _proxy_of_environment(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        # A proxy of the environment is for the way out; a server on this machine is not out there.
-        if not host or host in ("localhost", "::1") or host.startswith("127."):
-            return None
-        if proxy_bypass(parts.netloc.rpartition("@")[2]):
-            return None
     except ValueError:
         return None  # not a URL; the client will say so
+    # A proxy of the environment is for the way out; a server on this machine is not out there.
+    is_here = host in ("", "localhost", "::1") or host.startswith("127.")
+    if is_here or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
     proxies = getproxies()
     return proxies.get(parts.scheme) or proxies.get("all")
 

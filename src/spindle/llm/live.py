@@ -77,6 +77,7 @@ class LiveMessage(LiveSource):
         "api",
         "blocks",
         "model",
+        "price",
         "provider",
         "raw_stop_reason",
         "response_id",
@@ -89,6 +90,7 @@ class LiveMessage(LiveSource):
         self.api = model.api
         self.provider = model.provider
         self.model = model.id
+        self.price = model.cost
         self.timestamp = int(time.time() * 1000)
         self.usage = Usage()
         self.response_id: str | None = None

@@ -63,11 +63,9 @@ class StreamOptions(msgspec.Struct, frozen=True):
     thinking_budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
     max_tokens: int | None = None
     """None: the model's own limit."""
-    temperature: float | None = None
     cache_retention: str = msgspec.field(default_factory=_cache_retention)
-    """How long the provider is asked to remember the prompt: `none`, `short` or `long`."""
+    """How long the provider is asked to remember the prompt: `short` or `long`."""
     session_id: str | None = None
-    tool_choice: Any = None
     idle_timeout: float | None = 300.0
     """Seconds without a byte; None waits for ever."""
     proxy: str | None = None
