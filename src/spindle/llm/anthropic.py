@@ -18,6 +18,12 @@ from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 
+_VERSION = "2023-06-01"
+_FINE_GRAINED_TOOLS = "fine-grained-tool-streaming-2025-05-14"
+_INTERLEAVED_THINKING = "interleaved-thinking-2025-05-14"
+_MIN_ANSWER_TOKENS = 1024
+_MIN_BUDGET_TOKENS = 1024
+
 
 @over_http
 def stream(model: Model, request: Request, options: StreamOptions, live: LiveMessage) -> Call:
@@ -35,13 +41,6 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
 def _error_text(status: int, body: str) -> str:
     body = body.strip()
     return f"{status} {limit_body(body)}" if body else f"{status} status code (no body)"
-
-
-_VERSION = "2023-06-01"
-_FINE_GRAINED_TOOLS = "fine-grained-tool-streaming-2025-05-14"
-_INTERLEAVED_THINKING = "interleaved-thinking-2025-05-14"
-_MIN_ANSWER_TOKENS = 1024
-_MIN_BUDGET_TOKENS = 1024
 
 
 def messages_headers(options: StreamOptions, compat: MessagesCompat, body: dict[str, Any]) -> dict[str, str]:
@@ -195,6 +194,8 @@ def _add_thinking(body: dict[str, Any], model: Model, options: StreamOptions, co
             body["thinking"] = {"type": "disabled"}
 
 
+# -- what is read of an event --------------------------------------------------------------------
+
 _STOP_REASONS = {
     "end_turn": "stop",
     "pause_turn": "stop",
@@ -202,9 +203,6 @@ _STOP_REASONS = {
     "max_tokens": "length",
     "tool_use": "toolUse",
 }
-
-
-# -- what is read of an event --------------------------------------------------------------------
 
 
 class _CacheCreation(msgspec.Struct, gc=False):

@@ -23,6 +23,14 @@ from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 
+_LEVELS = ("minimal", "low", "medium", "high")
+_BUDGETS = (
+    # part of the id → tokens per level, and the least that can be asked for
+    ("2.5-flash-lite", (512, 2048, 8192, 24576), 0),
+    ("2.5-flash", (128, 2048, 8192, 24576), 0),
+    ("2.5-pro", (128, 2048, 8192, 32768), 128),
+)
+
 
 @over_http
 def stream(model: Model, request: Request, options: StreamOptions, live: LiveMessage) -> Call:
@@ -33,15 +41,6 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
         reader=GoogleReader(live),
         error_text=lambda status, body: limit_body(body.strip()) or f"{status} status code (no body)",
     )
-
-
-_LEVELS = ("minimal", "low", "medium", "high")
-_BUDGETS = (
-    # part of the id → tokens per level, and the least that can be asked for
-    ("2.5-flash-lite", (512, 2048, 8192, 24576), 0),
-    ("2.5-flash", (128, 2048, 8192, 24576), 0),
-    ("2.5-pro", (128, 2048, 8192, 32768), 128),
-)
 
 
 def google_body(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
@@ -169,10 +168,9 @@ def _thinking_config(model: Model, options: StreamOptions) -> dict[str, Any] | N
     return {"includeThoughts": True, "thinkingBudget": budget}
 
 
-_call_numbers = count(1)
-
-
 # -- what is read of a chunk ---------------------------------------------------------------------
+
+_call_numbers = count(1)
 
 
 class _FunctionCall(msgspec.Struct, gc=False):

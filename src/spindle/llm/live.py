@@ -121,14 +121,11 @@ class LiveMessage(LiveSource):
     def append(self, index: int, delta: str) -> StreamEvent:
         """Add a piece to block `index`."""
         block = self.blocks[index]
-        if isinstance(block, LiveText):
-            block.parts.append(delta)
-            return TextDelta(index, delta)
-        if isinstance(block, LiveThinking):
-            block.parts.append(delta)
-            return ThinkingDelta(index, delta)
-        block.arguments.feed(delta)
-        return ToolCallDelta(index, delta)
+        if isinstance(block, LiveToolCall):
+            block.arguments.feed(delta)
+            return ToolCallDelta(index, delta)
+        block.parts.append(delta)
+        return TextDelta(index, delta) if isinstance(block, LiveText) else ThinkingDelta(index, delta)
 
     def end(self, index: int) -> StreamEvent:
         """Close block `index`."""

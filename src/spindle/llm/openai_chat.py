@@ -5,7 +5,7 @@ quite what it should be is read key by key. Blocks stay open until the stream en
 take turns in it.
 """
 
-from types import NoneType
+from types import UnionType
 from typing import Any, get_args, get_origin
 from uuid import uuid4
 
@@ -26,6 +26,10 @@ from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+"""Where servers put thinking, in order of preference. It goes back in the field it came in."""
+_MAX_CACHE_KEY = 64
+
 
 @over_http
 def stream(model: Model, request: Request, options: StreamOptions, live: LiveMessage) -> Call:
@@ -36,11 +40,6 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
         body=chat_body(model, request, options, compat),
         reader=ChatReader(live, compat),
     )
-
-
-REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
-"""Where servers put thinking, in order of preference. It goes back in the field it came in."""
-_MAX_CACHE_KEY = 64
 
 
 def chat_headers(options: StreamOptions, compat: ChatCompat) -> dict[str, str]:
@@ -262,6 +261,8 @@ def _filled(values: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]
     return filled
 
 
+# -- what is read of a chunk ---------------------------------------------------------------------
+
 _STOP_REASONS = {
     "stop": "stop",
     "end": "stop",
@@ -271,12 +272,9 @@ _STOP_REASONS = {
 }
 
 
-# -- what is read of a chunk ---------------------------------------------------------------------
-
-
 class _FunctionPiece(msgspec.Struct, gc=False):
     name: str | None = None
-    arguments: str | None = None
+    arguments: str | dict[str, Any] | None = None
 
 
 class _ToolCallPiece(msgspec.Struct, gc=False):
@@ -322,9 +320,7 @@ def _loosely(value: Any, shape: Any = _Chunk) -> Any:
     try:
         return msgspec.convert(value, shape, strict=False)
     except msgspec.ValidationError:
-        kind = next((kind for kind in get_args(shape) if kind is not NoneType), shape)  # of `X | None`
-    if kind is str and isinstance(value, dict):
-        return encode(value).decode()  # arguments as a value instead of its text
+        kind = get_args(shape)[0] if isinstance(shape, UnionType) else shape  # of `X | None`
     if kind is str and isinstance(value, list):  # content as a list of parts
         parts = [part.get("text") for part in value if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
@@ -430,8 +426,11 @@ class ChatReader:
             self._calls.append(call)
         elif function.name and not call.block.name:
             call.block.name = function.name
-        if function.arguments:
-            out.append(self._live.append(call.position, function.arguments))
+        arguments = function.arguments
+        if isinstance(arguments, dict):
+            arguments = encode(arguments).decode()  # sent as a value instead of its text
+        if arguments:
+            out.append(self._live.append(call.position, arguments))
 
     def _find_call(self, piece: _ToolCallPiece, function: _FunctionPiece) -> "_OpenCall | None":
         """Return the call a piece continues. Servers forget the index, the id, or repeat either of them."""

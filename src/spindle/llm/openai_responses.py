@@ -24,6 +24,11 @@ from spindle.shapes.models import Model
 
 __all__ = ["stream"]
 
+AZURE = "azure-openai-responses"
+_MIN_OUTPUT_TOKENS = 16
+_MAX_CACHE_KEY = 64
+_MAX_ITEM_ID = 64
+
 
 @over_http
 def stream(model: Model, request: Request, options: StreamOptions, live: LiveMessage) -> Call:
@@ -39,12 +44,6 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
         reader=ResponsesReader(live),
         error_text=error_text,
     )
-
-
-AZURE = "azure-openai-responses"
-_MIN_OUTPUT_TOKENS = 16
-_MAX_CACHE_KEY = 64
-_MAX_ITEM_ID = 64
 
 
 def responses_url(model: Model) -> str:
@@ -192,10 +191,9 @@ def _parsed(signature: str | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-_TIER_FACTORS = {"flex": 0.5, "priority": 2.0}
-
-
 # -- what is read of an event --------------------------------------------------------------------
+
+_TIER_FACTORS = {"flex": 0.5, "priority": 2.0}
 
 
 class _Usage(msgspec.Struct, gc=False):
