@@ -218,14 +218,12 @@ class RpcClient(Commands):
     # -- commands --------------------------------------------------------------------------------
 
     async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
-        return await self._request(self._new_id(), command, timeout, fields)
-
-    async def _request(self, id: str, command: str, timeout: Timeout, fields: Json) -> Any:
         if command in PROMPTS:
             await self._declare_tools()
         if self._transport is None or self._reading is None or self._reading.done():
             raise self._error
         seconds = self.request_timeout if timeout is UNSET else timeout
+        id = fields.pop("id", None) or self._new_id()
         present = {name: value for name, value in fields.items() if value is not None}
         self._transport.send(codec.encode({"id": id, "type": command, **present}))
         answer: asyncio.Future[Json] = self._reading.get_loop().create_future()
@@ -265,8 +263,7 @@ class RpcClient(Commands):
         id = self._new_id()
         self._prompts[id] = events
         fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
-        accepted = await self._request(id, "prompt", None, fields)
-        if _is_handled(accepted):
+        if _is_handled(await self.request("prompt", timeout=None, id=id, **fields)):
             events.close()
         async for event in events:
             yield event

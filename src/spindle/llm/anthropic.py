@@ -34,13 +34,8 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
         headers=messages_headers(options, compat, body),
         body=body,
         reader=MessagesReader(live),
-        error_text=_error_text,
+        error_text=lambda status, body: f"{status} {limit_body(body.strip()) or 'status code (no body)'}",
     )
-
-
-def _error_text(status: int, body: str) -> str:
-    body = body.strip()
-    return f"{status} {limit_body(body)}" if body else f"{status} status code (no body)"
 
 
 def messages_headers(options: StreamOptions, compat: MessagesCompat, body: dict[str, Any]) -> dict[str, str]:

@@ -81,8 +81,7 @@ def thinking_budget(level: str, budgets: Mapping[str, int]) -> int:
 
 def effort_word(model: Model, level: str) -> str | None:
     """Return the provider's word for a thinking level; None if it has none."""
-    mapped = model.thinking_level_map or {}
-    return mapped.get(level, level)
+    return (model.thinking_level_map or {}).get(level, level)
 
 
 def output_limit(model: Model, request: Request, options: StreamOptions) -> int:

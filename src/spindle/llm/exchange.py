@@ -131,17 +131,13 @@ def event_decoder(shape: type[T], loosely: Callable[[object], T] | None = None) 
     """
     strictly = msgspec.json.Decoder(shape).decode
 
-    def convert(value: object) -> T:
-        return msgspec.convert(value, shape, strict=False)
-
-    mend = loosely or convert
-
     def read(data: bytes) -> T:
         try:
             return strictly(data)
         except (DecodeError, UnicodeError):
             try:
-                return mend(decode(data))
+                value = decode(data)
+                return loosely(value) if loosely else msgspec.convert(value, shape, strict=False)
             except DecodeError:
                 raise BadEventError(data) from None
 

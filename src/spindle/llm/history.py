@@ -45,9 +45,8 @@ _MODEL_ROLES = (UserMessage, AssistantMessage, ToolResultMessage)
 NO_RESULT = "No result provided"
 USER_IMAGE = "(image omitted: model does not support images)"
 TOOL_IMAGE = "(tool image omitted: model does not support images)"
-# Longest tool call id by API; other models' ids are rewritten to fit.
-_ID_LIMITS = {"openai-completions": 40, "openai-responses": 64, "azure-openai-responses": 64}
-_DEFAULT_ID_LIMIT = 64
+# Longest tool call id by API, 64 for the others; other models' ids are rewritten to fit.
+_ID_LIMITS = {"openai-completions": 40}
 IMAGE_CHARACTERS = 4800
 """What an image counts in an estimate."""
 
@@ -134,7 +133,7 @@ def _clean_answer(message: AssistantMessage, model: Model, new_ids: dict[str, st
     content = [block for old in message.content if (block := clean(old)) is not None]
     for index, block in enumerate(content if not same else ()):
         if isinstance(block, ToolCall):
-            new_ids[block.id] = _fitting_id(block.id, _ID_LIMITS.get(model.api, _DEFAULT_ID_LIMIT))
+            new_ids[block.id] = _fitting_id(block.id, _ID_LIMITS.get(model.api, 64))
             content[index] = replace(block, id=new_ids[block.id])
     return replace(message, content=content)
 

@@ -31,6 +31,9 @@ class ConnectError(Exception):
 class IdleTimeoutError(Exception):
     """The server was silent for too long."""
 
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(f"Request timed out: no data for {seconds:g} s")
+
 
 class UnreadableError(Exception):
     """The server's answer is not what its headers say."""
@@ -65,7 +68,7 @@ class Response:
         try:
             return await self._raw.content.readany()
         except aiohttp.SocketTimeoutError:
-            raise _idle(self._idle_timeout) from None
+            raise IdleTimeoutError(self._idle_timeout) from None
         except (aiohttp.ClientError, OSError) as error:
             from aiohttp.http_exceptions import ContentEncodingError
 
@@ -125,7 +128,7 @@ async def _send(
             proxy_headers=proxy_headers,
         )
     except aiohttp.SocketTimeoutError:
-        raise _idle(idle_timeout) from None
+        raise IdleTimeoutError(idle_timeout) from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise ConnectError(_reason(error, url)) from error
 
@@ -208,10 +211,6 @@ def _split_proxy(proxy: str | None) -> tuple[str | None, dict[str, str]]:
     return str(url.with_user(None)), {"Proxy-Authorization": f"Basic {credentials}"}
 
 
-def _idle(seconds: float | None) -> IdleTimeoutError:
-    return IdleTimeoutError(f"Request timed out: no data for {seconds:g} s")
-
-
 def _reason(error: Exception, url: str) -> str:
     """Say why there is no answer, without addresses that may hold credentials."""
     import aiohttp
@@ -233,11 +232,8 @@ def _reason(error: Exception, url: str) -> str:
         return f"The certificate of {where} was not accepted: {getattr(cause, 'verify_message', None) or cause}"
     system = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     through = "the proxy for " if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
-    return f"Cannot reach {through}{where}: {_system_text(system)}"
-
-
-def _system_text(error: Exception) -> str:
-    number = getattr(error, "errno", None)
+    text = getattr(system, "strerror", None) or str(system) or type(system).__name__
+    number = getattr(system, "errno", None)
     if isinstance(number, int) and number in errno.errorcode:
-        return os.strerror(number)  # asyncio puts its own words and the address into the exception
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+        text = os.strerror(number)  # asyncio puts its own words and the address into the exception
+    return f"Cannot reach {through}{where}: {text}"

@@ -73,19 +73,6 @@ LiveBlock: TypeAlias = LiveText | LiveThinking | LiveToolCall
 class LiveMessage(LiveSource):
     """An assistant answer while it is being written."""
 
-    __slots__ = (
-        "api",
-        "blocks",
-        "model",
-        "price",
-        "provider",
-        "raw_stop_reason",
-        "response_id",
-        "response_model",
-        "timestamp",
-        "usage",
-    )
-
     def __init__(self, model: Model) -> None:
         self.api = model.api
         self.provider = model.provider

@@ -17,7 +17,7 @@ from spindle.llm.cost import UsageDetails, effort_word, output_limit, take_usage
 from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveToolCall
-from spindle.llm.stream import ModelMessage, Request, StreamOptions
+from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
 from spindle.shapes.events import StreamEvent
@@ -67,7 +67,7 @@ def chat_body(model: Model, request: Request, options: StreamOptions, compat: Ch
         body["tools"] = [{"type": "function", "function": asdict(tool) | strict} for tool in request.tools]
         if compat.zai_tool_stream:
             body["tool_stream"] = True
-    elif any(_has_calls(message) for message in request.messages):
+    elif any(isinstance(message, ToolResultMessage) for message in request.messages):
         body["tools"] = []  # some proxies refuse a history with calls unless the key is there
     _add_caching(body, model, options, compat)
     if model.reasoning:
@@ -79,12 +79,6 @@ def chat_body(model: Model, request: Request, options: StreamOptions, compat: Ch
     if compat.vllm_priority is not None:
         body["priority"] = compat.vllm_priority
     return body | (model.sampling_params or {})
-
-
-def _has_calls(message: ModelMessage) -> bool:
-    if isinstance(message, ToolResultMessage):
-        return True
-    return isinstance(message, AssistantMessage) and any(isinstance(block, ToolCall) for block in message.content)
 
 
 # -- messages ------------------------------------------------------------------------------------
@@ -157,8 +151,7 @@ def _assistant(message: AssistantMessage, model: Model, compat: ChatCompat) -> d
             }
             for call in calls
         ]
-        details = [detail for call in calls if (detail := _reasoning_detail(call)) is not None]
-        if details:
+        if details := [detail for call in calls if (detail := _reasoning_detail(call)) is not None]:
             result["reasoning_details"] = details
     if compat.requires_reasoning_content_on_assistant_messages and model.reasoning:
         result.setdefault("reasoning_content", "")

@@ -147,8 +147,7 @@ def _answer_items(message: AssistantMessage, number: int) -> list[dict[str, Any]
     items: list[dict[str, Any]] = []
     for block in message.content:
         if isinstance(block, Thinking):
-            item = _parsed(block.thinking_signature)
-            if item:
+            if item := _parsed(block.thinking_signature):
                 items.append(item)
         elif isinstance(block, Text):
             if block.text:
@@ -339,20 +338,17 @@ class ResponsesReader:
         if kind in ("response.completed", "response.incomplete", "response.done"):
             self.done = True
             self._response = response
-            if response.usage is not None:
-                self._take_usage(response.usage, response.service_tier)
-
-    def _take_usage(self, reported: _Usage, tier: str | None) -> None:
-        details = reported.input_tokens_details or UsageDetails()
-        take_usage(
-            self._live,
-            sent=reported.input_tokens,
-            cache_read=details.cached_tokens,
-            cache_write=details.cache_write_tokens,
-            output=reported.output_tokens,
-            reasoning=(reported.output_tokens_details or UsageDetails()).reasoning_tokens,
-            factor=_TIER_FACTORS.get(tier or "", 1.0),
-        )
+            if (usage := response.usage) is not None:
+                details = usage.input_tokens_details or UsageDetails()
+                take_usage(
+                    self._live,
+                    sent=usage.input_tokens,
+                    cache_read=details.cached_tokens,
+                    cache_write=details.cache_write_tokens,
+                    output=usage.output_tokens,
+                    reasoning=(usage.output_tokens_details or UsageDetails()).reasoning_tokens,
+                    factor=_TIER_FACTORS.get(response.service_tier or "", 1.0),
+                )
 
 
 def _settle(block: LiveText | LiveThinking, text: str) -> None:

@@ -35,21 +35,6 @@ _STALE: Any = object()
 class PartialJson:
     """JSON text that grows piece by piece."""
 
-    __slots__ = (
-        "_atom",
-        "_closers",
-        "_control",
-        "_escape",
-        "_fault",
-        "_key",
-        "_out",
-        "_pieces",
-        "_scanned",
-        "_state",
-        "_string",
-        "_value",
-    )
-
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._scanned = 0

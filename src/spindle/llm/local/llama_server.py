@@ -7,13 +7,16 @@ wanted. A thread waits for the load. An abort gives up the wait; the child ends 
 import asyncio
 import atexit
 import os
+import secrets
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import msgspec
 
@@ -22,8 +25,6 @@ from spindle.llm.local import Header, LocalModelError, check_machine, read_heade
 from spindle.process import adopt
 from spindle.shapes.codec import decode, encode
 
-if TYPE_CHECKING:
-    import subprocess
 __all__ = ["Facts", "Wanted", "lease", "stop_all"]
 
 DEBUG = "SPINDLE_LOCAL_DEBUG"
@@ -140,8 +141,6 @@ class _Server:
             return
         assert process.stdin is not None
         process.stdin.close()
-        import subprocess
-
         try:
             process.wait(limits.LOCAL_SERVER_EXIT)
         except subprocess.TimeoutExpired:
@@ -149,8 +148,6 @@ class _Server:
             process.wait()
 
     def _start(self, instead_of: "list[_Server]") -> None:
-        import tempfile
-
         try:
             for server in instead_of:
                 server.stop()  # before we look how much memory there is
@@ -165,9 +162,6 @@ class _Server:
             self.facts.set_exception(LocalModelError(f"Cannot start the local model: {error}"))
 
     def _load(self, log: IO[bytes]) -> Facts:
-        import secrets
-        import subprocess
-
         debug = bool(os.environ.get(DEBUG))
         wanted = {
             "path": str(self.wanted.path),
