@@ -72,7 +72,16 @@ def messages_body(model: Model, request: Request, options: StreamOptions, compat
     if request.system_prompt.strip():
         body["system"] = [{"type": "text", "text": request.system_prompt, **cache}]
     if request.tools:
-        body["tools"] = _tools(request, compat)
+        eager = {"eager_input_streaming": True} if compat.supports_eager_tool_input_streaming else {}
+        body["tools"] = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": {"properties": {}, "required": [], **tool.parameters, "type": "object"},
+                **eager,
+            }
+            for tool in request.tools
+        ]
         if compat.supports_cache_control_on_tools:
             body["tools"][-1] |= cache
     _mark_last_user_block(body["messages"], cache)
@@ -88,19 +97,6 @@ def _mark_last_user_block(messages: list[dict[str, Any]], cache: dict[str, Any])
                 message["content"] = [{"type": "text", "text": message["content"]}]
             message["content"][-1] |= cache
             return
-
-
-def _tools(request: Request, compat: MessagesCompat) -> list[dict[str, Any]]:
-    eager = {"eager_input_streaming": True} if compat.supports_eager_tool_input_streaming else {}
-    return [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": {"properties": {}, "required": [], **tool.parameters, "type": "object"},
-            **eager,
-        }
-        for tool in request.tools
-    ]
 
 
 # -- messages ------------------------------------------------------------------------------------

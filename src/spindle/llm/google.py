@@ -277,8 +277,7 @@ class GoogleReader:
     def _take_call(self, call: _FunctionCall, signature: str | None, out: list[StreamEvent]) -> None:
         self._close(out)
         live = self._live
-        known = {block.id for block in live.blocks if isinstance(block, LiveToolCall)}
-        id = call.id
+        id, known = call.id, {block.id for block in live.blocks if isinstance(block, LiveToolCall)}
         if not id or id in known:
             id = f"{call.name}_{int(time.time() * 1000)}_{next(_call_numbers)}"
         start = live.start_tool_call(id, call.name)

@@ -160,7 +160,7 @@ def _assistant(message: AssistantMessage, model: Model, compat: ChatCompat) -> d
 
 def _reasoning_detail(call: ToolCall) -> Any:
     try:
-        return decode(call.thought_signature) if call.thought_signature else None
+        return decode(call.thought_signature or "null")
     except DecodeError:
         return None
 
@@ -308,7 +308,7 @@ class _Chunk(msgspec.Struct, gc=False):
     error: Any = None
 
 
-def _loosely(value: Any, shape: Any = _Chunk) -> Any:
+def _loosely(value: Any, shape: Any = _Chunk) -> object:
     """Make the best of a value that does not fit its shape: keys and items that do not fit count as missing."""
     try:
         return msgspec.convert(value, shape, strict=False)
@@ -318,7 +318,7 @@ def _loosely(value: Any, shape: Any = _Chunk) -> Any:
         parts = [part.get("text") for part in value if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
     if get_origin(kind) is list and isinstance(value, list):
-        items = [_loosely(item, get_args(kind)[0]) for item in value]
+        items = (_loosely(item, get_args(kind)[0]) for item in value)
         return [item for item in items if item is not None]
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         known = [field for field in msgspec.structs.fields(kind) if field.name in value]
@@ -327,9 +327,9 @@ def _loosely(value: Any, shape: Any = _Chunk) -> Any:
 
 
 def _read_loosely(value: object) -> _Chunk:
-    if not isinstance(value, dict):
+    chunk = _loosely(value)
+    if not isinstance(chunk, _Chunk):
         raise DecodeError("not an object")
-    chunk: _Chunk = _loosely(value)
     return chunk
 
 
@@ -365,8 +365,7 @@ class ChatReader:
         if not chunk.choices:
             return
         choice = chunk.choices[0]
-        if choice.finish_reason:
-            self._finish_reason = choice.finish_reason
+        self._finish_reason = choice.finish_reason or self._finish_reason
         if choice.usage is not None and chunk.usage is None:
             self._take_usage(choice.usage)
         delta = choice.delta

@@ -72,7 +72,7 @@ def model_file(models_dir: Path, model_id: str) -> Path:
 def _model(model_id: str, path: Path, context_size: int | None, threads: int | None) -> Model:
     header = read_header(path)
     context = min(context_size or DEFAULT_CONTEXT, header.context_length or DEFAULT_CONTEXT)
-    label = " ".join(part for part in (header.size_label, header.quantization) if part)
+    label = " ".join(filter(None, (header.size_label, header.quantization)))
     name = path.name.removesuffix(SUFFIX)
     return Model(
         id=model_id,

@@ -112,7 +112,7 @@ def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
         led: list[ModelMessage] = []
         for question, printed, answer in _TINY_REPORTS:
             led += [_user(f"{question}\n\nbash printed:\n{printed}"), _spoken(answer)]
-        report = Request(_TINY_REPORT, [*led, _user(_last_exchange(request.messages, _TINY_CHARS))])
+        report = Request(_TINY_REPORT, [*led, _user(_last_exchange(request.messages))])
         return Plan(report, max_tokens, body | {"grammar": ONE_LINE})
     tools = [tool for tool in request.tools if tool.name not in _CHANGING]
     if any(tool.name == "bash" for tool in tools):
@@ -178,14 +178,14 @@ def _calls_in_a_row(messages: Sequence[ModelMessage]) -> list[str]:
     return rows[::-1]
 
 
-def _last_exchange(messages: Sequence[ModelMessage], limit: int) -> str:
+def _last_exchange(messages: Sequence[ModelMessage]) -> str:
     """Return the last question and what the tools printed for it, as one text."""
     parts: list[str] = []
     for message in reversed(messages):
         if isinstance(message, ToolResultMessage):
-            parts.append(_printed(message, limit))
+            parts.append(_printed(message, _TINY_CHARS))
         elif isinstance(message, UserMessage):
-            parts.append(_cut(text_of(message.content, "\n"), limit))
+            parts.append(_cut(text_of(message.content, "\n"), _TINY_CHARS))
             break
     return "\n\n".join(reversed(parts))
 
