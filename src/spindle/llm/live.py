@@ -73,22 +73,11 @@ LiveBlock: TypeAlias = LiveText | LiveThinking | LiveToolCall
 class LiveMessage(LiveSource):
     """An assistant answer while it is being written."""
 
-    __slots__ = (
-        "api",
-        "blocks",
-        "model",
-        "provider",
-        "raw_stop_reason",
-        "response_id",
-        "response_model",
-        "timestamp",
-        "usage",
-    )
-
     def __init__(self, model: Model) -> None:
         self.api = model.api
         self.provider = model.provider
         self.model = model.id
+        self.price = model.cost
         self.timestamp = int(time.time() * 1000)
         self.usage = Usage()
         self.response_id: str | None = None
@@ -119,14 +108,11 @@ class LiveMessage(LiveSource):
     def append(self, index: int, delta: str) -> StreamEvent:
         """Add a piece to block `index`."""
         block = self.blocks[index]
-        if isinstance(block, LiveText):
-            block.parts.append(delta)
-            return TextDelta(index, delta)
-        if isinstance(block, LiveThinking):
-            block.parts.append(delta)
-            return ThinkingDelta(index, delta)
-        block.arguments.feed(delta)
-        return ToolCallDelta(index, delta)
+        if isinstance(block, LiveToolCall):
+            block.arguments.feed(delta)
+            return ToolCallDelta(index, delta)
+        block.parts.append(delta)
+        return TextDelta(index, delta) if isinstance(block, LiveText) else ThinkingDelta(index, delta)
 
     def end(self, index: int) -> StreamEvent:
         """Close block `index`."""

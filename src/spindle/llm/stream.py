@@ -50,10 +50,6 @@ class Request(msgspec.Struct, frozen=True):
     tools: list[ToolSpec] = msgspec.field(default_factory=list)
 
 
-def _cache_retention() -> str:
-    return "long" if os.environ.get("PI_CACHE_RETENTION") == "long" else "short"
-
-
 class StreamOptions(msgspec.Struct, frozen=True):
     api_key: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -63,11 +59,9 @@ class StreamOptions(msgspec.Struct, frozen=True):
     thinking_budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
     max_tokens: int | None = None
     """None: the model's own limit."""
-    temperature: float | None = None
-    cache_retention: str = msgspec.field(default_factory=_cache_retention)
-    """How long the provider is asked to remember the prompt: `none`, `short` or `long`."""
+    cache_retention: str = msgspec.field(default_factory=lambda: os.environ.get("PI_CACHE_RETENTION", "short"))
+    """How long the provider is asked to remember the prompt: `long`, anything else is short."""
     session_id: str | None = None
-    tool_choice: Any = None
     idle_timeout: float | None = 300.0
     """Seconds without a byte; None waits for ever."""
     proxy: str | None = None
