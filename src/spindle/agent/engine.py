@@ -9,7 +9,7 @@ import asyncio
 import sys
 import time
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -102,6 +102,7 @@ class Engine:
         """Of every run, unless its request sets others."""
         self.provider_session_id: str | None = None
         """Under this name the provider keeps what it can use again; None: the session's own id."""
+        self.failure: llm.Failure | None = None
         self.run: Run | None = None
         """The chain of work that is going on."""
         self._active_hooks = hooks
@@ -294,6 +295,8 @@ class Engine:
         answer = ending.answer
         run.stop_reason = "error" if answer.stop_reason == "error" else "end"
         run.error = answer.error_message if answer.stop_reason == "error" else None
+        if self.failure is not None and self.failure.stop_reason:
+            run.meter.stopped = self.failure.stop_reason
         if self.signal.aborted or run.meter.stopped:
             await self.retry.gave_up()
             return None
@@ -308,7 +311,7 @@ class Engine:
         if ending.will_retry:
             self.lifecycle.move(Phase.RETRYING)
             self.conversation.drop_failed(answer)
-            return [] if await self.retry.wait(answer, self.signal) else None
+            return [] if await self.retry.wait(answer, self.failure, self.signal) else None
         if answer.stop_reason == "error":
             await self.retry.failed(answer.error_message or "Unknown error")
         recovered = await self._compact_after(run, answer)
@@ -465,7 +468,7 @@ class Engine:
             self.run.meter.tool_ended(name, arguments, failed=failed, cut=cut)
 
     def will_retry(self, message: AssistantMessage) -> bool:
-        return not self.signal.aborted and self.retry.worthwhile(message, self.model, self.retry.attempt)
+        return not self.signal.aborted and self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt)
 
     async def end(self, created: list[AgentMessage], will_retry: bool) -> None:
         self.lifecycle.move(Phase.ENDING)
@@ -505,6 +508,8 @@ class Engine:
             max_tokens=max_tokens,
             session_id=self.provider_session_id or self.conversation.session.id,
             idle_timeout=timeout / 1000 if timeout else None,
+            stall_timeout=self.settings.runaway.stall_seconds,
+            max_chars=self.settings.runaway.max_answer_chars,
             proxy=self.settings.http_proxy,
             on_payload=hooks.before_provider_request,
             on_headers=hooks.before_provider_headers,
@@ -512,8 +517,10 @@ class Engine:
         )
         return self.choice.registry.stream_for(model)(model, request, options)
 
-    async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
-        batch = ToolBatch(self, self._active_hooks, message, signal)
+    async def run_tools(
+        self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
+    ) -> tuple[list[ToolResultMessage], bool]:
+        batch = ToolBatch(self, self._active_hooks, message, cut, signal)
         if not batch:
             return [], False
         self.lifecycle.move(Phase.TOOLS)

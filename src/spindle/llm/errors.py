@@ -95,7 +95,8 @@ _TRANSIENT = (
     # a cut answer
     "terminated|ended without|stream ended before (?:message_stop|a terminal response event)",
 )
-_PASSING = "429|500|502|503|504|520|524"
+PASSING_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504, 507, 520, 521, 522, 523, 524, 529))
+_PASSING = "|".join(map(str, sorted(PASSING_STATUSES)))
 _STATUS = r"^\W*([1-5]\d\d)\b|\bAPI error \(([1-5]\d\d)\)"
 """Where our own texts have the status of the response."""
 _NO_MONEY = (
@@ -131,9 +132,16 @@ _TOO_FAST = ("^Throttling error:", "^Service unavailable:", "rate limit", "too m
 _CEREBRAS_TOO_LONG = (r"^(?:400|413)\s*(?:status code\s*)?\(no body\)",)
 
 
-def is_retryable(text: str) -> bool:
-    """Tell whether an error text names a passing trouble, so that the same request may succeed later."""
-    return (_has_passing_status(text) or _says(text, _TRANSIENT)) and not _says(text, _NO_MONEY)
+def is_retryable(text: str, status: int | None = None) -> bool:
+    """Tell whether a failure is a passing trouble, so that the same request may succeed later.
+
+    The status decides. Without one, the words of the error do: its type or code is among them.
+    """
+    if _says(text, _NO_MONEY):
+        return False
+    if status is not None:
+        return status in PASSING_STATUSES
+    return _has_passing_status(text) or _says(text, _TRANSIENT)
 
 
 def _has_passing_status(text: str) -> bool:

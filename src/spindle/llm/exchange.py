@@ -5,7 +5,8 @@ to events, and the one place where every failure becomes the end of an answer.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -15,7 +16,7 @@ from spindle.llm import http
 from spindle.llm.errors import BadEventError, ModelError, error_object_text, hide_secrets, secrets_of
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
-from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
+from spindle.llm.stream import Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.models import Model
@@ -87,14 +88,17 @@ async def _exchange(
             body = await options.on_payload(body) or body
         secrets = secrets_of(options.api_key, headers)
         intake = _Intake(call.reader)
+        progress = _Progress(options)
         async with http.post(call.url, headers, encode(body), options.idle_timeout, options.proxy) as response:
             if options.on_response is not None:
                 await options.on_response(response.status, response.headers)
             yield Started(live)
             while chunk := await response.read():
-                for piece in intake.feed(chunk):
+                pieces = intake.feed(chunk)
+                for piece in pieces:
                     yield piece
                 intake.check()
+                progress.check(pieces)
                 if call.reader.done:
                     await response.drain()
                     break
@@ -103,10 +107,76 @@ async def _exchange(
         for piece in intake.close():
             yield piece
         intake.check()
-        answer = live.finish(intake.stop_reason)
+        finished = Finished(live.finish(intake.stop_reason))
     except Exception as error:  # a server, a hook or an adapter broke: the answer ends, the agent goes on
-        answer = live.finish("error", hide_secrets(_describe(error, error_text), secrets))
-    yield Finished(answer)
+        failure = _failure(error)
+        text = hide_secrets(_describe(error, error_text), secrets)
+        if failure.retry_after is not None:
+            text += f" (the server asks to wait {failure.retry_after:g} s)"
+        finished = Finished(live.finish("error", text), failure)
+    yield finished
+
+
+def _failure(error: Exception) -> Failure:
+    """Return the facts of a failure."""
+    if isinstance(error, http.StatusError):
+        return Failure(error.status, _retry_after(error.headers))
+    if isinstance(error, http.ConnectError):
+        return Failure(is_final=error.is_final)
+    return Failure(stop_reason=error.stop_reason if isinstance(error, RunawayError) else None)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Read `Retry-After`: seconds, or a date."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, round(parsedate_to_datetime(value).timestamp() - time.time(), 1))
+    except (ValueError, TypeError, IndexError):
+        return None
+
+
+class RunawayError(ModelError):
+    """The server goes on and on; the run should end."""
+
+    def __init__(self, text: str, stop_reason: str) -> None:
+        super().__init__(text)
+        self.stop_reason = stop_reason
+
+
+class _Progress:
+    """Sees to it that a stream comes to its end: bytes that bring no answer, and answers without end."""
+
+    ENOUGH_CHARS = 64
+    """So much text is progress; less of it within the time is not."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._timeout = options.stall_timeout
+        self._max_chars = options.max_chars
+        self._since = time.monotonic()
+        """When there was progress last."""
+        self._chars = 0
+        """Text that came since then."""
+        self._total = 0
+
+    def check(self, pieces: Sequence[StreamEvent]) -> None:
+        """Look at what one chunk brought. Raises `RunawayError`."""
+        now = time.monotonic()
+        for piece in pieces:
+            size = len(getattr(piece, "delta", ""))
+            self._chars += size
+            self._total += size
+        if self._chars >= self.ENOUGH_CHARS:
+            self._since, self._chars = now, 0
+        if self._timeout is not None and now - self._since > self._timeout:
+            raise RunawayError(f"The model made no progress for {self._timeout:g} s", "stalled")
+        if self._max_chars is not None and self._total > self._max_chars:
+            raise RunawayError(f"The answer is longer than {self._max_chars} characters", "maxAnswer")
 
 
 def _describe(error: Exception, error_text: ErrorText) -> str:

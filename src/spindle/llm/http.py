@@ -27,6 +27,11 @@ MAX_ERROR_BODY_BYTES = 1024 * 1024
 class ConnectError(Exception):
     """No answer came: the server could not be reached or hung up first."""
 
+    def __init__(self, text: str, *, is_final: bool = False) -> None:
+        super().__init__(text)
+        self.is_final = is_final
+        """Whether trying again is useless."""
+
 
 class IdleTimeoutError(Exception):
     """The server was silent for too long."""
@@ -42,10 +47,11 @@ class UnreadableError(Exception):
 class StatusError(Exception):
     """The server answered with something else than success."""
 
-    def __init__(self, status: int, body: str) -> None:
+    def __init__(self, status: int, body: str, headers: Mapping[str, str]) -> None:
         super().__init__(f"HTTP status {status}")
         self.status = status
         self.body = body
+        self.headers = headers
 
 
 class Response:
@@ -100,7 +106,7 @@ async def post(
     try:
         response = Response(raw, idle_timeout)
         if not 200 <= response.status < 300:
-            raise StatusError(response.status, await _error_body(response))
+            raise StatusError(response.status, await _error_body(response), response.headers)
         yield response
     except BaseException:
         raw.close()
@@ -123,7 +129,7 @@ async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | Non
             proxy_headers=proxy_headers,
         ) as response:
             if response.status != 200:
-                raise StatusError(response.status, "")
+                raise StatusError(response.status, "", response.headers)
             data = bytearray()
             async for chunk in response.content.iter_any():
                 data += chunk
@@ -158,7 +164,19 @@ async def _send(
     except aiohttp.SocketTimeoutError:
         raise IdleTimeoutError(idle_timeout) from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ConnectError(_reason(error, url)) from error
+        raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
+
+
+def _is_final(error: Exception) -> bool:
+    """Say whether the same request cannot reach the server later either."""
+    import socket
+
+    import aiohttp
+
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, socket.gaierror):
+        return cause.errno == socket.EAI_NONAME
+    return isinstance(error, aiohttp.InvalidURL | aiohttp.ClientConnectorCertificateError | ValueError)
 
 
 _pools: "dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[Any, None]]]" = {}

@@ -8,6 +8,7 @@ import time
 from typing import TypeAlias
 
 from spindle.llm.partial_json import PartialJson
+from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.content import Text, Thinking, ToolCall
 from spindle.shapes.events import (
     LiveSource,
@@ -130,6 +131,11 @@ class LiveMessage(LiveSource):
 
     # -- what came of it -------------------------------------------------------------------------
 
+    def cut_calls(self) -> frozenset[str]:
+        """Return the ids of tool calls whose arguments are not complete JSON; no text at all counts as `{}`."""
+        calls = (block for block in self.blocks if isinstance(block, LiveToolCall))
+        return frozenset(call.id for call in calls if not _is_complete(call.arguments.text))
+
     @property
     def calls_tools(self) -> bool:
         return any(isinstance(block, LiveToolCall) for block in self.blocks)
@@ -152,6 +158,16 @@ class LiveMessage(LiveSource):
             response_model=self.response_model,
             raw_stop_reason=self.raw_stop_reason,
         )
+
+
+def _is_complete(text: str) -> bool:
+    if not text.strip():
+        return True
+    try:
+        decode(text)
+    except DecodeError:
+        return False
+    return True
 
 
 class NumberedBlocks:

@@ -21,6 +21,7 @@ from spindle.shapes.models import Model
 __all__ = [
     "BUILTIN_APIS",
     "Chunk",
+    "Failure",
     "Finished",
     "ModelMessage",
     "Request",
@@ -64,6 +65,10 @@ class StreamOptions(msgspec.Struct, frozen=True):
     session_id: str | None = None
     idle_timeout: float | None = 300.0
     """Seconds without a byte; None waits for ever."""
+    stall_timeout: float | None = None
+    """Seconds without progress: bytes may come, but no answer."""
+    max_chars: int | None = None
+    """So long may an answer be."""
     proxy: str | None = None
     on_payload: Callable[[Any], Awaitable[Any]] | None = None
     """May replace the request body just before it is sent."""
@@ -78,10 +83,24 @@ class Started(msgspec.Struct, frozen=True):
     live: LiveMessage
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """What is known of a failure besides its text."""
+
+    status: int | None = None
+    """Of the HTTP response."""
+    retry_after: float | None = None
+    """Seconds that the server asks to wait."""
+    is_final: bool = False
+    """The same request would fail again: a bad address, a certificate that is not accepted."""
+    stop_reason: str | None = None
+    """A reason to end the whole run: `stalled`, `maxAnswer`."""
+
+
 class Finished(msgspec.Struct, frozen=True):
     """The last event of every stream."""
 
     message: AssistantMessage
+    failure: Failure | None = None
 
 
 Chunk: TypeAlias = Started | StreamEvent | Finished

@@ -25,7 +25,7 @@ from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
 from spindle.config.settings import Settings
 from spindle.llm.errors import is_overflow
-from spindle.llm.stream import Chunk, Request
+from spindle.llm.stream import Chunk, Failure, Request
 from spindle.sessions.entries import Entry
 from spindle.shapes.content import Wire
 from spindle.shapes.events import (
@@ -271,12 +271,12 @@ class Compactor:
         limit = min(max_tokens, model.max_tokens) if model else max_tokens
         announced = False
 
-        async def retry(answer: AssistantMessage, attempt: int) -> bool:
+        async def retry(answer: AssistantMessage, failure: Failure | None, attempt: int) -> bool:
             nonlocal announced
-            if not self._port.retry.worthwhile(answer, model, attempt - 1):
+            if not self._port.retry.worthwhile(answer, failure, model, attempt - 1):
                 return False
             announced = True
-            delay = self._port.retry.delay_ms(attempt)
+            delay = self._port.retry.delay_ms(attempt, failure)
             await self._port.emit(
                 SummarizationRetryScheduled(attempt, self._port.retry.max_retries, delay, answer.error_message or "")
             )
