@@ -197,11 +197,11 @@ def test_handlers_answer_confirmations() -> None:
     async def story(agent: RemoteClient) -> None:
         assert (await agent.ask("list")).text == "done"
         assert "not approved" in (await agent.ask("delete")).text
-        assert asked == ["echo a.txt", (2, 2), "rm it"]
+        assert asked == ["echo a.txt", (1, 1), "rm it"]
 
     steps = [LIST, reply("done"), reply(call("bash", {"command": "rm it"}))]
     with ServerProcess(steps) as server:
-        with_client(server, story, config={**ASK, "max_context_num": 2}, on_tool=on_tool, on_turns=on_turns)
+        with_client(server, story, config={**ASK, "max_context_num": 1}, on_tool=on_tool, on_turns=on_turns)
 
 
 def test_without_anybody_to_ask_the_answer_is_no() -> None:

@@ -50,6 +50,30 @@ def test_images_and_files_become_parts():
     assert both.text == "look" and both.images[0].mime_type == "image/gif"
 
 
+def encoded(data):
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/pdf", "image/png", "application/octet-stream", ""])
+def test_a_file_is_what_it_contains(content_type):
+    """Whatever it is called: types and names are often wrong."""
+
+    def file(data, name="notes.pdf"):
+        return request({"File": {"filename": name, "content_type": content_type, "data": encoded(data)}}).input
+
+    assert file("grüß".encode()).text == '<file name="notes.pdf">\ngrüß\n</file>\n'
+    assert file(b"<svg/>", "a.svg").images == []
+    for data, kind in (
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a....", "image/gif"),
+        (b"RIFF....WEBP", "image/webp"),
+    ):
+        assert [image.mime_type for image in file(data, "a.txt").images] == [kind]
+    for binary in (b"%PDF-1.7 all of it ASCII", b"PK\x03\x04\0\0", b"\xff\xfea\0", "ü".encode("latin-1")):
+        with pytest.raises(ProtocolError, match=r"a\.txt: only UTF-8 text and PNG, JPEG, GIF and WebP images"):
+            file(binary, "a.txt")
+
+
 def test_images_between_texts_keep_their_place():
     def image(kind):
         return {"Image": {"data": PIXEL, "mime_type": f"image/{kind}"}}
@@ -124,7 +148,7 @@ def test_the_stream_switch_has_two_names(fields, stream):
         ('{"request_id":"a","input":{"Image":{"data":"é"}}}'.encode(), "a"),
         (b'{"request_id":"a","input":{"Image":{"data":"AAAA","mime_type":"text/html"}}}', "a"),
         (b'{"request_id":"a","input":{"File":{"filename":"f","content_type":"text/plain","data":"/w=="}}}', "a"),
-        (b'{"request_id":"a","input":{"File":{"filename":"f","content_type":"application/zip","data":""}}}', "a"),
+        (b'{"request_id":"a","input":{"File":{"filename":"f","content_type":"text/plain","data":"UEsDBAA="}}}', "a"),
         (b'{"request_id":"a","input":{"Instruction":{"command":" "}}}', "a"),
         (b'{"request_id":"a","input":{"ToolConfirmationResponse":{"name":"x","approved":"yes"}}}', "a"),
         (b'{"request_id":"a","input":{"TurnConfirmationResponse":{}}}', "a"),

@@ -256,6 +256,27 @@ def test_approvals_of_an_rpc_client_stay_in_force(tmp_path):
     run(story, [CALL, "done", CALL, "done"], tmp_path, tools=[noting(done)])
 
 
+def test_a_chat_client_alone_is_asked_what_another_client_wanted(tmp_path):
+    done = []
+
+    async def story(world):
+        async with world.rpc() as rpc:
+            await rpc.call("set_approval", tools=True, maxTurns=2)
+            id = rpc.ready["sessionId"]
+        async with world.chat(f"?session={id}") as chat:
+            asked = await chat.ask("a", {"Text": "go"})
+            assert kind(asked) == "ToolConfirmationRequest" and done == []
+            asked = await chat.ask("c", APPROVE)
+            assert len(done) == 1 and kind(asked) == "ToolConfirmationRequest"
+            asked = await chat.ask("c", APPROVE)
+            assert asked["response"]["TurnConfirmationRequest"]["max_turns"] == 2
+            end = await chat.ask("t", {"TurnConfirmationResponse": {"confirmed": False}})
+            assert end["request_id"] == "a" and end["response"] == {"Text": "对话已结束，未重置轮次。"}
+            assert end["error"] is None and len(world.script.requests) == 2
+
+    run(story, [CALL, CALL, "done"], tmp_path, tools=[noting(done)])
+
+
 def test_approvals_set_in_mid_request_do_not_disarm_the_chat_client(tmp_path):
     done = []
 
