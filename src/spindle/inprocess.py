@@ -109,6 +109,8 @@ class Agent:
         events: Mailbox[Event] = Mailbox(EVENTS_WAITING)
         self.session.subscribe(events)
         try:
+            while self.session.winding_up:  # so that every prompt has an end of its own
+                await self.session.wait_idle()
             if await self.session.submit(text, images, source="sdk") == "handled":
                 await self.session.finished()
                 return

@@ -62,6 +62,8 @@ HANDLER_AFTER_ABORT: Final = 2.0
 CONNECT: Final = 30.0
 KEEP_ALIVE: Final = 60.0
 """For an unused connection."""
+IMAGE_DOWNLOAD: Final = 10.0
+"""For an image that a prompt names by its address."""
 RESPONSE_DRAIN: Final = 0.1
 """For the rest of a response after its answer is complete, so that the connection can be used again."""
 LOOPBACK_SERVER: Final = 1.0

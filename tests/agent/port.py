@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
-from spindle.agent.abort import AbortSignal
 from spindle.agent.batch import ToolBatch
 from spindle.agent.hooks import Hooks
+from spindle.agent.lifecycle import AbortSignal
 from spindle.agent.queues import Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
@@ -92,6 +92,8 @@ class World:
         self.tools = {item.name: item for item in tools}
         self.events: list[Event] = []
         self.messages: list[AgentMessage] = []
+        self.stored: list[AgentMessage] = []
+        """The same in the order of the file."""
         self.seen: list[list[AgentMessage]] = []
         """The conversation at each model call."""
         self.interrupt = interrupt
@@ -116,9 +118,16 @@ class World:
         return await asyncio.wait_for(future, 20)
 
     async def commit(self, message: AgentMessage) -> AgentMessage:
+        await self.enter(await self.store(message))
+        return message
+
+    async def store(self, message: AgentMessage) -> AgentMessage:
+        self.stored.append(message)
+        return message
+
+    async def enter(self, message: AgentMessage) -> None:
         self.messages.append(message)
         self.publish(MessageEnd(message))
-        return message
 
     async def stream(self) -> AsyncGenerator[Chunk, None]:
         self.seen.append(list(self.messages))

@@ -152,13 +152,14 @@ def check(rig: Rig, sent: dict[str, str]) -> None:
         assert response["command"] == name
         assert not re.match(r"\w+(Error|Exception)\b", response.get("error", "")), response
         started += (response.get("data") or {}).get("disposition") == "started"
-    assert len(rig.of("agent_settled")) == started
+    assert len(rig.of("agent_settled")) >= started  # queued prompts may start runs of their own
     inside: list[str] = []
     attempt = 0
     for frame in rig.frames:
         kind, _, edge = frame["type"].rpartition("_")
         if kind in ("agent", "turn", "message", "compaction") and edge == "start":
-            assert inside == {"agent": [], "turn": ["agent"], "message": ["agent", "turn"], "compaction": []}[kind]
+            outside = {"agent": [], "turn": ["agent"], "message": ["agent", "turn"]}
+            assert kind == "compaction" or inside == outside[kind]  # one that is refused may come at any time
             inside.append(kind)
         elif kind in ("agent", "turn", "message", "compaction") and edge == "end":
             # Only this end comes without a start: it says that none will be made.
@@ -178,8 +179,7 @@ def check(rig: Rig, sent: dict[str, str]) -> None:
     updates = rig.of("queue_update")
     if updates and not {"new_session", "switch_session", "fork", "clone"} & set(sent.values()):
         queues = rig.agent._engine.queues
-        assert updates[-1]["steering"] == queues.steering.texts()
-        assert updates[-1]["followUp"] == queues.follow_up.texts()
+        assert (updates[-1]["steering"], updates[-1]["followUp"]) == queues.texts()
 
 
 @pytest.mark.parametrize("with_extension", [False, True], ids=["bare", "extension"])

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from spindle.agent import loop
-from spindle.agent.abort import AbortSignal
+from spindle.agent.lifecycle import AbortSignal
 from spindle.shapes.content import text_of
 from spindle.shapes.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnStart
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
@@ -103,9 +103,9 @@ def test_terminate_ends_the_run_only_if_all_calls_say_so():
 
 def test_steering_comes_before_follow_ups_one_per_turn():
     world = World([says("1"), says("2"), says("3"), says("4")])
-    world.queues.follow(user("f1"))
-    world.queues.steer(user("s1"))
-    world.queues.steer(user("s2"))
+    world.queues.put(user("f1"), "followUp")
+    world.queues.put(user("s1"), "steer")
+    world.queues.put(user("s2"), "steer")
     run(world, user("go"))
     texts = [text_of(m.content) for m in world.messages if isinstance(m, UserMessage)]
     assert texts == ["go", "s1", "s2", "f1"]
@@ -116,14 +116,14 @@ def test_mode_all_delivers_everything_in_one_turn():
     world = World([says("1"), says("2")])
     world.queues.steering.mode = "all"
     for text in ("s1", "s2"):
-        world.queues.steer(user(text))
+        world.queues.put(user(text), "steer")
     run(world, user("go"))
     assert len(world.seen) == 1
 
 
 def test_an_error_ends_the_run_and_keeps_the_queue():
     world = World([fails("boom")])
-    world.queues.follow(user("later"))
+    world.queues.put(user("later"), "followUp")
     answer = run(world, user("go"))
     assert (answer.stop_reason, answer.error_message) == ("error", "boom")
     assert world.queues.follow_up.texts() == ["later"]
@@ -139,8 +139,9 @@ def test_abort_in_mid_answer_keeps_what_came():
         answer = (await asyncio.wait_for(task, 20)).answer
         assert (answer.stop_reason, answer.error_message) == ("aborted", "Request was aborted")
         assert text_of(answer.content) == "w0 "
-        last_update = [e for e in world.events if isinstance(e, MessageUpdate)][-1]
-        assert type(last_update.assistant_message_event).__struct_config__.tag == "text_end"
+        pieces = [e.assistant_message_event for e in world.events if isinstance(e, MessageUpdate)]
+        assert [type(piece).__struct_config__.tag for piece in pieces][-2:] == ["text_end", "error"]
+        assert pieces[-1].reason == "aborted"
 
     asyncio.run(main())
 
@@ -175,7 +176,7 @@ def test_immediate_steering_cuts_running_tools_but_not_those_that_must_finish():
             return "written"
 
         async def fast(args, ctx):
-            world.queues.steer(user("STEER"))
+            world.queues.put(user("STEER"), "steer")
             asyncio.get_running_loop().call_later(0.01, finish.set)
             return "fast"
 
@@ -189,7 +190,7 @@ def test_immediate_steering_cuts_running_tools_but_not_those_that_must_finish():
 
 def test_a_sequential_batch_skips_the_rest_when_steered():
     async def steering(args, ctx):
-        world.queues.steer(user("STEER"))
+        world.queues.put(user("STEER"), "steer")
         return "first"
 
     world = World(
@@ -206,7 +207,7 @@ def test_a_sequential_batch_skips_the_rest_when_steered():
 
 def test_waiting_mode_lets_the_batch_finish():
     async def steering(args, ctx):
-        world.queues.steer(user("STEER"))
+        world.queues.put(user("STEER"), "steer")
         await asyncio.sleep(0)
         return "first"
 

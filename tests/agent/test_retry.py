@@ -144,6 +144,8 @@ def test_abort_retry_ends_only_the_wait(tmp_path):
             await rig.call("abort_retry")
             order = [f["type"] for f in rig.frames][-3:]
             assert order == ["auto_retry_end", "agent_settled", "response"]
-            assert rig.of("agent_settled") == [{"type": "agent_settled", "aborted": False}]
+            assert rig.of("agent_settled") == [
+                {"type": "agent_settled", "aborted": False, "stopReason": "error", "errorMessage": "503 down"}
+            ]
 
     run(main())

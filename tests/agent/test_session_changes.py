@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from spindle.sessions import open as sessions
 from spindle.sessions.manager import SessionManager
+from spindle.sessions.session import Session
 from spindle.shapes.content import text_of
 from spindle.testing import Pause
 
@@ -370,8 +372,8 @@ class SlowOpening:
 
     def __init__(self, monkeypatch) -> None:
         self.begun, self.go = threading.Event(), threading.Event()
-        self.done: list[SessionManager] = []
-        really_open = SessionManager.open
+        self.done: list[Session] = []
+        really_open = sessions.load
 
         def slow_open(*args, **options):
             self.begun.set()
@@ -379,7 +381,7 @@ class SlowOpening:
             self.done.append(really_open(*args, **options))
             return self.done[-1]
 
-        monkeypatch.setattr(SessionManager, "open", slow_open)
+        monkeypatch.setattr(sessions, "load", slow_open)
 
 
 def test_a_file_is_read_beside_the_loop_and_what_is_sent_meanwhile_waits(tmp_path, monkeypatch):
@@ -394,7 +396,7 @@ def test_a_file_is_read_beside_the_loop_and_what_is_sent_meanwhile_waits(tmp_pat
             await until_true(slow.begun.is_set)
             assert (await rig.call("abort"))["success"]
             prompt, steering = rig.send("prompt", message="there"), rig.send("steer", message="also there")
-            assert (await state(rig))["isStreaming"] is False
+            assert (await state(rig))["isStreaming"] is True
             slow.go.set()
             for sent in (change, prompt, steering):
                 assert (await rig.response(sent))["success"]
@@ -441,6 +443,7 @@ def test_a_prompt_waits_until_extensions_know_the_new_session(tmp_path):
         async with Rig(tmp_path, ["one"], extensions=[extension]) as rig:
             change, prompt = rig.send("new_session"), rig.send("prompt", message="hi")
             assert (await rig.response(change))["success"] and (await rig.response(prompt))["success"]
+            await rig.until("agent_settled")
             assert log == ["startup", "new", "input"]
 
     run(main())
@@ -469,7 +472,7 @@ def test_a_session_that_extensions_never_finish_to_begin_can_be_left(tmp_path):
     run(main())
 
 
-def test_a_file_whose_reader_left_does_not_stay_locked(tmp_path, monkeypatch):
+def test_a_change_goes_on_without_the_one_who_asked_for_it(tmp_path, monkeypatch):
     async def main():
         file = tmp_path / "other.jsonl"
         file.write_text(json.dumps({"type": "session", "version": 3, "id": "a", "timestamp": "", "cwd": "/"}) + "\n")
@@ -481,8 +484,10 @@ def test_a_file_whose_reader_left_does_not_stay_locked(tmp_path, monkeypatch):
             await asyncio.wait([change])
             assert change.cancelled()
             slow.go.set()
-            await until_true(lambda: bool(slow.done) and not os.path.exists(f"{file}.lock"))
-            assert (await rig.call("switch_session", sessionPath=str(file)))["success"]
+            await rig.until("session_changed")  # the change goes on without the one who asked for it
+            assert (await state(rig))["sessionFile"] == str(file)
+            assert (await rig.call("new_session"))["success"]
+            assert not os.path.exists(f"{file}.lock")
 
     run(main())
 
@@ -547,8 +552,8 @@ def test_what_an_extension_puts_away_is_told(tmp_path):
             agent.command("keep")(lambda args, ctx: agent.append_entry("note", {"text": args}))
 
         async with Rig(tmp_path, extensions=[extension]) as rig:
-            await rig.data("prompt", message="/keep this")
-            (told,) = rig.of("entry_appended")
+            assert await rig.data("prompt", message="/keep this") == {"disposition": "handled"}
+            told = await rig.until("entry_appended")
             entries = (await rig.data("get_entries"))["entries"]
             assert told["entry"] == entries[-1]
             assert told["entry"]["customType"] == "note" and told["entry"]["data"] == {"text": "this"}

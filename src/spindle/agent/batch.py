@@ -1,4 +1,7 @@
-"""The tool calls of one answer: checked one after another, run together, answered in call order."""
+"""The tool calls of one answer: checked one after another, run together, answered in call order.
+
+A result is in the session file before its end is told, so the file has results in the order of their ends.
+"""
 
 import asyncio
 import time
@@ -8,8 +11,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from spindle import limits
-from spindle.agent.abort import Aborted, AbortSignal
 from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.flow import Tasks
 from spindle.shapes.codec import encode
 from spindle.shapes.content import ToolCall
@@ -42,7 +45,11 @@ class ToolPort(Protocol):
     def congested(self) -> bool:
         """Whether listeners are behind, so that progress is better left out."""
 
-    async def commit(self, message: AgentMessage) -> AgentMessage: ...
+    async def store(self, message: AgentMessage) -> AgentMessage:
+        """Put a finished message into the session file; hooks may replace it."""
+
+    async def enter(self, message: AgentMessage) -> None:
+        """Make a stored message part of the conversation and tell of its end."""
 
     def find_tool(self, name: str) -> Tool | None: ...
 
@@ -66,7 +73,8 @@ class _Call(Struct):
     ran: bool = False
     outcome: ToolResult | None = None
     failed: bool = False
-    ended_at: int = 0
+    stored: ToolResultMessage | None = None
+    """The result as it is in the session file."""
 
 
 class ToolBatch:
@@ -176,7 +184,17 @@ class ToolBatch:
         item.outcome, item.failed = await self._hooks.tool_result(item.call.id, item.tool, item.args, outcome, failed)
 
     async def _end(self, item: _Call, outcome: ToolResult, *, failed: bool) -> None:
-        item.outcome, item.failed, item.ended_at = outcome, failed, int(time.time() * 1000)
+        item.outcome, item.failed = outcome, failed
+        message = ToolResultMessage(
+            tool_call_id=item.call.id,
+            tool_name=item.call.name,
+            content=outcome.content,
+            details=outcome.details,
+            is_error=failed,
+            timestamp=int(time.time() * 1000),
+        )
+        stored = await self._port.store(message)
+        item.stored = stored if isinstance(stored, ToolResultMessage) else message
         duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
         shown = ToolResult(outcome.content, outcome.details)
         await self._port.emit(ToolExecutionEnd(item.call.id, item.call.name, shown, failed, duration))
@@ -226,18 +244,10 @@ class ToolBatch:
     async def _results(self, calls: list[_Call]) -> tuple[list[ToolResultMessage], bool]:
         messages = []
         for item in calls:
-            assert item.outcome is not None
-            message = ToolResultMessage(
-                tool_call_id=item.call.id,
-                tool_name=item.call.name,
-                content=item.outcome.content,
-                details=item.outcome.details,
-                is_error=item.failed,
-                timestamp=item.ended_at,
-            )
-            await self._port.emit(MessageStart(message))
-            committed = await self._port.commit(message)
-            messages.append(committed if isinstance(committed, ToolResultMessage) else message)
+            assert item.stored is not None
+            await self._port.emit(MessageStart(item.stored))
+            await self._port.enter(item.stored)
+            messages.append(item.stored)
         return messages, self._terminated()
 
     def _terminated(self) -> bool:

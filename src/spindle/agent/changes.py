@@ -8,16 +8,21 @@ swapped, in one step without an await, and all clients are told.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from spindle import limits
 from spindle.agent import AgentError
+from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import Phase, Request
+from spindle.agent.shell import Shell
 from spindle.flow import Tasks
+from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.shapes.content import text_of
+from spindle.shapes.events import SessionChanged
 from spindle.shapes.messages import UserMessage
 
 if TYPE_CHECKING:
@@ -27,11 +32,16 @@ __all__ = ["SessionChanges", "Setup"]
 
 T = TypeVar("T")
 Setup = Callable[[Session], Awaitable[None] | None]
+After = Callable[[], Awaitable[None]]
 
 
 class SessionChanges:
-    def __init__(self, agent: "AgentSession") -> None:
+    def __init__(self, agent: "AgentSession", engine: Engine, shell: Shell, learn: Callable[[], None]) -> None:
+        """`learn` learns what a session knows that was just put in place."""
         self._agent = agent
+        self._engine = engine
+        self._shell = shell
+        self._learn = learn
         self._one_at_a_time = asyncio.Lock()
         self.tasks = Tasks()
 
@@ -48,7 +58,7 @@ class SessionChanges:
     async def clone(self, entry_id: str | None) -> bool:
         return await self._owned(self._clone(entry_id))
 
-    async def _owned(self, change: Awaitable[T]) -> T:
+    async def _owned(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
         lifecycle = self._agent.lifecycle
         lifecycle.changes += 1  # from now on prompts are meant for the session that this leads to
@@ -56,19 +66,23 @@ class SessionChanges:
         async def carry_out() -> T:
             try:
                 async with self._one_at_a_time:
-                    return await change
+                    result, after = await change
             finally:
+                change.close()
                 lifecycle.changes -= 1
                 if not lifecycle.changes:
                     self._agent.take_arrivals()
+            if after is not None:
+                await after()
+            return result
 
         return await asyncio.shield(self.tasks.spawn(carry_out(), "spindle-change", report=False))
 
     # -- the four changes ------------------------------------------------------------------------
 
-    async def _new(self, parent: str | None, setup: Setup | None) -> bool:
+    async def _new(self, parent: str | None, setup: Setup | None) -> tuple[bool, After | None]:
         if await self._vetoed("session_before_switch", reason="new"):
-            return True
+            return True, None
         other = sessions.following(self._agent.session, parent=parent)
         try:
             written = None if setup is None else setup(other)
@@ -77,44 +91,40 @@ class SessionChanges:
         except BaseException:
             other.close()
             raise
-        await self._go_to(other, "new")
-        return False
+        return False, await self._go_to(other, "new")
 
-    async def _switch(self, path: str) -> tuple[bool, bool]:
+    async def _switch(self, path: str) -> tuple[tuple[bool, bool], After | None]:
         agent = self._agent
         if await self._vetoed("session_before_switch", reason="resume", target_session_file=path):
-            return True, False
+            return (True, False), None
         file = os.path.join(agent.cwd, path)
         created = not _exists(file)
         # A file that is open already is read again, but only when the agent has let go of it.
         other = None if agent.session.is_same_file(file) else await self._load(file, created)
-        await self._go_to(other or file, "resume", path)
-        return False, created
+        return (False, created), await self._go_to(other or file, "resume", path)
 
-    async def _fork(self, entry_id: str, invalid: str) -> tuple[str, bool]:
+    async def _fork(self, entry_id: str, invalid: str) -> tuple[tuple[str, bool], After | None]:
         found = self._user_entry(entry_id)
         if found is None:
             raise AgentError(invalid)
         entry, message = found
         text = text_of(message.content)
         if await self._vetoed("session_before_fork", entry_id=entry_id, position="before"):
-            return text, True
+            return (text, True), None
         session = self._agent.session
         if entry.parent_id is None:
             other = sessions.following(session, parent=session.path)
         else:
             other = sessions.branched(session, entry.parent_id)
-        await self._go_to(other, "fork")
-        return text, False
+        return (text, False), await self._go_to(other, "fork")
 
-    async def _clone(self, entry_id: str | None) -> bool:
+    async def _clone(self, entry_id: str | None) -> tuple[bool, After | None]:
         leaf = entry_id or self._agent.session.leaf_id
         if leaf is None:
             raise AgentError("Cannot clone session: no current entry selected")
         if await self._vetoed("session_before_fork", entry_id=leaf, position="at"):
-            return True
-        await self._go_to(sessions.branched(self._agent.session, leaf), "fork")
-        return False
+            return True, None
+        return False, await self._go_to(sessions.branched(self._agent.session, leaf), "fork")
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -127,28 +137,88 @@ class SessionChanges:
             return entry, entry.message
         return None
 
-    async def _go_to(self, other: Session | str, reason: str, target: str | None = None) -> None:
-        """Leave the current session for another one, or read the file that is open from the disk again."""
+    async def _go_to(self, other: Session | str, reason: str, target: str | None = None) -> After:
+        """Leave the current session for another one, or read the file that is open from the disk again.
+
+        Returns what tells extensions of it: the next change does not wait for them.
+        """
         agent = self._agent
-        previous = agent.session.path
         try:
             async with agent.lifecycle.alone(Request.CHANGE, Phase.SWITCHING, agent.stop):
-                await agent.leave(reason, target)
+                await self._leave(reason, target)
                 try:
                     if isinstance(other, str):
                         agent.session.close()
                         other = await self._load(other, False)
-                    resources = await agent.load_for(other.cwd)
+                    resources = await self._load_for(other.cwd)
                 except BaseException:
                     # Extensions were told of an end that did not come.
-                    self.tasks.spawn(agent.begin("reload"), "spindle-begin")
+                    self.tasks.spawn(agent.begin(), "spindle-begin")
                     raise
-                restored = agent.swap(other, resources, reason)
+                return self._swap(other, resources, reason)
         finally:
             if isinstance(other, Session) and other is not agent.session:
                 other.close()
-        await agent.begin(reason, str(previous) if previous else None)
-        await restored()
+
+    async def _leave(self, reason: str, target: str | None) -> None:
+        """End what belongs to the session: shell commands, extensions, the writing of its file."""
+        await self._shell.abort_all()
+        await self._leave_extensions(reason, target)
+        self._agent.hooks.interrupt()  # a handler that hangs is not taken along
+        self._engine.conversation.sync_soon()
+        await self._engine.conversation.synced()  # or closing the file would wait for the disk
+
+    async def _leave_extensions(self, reason: str, target: str | None = None) -> None:
+        self._agent.dialogs.withdraw()
+        await self._agent.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
+        await self._agent.plugins.leave(reason, target)
+
+    async def _load_for(self, cwd: str) -> Resources:
+        """Load what belongs to a working directory; it is not in force yet."""
+        resources = self._agent.resources.at(cwd)
+        await self._agent.plugins.load(resources, self._engine.toolbox.builtin, self._agent.mode)
+        return resources
+
+    def _swap(self, other: Session, resources: Resources, reason: str) -> After:
+        """Put another session in place of this one, for everyone at once.
+
+        Returns what tells extensions of it, and which model and thinking level came with it.
+        """
+        agent, engine, choice, left = self._agent, self._engine, self._engine.choice, self._agent.session
+        model, level = choice.model, choice.level
+        engine.queues.forget()
+        engine.take_for_next_prompt()
+        agent.resources = engine.resources = resources
+        choice.registry = resources.registry
+        context = engine.conversation.use(other)
+        if reason == "resume":
+            other.on_write_error(agent.tell_write_error)
+            if context.messages:  # the session's own model and level, as far as they are still there
+                choice.restore(context.model, other.thinking_level())
+        self._learn()
+        agent.plugins.bind(agent, reason, str(left.path) if left.path else None)
+        engine.tools_changed()
+        left.close()
+        if other.write_error is not None:
+            agent.tell_write_error(other.write_error)
+        agent.publish(SessionChanged(other.id, reason))
+
+        async def tell_extensions() -> None:
+            await agent.begin()
+            if choice.model != model:
+                await agent.hooks.notify("model_select", model=choice.model, previous_model=model, source="restore")
+            if choice.level != level:
+                await agent.hooks.notify("thinking_level_select", level=choice.level, previous_level=level)
+
+        return tell_extensions
+
+    async def reload(self) -> None:
+        """Load extensions, skills, templates and settings again in mid-session."""
+        await self._leave_extensions("reload")
+        self._agent.resources.reload()
+        await self._load_for(self._agent.cwd)
+        self._agent.plugins.bind(self._agent, "reload")
+        await self._agent.begin()
 
     async def _load(self, file: str, is_new: bool) -> Session:
         """Open a session file and decode its context, in a thread: a long one takes seconds."""

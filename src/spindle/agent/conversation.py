@@ -23,7 +23,7 @@ from spindle.shapes.messages import (
     UserMessage,
 )
 
-__all__ = ["ContextUsage", "Conversation", "SessionStats", "StatsCounter", "TokenTotals"]
+__all__ = ["Conversation", "StatsCounter", "TokenTotals"]
 
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
@@ -75,17 +75,19 @@ class Conversation:
             self._fresh_from = sum(entry_id not in fresh for entry_id, _ in kept)
         return context
 
-    def append(self, message: AgentMessage) -> str:
-        """Store a message and make it part of the context. Returns its entry id."""
+    def append(self, message: AgentMessage) -> None:
+        """Store a message and make it part of the context."""
+        self.store(message)
+        self.messages.append(message)
+
+    def store(self, message: AgentMessage) -> None:
+        """Put a message into the file, before it is part of the context."""
         if isinstance(message, CustomMessage):
-            entry_id = self.session.append_custom_message(
+            self._last_id = self.session.append_custom_message(
                 message.custom_type, message.content, message.display, message.details
             )
         else:
-            entry_id = self.session.append_message(message)
-        self.messages.append(message)
-        self._last_id = entry_id
-        return entry_id
+            self._last_id = self.session.append_message(message)
 
     def drop_failed(self, message: AssistantMessage) -> None:
         """Take a failed answer out of the context; the file keeps it."""
@@ -191,27 +193,6 @@ class TokenTotals(Wire, omit_defaults=False):
     cache_read: int = 0
     cache_write: int = 0
     total: int = 0
-
-
-class ContextUsage(Wire):
-    """How full the model's window is; unknown (null) right after a compaction."""
-
-    tokens: int | None
-    context_window: int
-    percent: float | None
-
-
-class SessionStats(Wire, kw_only=True):
-    session_file: str | None = None
-    session_id: str
-    user_messages: int
-    assistant_messages: int
-    tool_calls: int
-    tool_results: int
-    total_messages: int
-    tokens: TokenTotals
-    cost: int | float
-    context_usage: ContextUsage | None = None
 
 
 class StatsCounter:

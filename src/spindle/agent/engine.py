@@ -14,13 +14,11 @@ from msgspec import Struct
 
 from spindle import limits
 from spindle.agent import AgentError, loop
-from spindle.agent.abort import Aborted, AbortSignal
 from spindle.agent.batch import ToolBatch
-from spindle.agent.compaction.run import Compactor
+from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
-from spindle.agent.hooks import HookChain
-from spindle.agent.hub import Hub
-from spindle.agent.lifecycle import Lifecycle, Phase, Request
+from spindle.agent.hooks import HookChain, Hub
+from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, Request
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
 from spindle.agent.retry import Retry
@@ -159,7 +157,7 @@ class Engine:
 
     def publish(self, event: Event) -> None:
         """Tell of something without waiting."""
-        if self._active_hooks.hears(event.type):
+        if self._active_hooks.hears(type(event).__struct_config__.tag):
             self._active_hooks.observe_soon(event)
         self.hub.publish(event)
 
@@ -167,7 +165,7 @@ class Engine:
         """Tell of something, to hooks first, and wait while listeners cannot keep up."""
         hooks = self._active_hooks
         try:
-            if hooks.hears(event.type):
+            if hooks.hears(type(event).__struct_config__.tag):
                 await hooks.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.hub.publish(event)
@@ -191,17 +189,24 @@ class Engine:
 
     async def commit(self, message: AgentMessage) -> AgentMessage:
         """Store the message, then tell that it is finished."""
-        hooks = self._active_hooks
-        message = await hooks.message_end(message)
-        self.conversation.append(message)
-        hooks.committed(message)
+        message = await self.store(message)
+        await self.enter(message)
+        return message
+
+    async def store(self, message: AgentMessage) -> AgentMessage:
+        message = await self._active_hooks.message_end(message)
+        self.conversation.store(message)
+        return message
+
+    async def enter(self, message: AgentMessage) -> None:
+        self.conversation.messages.append(message)
+        self._active_hooks.committed(message)
         self.hub.publish(MessageEnd(message))
         if isinstance(message, UserMessage):
             if self.run is not None:
                 self.run.recovered = False
         elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             await self.retry.succeeded()
-        return message
 
     # -- a chain of work -------------------------------------------------------------------------
 
@@ -292,7 +297,7 @@ class Engine:
             return False
         again = reason == "overflow" and answer.stop_reason in ("error", "length")
         if again and run.recovered:
-            await self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
+            self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
             return False
         if not self.compactor.possible():
             return False
@@ -346,6 +351,9 @@ class Engine:
             await asyncio.wait(late, timeout=limits.RUN_END)
 
     async def compact(self, instructions: str | None) -> CompactionResult:
+        if (refusal := self.compactor.refusal()) is not None:
+            self.compactor.refuse(refusal, "manual")  # without touching what runs
+            raise AgentError(refusal)
         async with self.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, self.stop) as signal:
             try:
                 return await self.compactor.run("manual", signal, instructions=instructions)

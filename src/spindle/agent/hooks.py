@@ -1,7 +1,8 @@
 """The places where others look into a run and change it: todos, stream rules, approval, a wire, extensions.
 
 All of them subclass `Hooks` and override what they need. The engine holds one `HookChain`, which asks its members in
-order. `Plugins` is what the agent needs of whoever brings such members along: it knows nothing else of extensions.
+order. `Plugins` is what the agent needs of extensions, and all it knows of them. Listeners only get to see events;
+`Hub` is the list of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,13 @@ from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
+import sys
+import traceback
+from typing import Protocol
 
-__all__ = ["AnswerStopped", "Blocked", "HookChain", "Hooks", "NoPlugins", "Plugins", "Start"]
+from spindle.shapes.events import Event
+
+__all__ = ["AnswerStopped", "Blocked", "HookChain", "Hooks", "Hub", "Listener", "NoPlugins", "Plugins", "Start"]
 
 Fields = Callable[[], dict[str, Any]]
 """Makes the fields of an event, if anyone wants it."""
@@ -249,7 +255,7 @@ class HookChain(Hooks):
                 return True
         return False
 
-    def hears(self, kind: str) -> bool:
+    def hears(self, kind: object) -> bool:
         """Say whether any member wants events of this type."""
         for member in self._members:
             if member.hears(kind) if isinstance(member, HookChain) else kind in member.listening:
@@ -344,14 +350,14 @@ class Plugins(Protocol):
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
         """Load what there is for a working directory. Nothing of it is in force before `bind`. Raises `AgentError`."""
 
-    def bind(self, agent: "AgentSession") -> None:
-        """Put what was loaded last in force, in place of what was loaded before."""
+    def bind(self, agent: "AgentSession", reason: str = "startup", previous: str | None = None) -> None:
+        """Put what was loaded last in force, for a session that begins for this reason."""
 
-    async def begin(self, reason: str = "startup", previous: str | None = None) -> None:
-        """Tell that the session has begun; only the first call for a session does. Returns when all know."""
+    async def begin(self) -> None:
+        """Tell that the session has begun, unless that was told. Returns when all know."""
 
     async def leave(self, reason: str, target: str | None = None) -> None:
-        """Tell that the session ends. What is in force stays so until the next `bind`."""
+        """Tell that the session ends. What is in force stays so; without a `bind`, it is told of a begin again."""
 
     async def close(self) -> None:
         """End everything that was begun."""
@@ -361,7 +367,49 @@ class NoPlugins:
     """An agent without extensions."""
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None: ...
-    def bind(self, agent: "AgentSession") -> None: ...
-    async def begin(self, reason: str = "startup", previous: str | None = None) -> None: ...
+    def bind(self, agent: "AgentSession", reason: str = "startup", previous: str | None = None) -> None: ...
+    async def begin(self) -> None: ...
     async def leave(self, reason: str, target: str | None = None) -> None: ...
     async def close(self) -> None: ...
+
+
+class Listener(Protocol):
+    """Somebody who wants every event. An outbox of a wire is one."""
+
+    def put(self, event: Event) -> None:
+        """Take an event, at once."""
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is waiting that the agent should pause."""
+
+    async def room(self) -> None:
+        """Return when there is room again."""
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._listeners: tuple[Listener, ...] = ()
+
+    def add(self, listener: Listener) -> None:
+        self._listeners += (listener,)
+
+    def remove(self, listener: Listener) -> None:
+        self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+    def publish(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener.put(event)
+            except Exception as error:  # whoever cannot take it must not keep it from the others
+                traceback.print_exception(error, file=sys.stderr)
+
+    @property
+    def congested(self) -> bool:
+        return any(listener.full for listener in self._listeners)
+
+    async def room(self) -> None:
+        """Wait until every listener has room."""
+        for listener in self._listeners:
+            if listener.full:
+                await listener.room()

@@ -8,12 +8,22 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-from spindle.agent.abort import Aborted, AbortSignal
 from spindle.agent.hooks import AnswerStopped
+from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.queues import Queued, Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
-from spindle.shapes.events import AgentStart, Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
+from spindle.shapes.events import (
+    AgentStart,
+    AnswerDone,
+    AnswerFailed,
+    AnswerStart,
+    Event,
+    MessageStart,
+    MessageUpdate,
+    TurnEnd,
+    TurnStart,
+)
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
 __all__ = ["Ending", "LoopPort", "run"]
@@ -134,6 +144,7 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> AssistantMessage:
                     if isinstance(chunk, Started):
                         live = chunk.live
                         await port.emit(MessageStart(live))
+                        await port.emit(MessageUpdate(AnswerStart(), live))
                     elif isinstance(chunk, Finished):
                         answer = chunk.message
                     else:
@@ -153,5 +164,8 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> AssistantMessage:
         answer = port.empty_answer("error", "The model's stream ended without an answer")
     if live is None:
         await port.emit(MessageStart(answer))
+        await port.emit(MessageUpdate(AnswerStart(), answer))
+    reason = answer.stop_reason
+    await port.emit(MessageUpdate((AnswerFailed if reason in ("error", "aborted") else AnswerDone)(reason), answer))
     committed = await port.commit(answer)
     return committed if isinstance(committed, AssistantMessage) else answer

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spindle.agent import AgentError
-from spindle.agent.abort import Aborted
 from spindle.agent.compaction.plan import FileLists, append_file_lists, estimate_tokens, file_lists
 from spindle.agent.compaction.summary import BRANCH, summary_request
 from spindle.agent.engine import Engine
-from spindle.agent.lifecycle import Phase, Request
+from spindle.agent.lifecycle import Aborted, Phase, Request
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session

@@ -112,6 +112,11 @@ class Queues:
         self._arriving.append(submission)
         self._changed()
 
+    @property
+    def starting(self) -> bool:
+        """Whether a prompt is kept, which will start a run."""
+        return any(item.is_prompt for item in self._arriving)
+
     def demote(self) -> None:
         """An abort: what is kept will wait in its queue, and start nothing by itself."""
         self._arriving = [replace(item, is_prompt=False) for item in self._arriving]

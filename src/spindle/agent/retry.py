@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from spindle.agent.abort import Aborted, AbortSignal
+from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.config.settings import Retry as RetrySettings
 from spindle.llm.errors import is_overflow, is_retryable
 from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event

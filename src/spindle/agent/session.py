@@ -6,7 +6,7 @@ extension or a program needs to know of them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,28 +14,27 @@ import msgspec
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.agent.approval import Approval
 from spindle.agent.changes import SessionChanges, Setup
-from spindle.agent.conversation import ContextUsage, Conversation, SessionStats
-from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
+from spindle.agent.conversation import Conversation
+from spindle.agent.dialogs import Approval, Dialogs, NoDialogs, WireDialogs
 from spindle.agent.engine import Engine
-from spindle.agent.hooks import HookChain, Hooks, NoPlugins, Plugins
+from spindle.agent.hooks import HookChain, Hooks, Listener, NoPlugins, Plugins
 from spindle.agent.host_tools import HostTools, Replies
-from spindle.agent.hub import Listener
 from spindle.agent.lifecycle import Lifecycle, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.prompting import Disposition, Prompting
 from spindle.agent.queues import QueueMode
 from spindle.agent.shell import Shell
+from spindle.agent.snapshot import ContextUsage, Queued, SessionStats, State, context_usage, session_stats, snapshot
 from spindle.agent.stream_rules import StreamRules
-from spindle.agent.submission import RunOptions, Submission, read_images
+from spindle.agent.submission import RunOptions, Submission
 from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
 from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
 from spindle.sessions.index import SessionInfo, list_sessions
 from spindle.sessions.session import Session
-from spindle.shapes.content import Image, Text, Wire
+from spindle.shapes.content import Image, Text
 from spindle.shapes.events import (
     CompactionResult,
     EntryAppended,
@@ -57,44 +56,7 @@ from spindle.tools.user_bash import BashResult
 if TYPE_CHECKING:
     from spindle.agent.navigate import Navigated
 
-__all__ = ["AgentSession", "Queued", "State"]
-
-
-class Asked(Wire):
-    tools: bool
-    max_turns: int | None = None
-
-
-class Queued(Wire):
-    steering: list[str]
-    follow_up: list[str]
-
-
-class State(Wire, kw_only=True):
-    model: Model | None
-    thinking_level: str
-    is_streaming: bool
-    is_compacting: bool
-    steering_mode: str
-    follow_up_mode: str
-    interrupt_mode: str
-    session_file: str | None = None
-    session_id: str
-    session_name: str | None = None
-    auto_compaction_enabled: bool
-    auto_retry_enabled: bool
-    message_count: int
-    pending_message_count: int
-    queued_message_count: int
-    queue: Queued
-    """The texts that wait; messages of extensions are only counted."""
-    approval: Asked
-    """As `set_approval` set it."""
-    todo_phases: list[TodoPhase]
-    system_prompt: str
-    dump_tools: list[dict[str, Any]]
-    """The active tools as the model is told of them."""
-    context_usage: ContextUsage | None = None
+__all__ = ["AgentSession"]
 
 
 class AgentSession:
@@ -132,9 +94,13 @@ class AgentSession:
         self._approval = Approval(self.dialogs, self._run_options)
         self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
         self._host_tools = HostTools(toolbox, self._replies, engine.publish, resources.settings.host_tools.timeout_ms)
-        self._changes = SessionChanges(self)
+        self._changes = SessionChanges(self, engine, self._shell, self._learn)
         self._prompting = Prompting(engine, self.plugins)
-        session.on_write_error(self._tell_write_error)
+        session.on_write_error(self.tell_write_error)
+        self._learn()
+
+    def _learn(self) -> None:
+        """Learn from the session what it knows: the model, the thinking level, todos, rules that were told."""
         self._record_choice()
         self._todos.rebuild()
         self._rules.rebuild()
@@ -164,11 +130,7 @@ class AgentSession:
         """Hand on a client's answer to a dialog or a host tool. Returns whether it was one."""
         return self._replies.receive(frame)
 
-    def _tell_change(self, reason: str) -> None:
-        """Tell that the conversation has to be read again."""
-        self.publish(SessionChanged(self.session.id, reason))
-
-    def _tell_write_error(self, error: str) -> None:
+    def tell_write_error(self, error: str) -> None:
         """Tell that the conversation goes on in memory only."""
         self.publish(ExtensionError("", "session_write", error))
 
@@ -191,15 +153,25 @@ class AgentSession:
         templates in it count. `ordered` is the same text and images in an order of their own.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        return self._prompting.take(Submission(text, read_images(images), behavior, source, expand, ordered, options))
+        pictures = await self._read_images(images)
+        return self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
+
+    async def _read_images(self, images: Sequence[Any]) -> list[Image]:
+        if not images:
+            return []
+        from spindle.agent.prompt_images import read_images
+
+        return await read_images(images, self.resources.settings.http_proxy)
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        return self._prompting.take(Submission(text, read_images(images), "steer", source, is_prompt=False))
+        return self._prompting.take(Submission(text, await self._read_images(images), "steer", source, is_prompt=False))
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        return self._prompting.take(Submission(text, read_images(images), "followUp", source, is_prompt=False))
+        return self._prompting.take(
+            Submission(text, await self._read_images(images), "followUp", source, is_prompt=False)
+        )
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""
@@ -292,6 +264,11 @@ class AgentSession:
         return self.lifecycle.running
 
     @property
+    def winding_up(self) -> bool:
+        """Whether a run has told of its end, and it is not clear yet what follows."""
+        return self.lifecycle.phase in (Phase.ENDING, Phase.COMPACTING)
+
+    @property
     def busy(self) -> bool:
         return self.lifecycle.phase is not Phase.IDLE
 
@@ -309,58 +286,13 @@ class AgentSession:
         return self._engine.system_prompt
 
     def state(self) -> State:
-        engine, session, approval = self._engine, self.session, self._approval
-        waiting = len(engine.queues)
-        return State(
-            model=engine.model,
-            thinking_level=engine.choice.level,
-            is_streaming=engine.lifecycle.running,
-            is_compacting=engine.lifecycle.compacting,
-            steering_mode=engine.queues.steering.mode,
-            follow_up_mode=engine.queues.follow_up.mode,
-            interrupt_mode=engine.interrupt_mode,
-            session_file=str(session.path) if session.path else None,
-            session_id=session.id,
-            session_name=session.name,
-            auto_compaction_enabled=engine.compactor.automatic,
-            auto_retry_enabled=engine.retry.enabled,
-            message_count=len(self._conversation.messages),
-            pending_message_count=waiting,
-            queued_message_count=waiting,
-            queue=Queued(*engine.queues.texts()),
-            approval=Asked(approval.tools, approval.max_turns),
-            todo_phases=self._todos.phases,
-            system_prompt=engine.system_prompt,
-            dump_tools=[
-                {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-                for tool in self.active_tools()
-            ],
-            context_usage=self.context_usage(),
-        )
+        return snapshot(self._engine, self._approval, self._todos)
 
     def context_usage(self) -> ContextUsage | None:
-        model = self.model
-        if model is None or not model.context_window:
-            return None
-        if not self._conversation.usage_known():
-            return ContextUsage(None, model.context_window, None)
-        tokens = self._conversation.tokens()
-        return ContextUsage(tokens, model.context_window, tokens / model.context_window * 100)
+        return context_usage(self._engine)
 
     async def stats(self) -> SessionStats:
-        counted = await self._conversation.stats()
-        return SessionStats(
-            session_file=str(self.session.path) if self.session.path else None,
-            session_id=self.session.id,
-            user_messages=counted.user,
-            assistant_messages=counted.assistant,
-            tool_calls=counted.calls,
-            tool_results=counted.results,
-            total_messages=counted.messages,
-            tokens=counted.tokens,
-            cost=counted.cost,
-            context_usage=self.context_usage(),
-        )
+        return session_stats(self._engine, await self._conversation.stats())
 
     def last_answer(self) -> AssistantMessage | None:
         return self._conversation.last_assistant()
@@ -552,7 +484,7 @@ class AgentSession:
         self._conversation.reload()
         self._todos.rebuild()
         self._rules.rebuild()
-        self._tell_change(reason)
+        self.publish(SessionChanged(self.session.id, reason))
 
     async def export_html(self, output: str | None = None) -> str:
         """Write the session as a page. Returns the path, as given if one was given. Raises `AgentError`."""
@@ -605,70 +537,11 @@ class AgentSession:
 
     async def reload(self) -> None:
         """Load extensions, skills, templates and settings again in mid-session."""
-        await self._leave_extensions("reload")
-        self.resources.reload()
-        await self.load_for(self.cwd)
-        self.plugins.bind(self)
-        await self.begin("reload")
+        await self._changes.reload()
 
-    # -- a change of session, in the order of its steps ------------------------------------------
-
-    async def leave(self, reason: str, target: str | None) -> None:
-        """End what belongs to the session: shell commands, extensions, the writing of its file."""
-        await self._shell.abort_all()
-        await self._leave_extensions(reason, target)
-        self.hooks.interrupt()  # a handler that hangs is not taken along
-        self._conversation.sync_soon()
-        await self._conversation.synced()  # or closing the file would wait for the disk
-
-    async def _leave_extensions(self, reason: str, target: str | None = None) -> None:
-        self.dialogs.withdraw()
-        await self.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
-        await self.plugins.leave(reason, target)
-
-    async def load_for(self, cwd: str) -> Resources:
-        """Load what belongs to a working directory; it is not in force yet."""
-        resources = self.resources.at(cwd)
-        await self.plugins.load(resources, self._engine.toolbox.builtin, self.mode)
-        return resources
-
-    def swap(self, other: Session, resources: Resources, reason: str) -> Callable[[], Awaitable[None]]:
-        """Put another session in place of this one, for everyone at once.
-
-        Returns what tells extensions which model and thinking level came with it.
-        """
-        engine, choice, left = self._engine, self._engine.choice, self.session
-        model, level = choice.model, choice.level
-        engine.queues.forget()
-        engine.take_for_next_prompt()
-        self.resources = engine.resources = resources
-        choice.registry = resources.registry
-        context = self._conversation.use(other)
-        if reason == "resume":
-            other.on_write_error(self._tell_write_error)
-            if context.messages:  # the session's own model and level, as far as they are still there
-                choice.restore(context.model, other.thinking_level())
-        self._record_choice()
-        self._todos.rebuild()
-        self._rules.rebuild()
-        self.plugins.bind(self)
-        engine.tools_changed()
-        left.close()
-        if other.write_error is not None:
-            self._tell_write_error(other.write_error)
-        self._tell_change(reason)
-
-        async def tell_restored() -> None:
-            if choice.model != model:
-                await self.hooks.notify("model_select", model=choice.model, previous_model=model, source="restore")
-            if choice.level != level:
-                await self.hooks.notify("thinking_level_select", level=choice.level, previous_level=level)
-
-        return tell_restored
-
-    async def begin(self, reason: str = "startup", previous: str | None = None) -> None:
+    async def begin(self) -> None:
         """Tell extensions that a session has begun; at start-up once there is a client to see what they say."""
-        await self.plugins.begin(reason, previous)
+        await self.plugins.begin()
 
     # -- stopping --------------------------------------------------------------------------------
 

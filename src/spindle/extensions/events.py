@@ -8,13 +8,14 @@ from typing import Any
 
 from msgspec import field
 
-from spindle.agent.compaction.run import CompactionPreparation
+from spindle.agent.compaction import CompactionPreparation
 from spindle.agent.navigate import TreePreparation
 from spindle.shapes.content import Image
 from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     AgentStart,
+    AnswerEdge,
     Event,
     LiveSource,
     SessionInfoChanged,
@@ -214,7 +215,7 @@ class MessageStartEvent(_MessageEvent, tag="message_start"):
 
 
 class MessageUpdateEvent(_MessageEvent, tag="message_update"):
-    assistant_message_event: StreamEvent
+    assistant_message_event: StreamEvent | AnswerEdge
 
 
 class MessageEndEvent(_MessageEvent, tag="message_end"):

@@ -61,7 +61,10 @@ class ExtensionHost:
         self._retired: ExtensionHooks | None = None
         """Of the generation before, until it has ended."""
         self._agent: AgentSession | None = None
+        self._untold: tuple[str, str | None] | None = None
+        """Why the session begins and which was before it, until extensions are told."""
         self._beginning: asyncio.Task[None] | None = None
+        """Tells them."""
         self._tasks = Tasks()
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
@@ -114,8 +117,9 @@ class ExtensionHost:
                     else:
                         hooks.report(extension.path, "provider", error)
 
-    def bind(self, agent: AgentSession) -> None:
+    def bind(self, agent: AgentSession, reason: str = "startup", previous: str | None = None) -> None:
         self._agent = agent
+        self._untold = reason, previous
         fresh, self._loaded = self._loaded, None
         if fresh is None:
             return
@@ -127,19 +131,18 @@ class ExtensionHost:
         fresh.generation.binding.bind(agent)
         agent.use_extensions(fresh, fresh.generation.tools().values())
         self._retired = before
-        self._beginning = None
 
     def _command_context(self, path: str) -> Any:
         assert self.hooks is not None
         same = next((found for found in self.hooks.generation.extensions if found.path == path), None)
         return self.hooks.command_context(same)
 
-    async def begin(self, reason: str = "startup", previous: str | None = None) -> None:
-        if self.hooks is None:
-            return
-        if self._beginning is None or reason != "startup":
-            self._beginning = self._tasks.spawn(self._begin(self.hooks, reason, previous), "spindle-begin")
-        await asyncio.shield(self._beginning)
+    async def begin(self) -> None:
+        untold, self._untold = self._untold, None
+        if untold is not None and self.hooks is not None:
+            self._beginning = self._tasks.spawn(self._begin(self.hooks, *untold), "spindle-begin")
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
 
     async def _begin(self, hooks: "ExtensionHooks", reason: str, previous: str | None) -> None:
         retired, self._retired = self._retired, None
@@ -158,6 +161,7 @@ class ExtensionHost:
     async def leave(self, reason: str, target: str | None = None) -> None:
         if self.hooks is not None:
             await self.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
+            self._untold = "reload", None
 
     async def close(self) -> None:
         if self.hooks is None or self._agent is None:

@@ -18,7 +18,7 @@ from spindle.version import __version__
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "UnreadableError"]
+__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "UnreadableError", "download"]
 
 MAX_ERROR_BODY_BYTES = 1024 * 1024
 
@@ -146,6 +146,34 @@ class Post:
             raise _idle(self._idle_timeout) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ConnectError(_reason(error, url)) from error
+
+
+async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | None = None) -> bytes:
+    """Return what is at `url`; redirects are followed. Raises `ConnectError`, `StatusError`, `UnreadableError`."""
+    await _import_client()
+    import aiohttp
+
+    where, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
+    try:
+        async with (await _session()).get(
+            url,
+            headers={"accept": "*/*"},
+            timeout=aiohttp.ClientTimeout(total=timeout),
+            proxy=where,
+            proxy_headers=proxy_headers,
+        ) as response:
+            if response.status != 200:
+                raise StatusError(response.status, response.headers, "")
+            data = bytearray()
+            async for chunk in response.content.iter_any():
+                data += chunk
+                if len(data) > max_bytes:
+                    raise UnreadableError(f"it is larger than {max_bytes >> 20} MB")
+            return bytes(data)
+    except TimeoutError:
+        raise ConnectError(f"no complete answer within {timeout:g} s") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise ConnectError(_reason(error, url)) from error
 
 
 async def _import_client() -> None:

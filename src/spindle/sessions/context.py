@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from spindle.sessions.entries import Entry, collector_paused, parse_time
-from spindle.shapes.content import Text
+from spindle.shapes.content import Text, ToolCall
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -24,7 +24,14 @@ from spindle.shapes.messages import (
     message_from_value,
 )
 
-__all__ = ["SessionContext", "build_context", "entry_message", "model_in_force", "thinking_level_in_force"]
+__all__ = [
+    "SessionContext",
+    "build_context",
+    "entry_message",
+    "model_in_force",
+    "results_in_call_order",
+    "thinking_level_in_force",
+]
 
 
 class SessionContext(msgspec.Struct):
@@ -55,7 +62,34 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
                 _add_checkpoint(entry, context)
             context.messages.append(message)
             context.entry_ids.append(entry.id)
+    order = results_in_call_order(context.messages)
+    context.messages = [context.messages[at] for at in order]
+    context.entry_ids = [context.entry_ids[at] for at in order]
     return context
+
+
+def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int]:
+    """Return the places of the messages with the results of each answer sorted by its calls.
+
+    The file has them in the order in which they ended.
+    """
+    order = list(range(len(messages)))
+    for index, answer in enumerate(messages):
+        calls = (
+            [b.id for b in answer.content if isinstance(b, ToolCall)] if isinstance(answer, AssistantMessage) else []
+        )
+        if len(calls) < 2:
+            continue
+        places = []
+        for at in range(index + 1, len(messages)):
+            message = messages[at]
+            if isinstance(message, ToolResultMessage) and message.tool_call_id in calls:
+                places.append((calls.index(message.tool_call_id), at))
+            elif isinstance(message, AssistantMessage | UserMessage):
+                break
+        for (_, at), (_, found) in zip(places, sorted(places), strict=True):
+            order[at] = found
+    return order
 
 
 def entry_message(entry: Entry) -> AgentMessage | None:

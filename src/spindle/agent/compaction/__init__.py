@@ -1,0 +1,362 @@
+"""Carries a compaction out: events, hooks, the summary calls, the entry in the session."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from spindle.agent import AgentError
+from spindle.agent.compaction.plan import (
+    NO_HISTORY,
+    CompactionLimits,
+    Preparation,
+    append_file_lists,
+    context_tokens,
+    estimate_tokens,
+    join_summaries,
+    limits_for,
+    prepare_compaction,
+)
+from spindle.agent.compaction.summary import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
+from spindle.agent.conversation import Conversation
+from spindle.agent.hooks import HookChain
+from spindle.agent.lifecycle import Aborted, AbortSignal
+from spindle.agent.retry import Retry
+from spindle.config.settings import Settings
+from spindle.llm.errors import is_overflow
+from spindle.llm.stream import Chunk, Request
+from spindle.sessions.entries import Entry
+from spindle.shapes.content import Wire
+from spindle.shapes.events import (
+    AutoCompactionEnd,
+    AutoCompactionStart,
+    CompactionEnd,
+    CompactionResult,
+    CompactionStart,
+    Event,
+    SummarizationRetryAttemptStart,
+    SummarizationRetryFinished,
+    SummarizationRetryScheduled,
+)
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage
+from spindle.shapes.models import Model
+
+__all__ = ["CompactionPort", "CompactionPreparation", "Compactor", "add_usage"]
+
+CANCELLED = "Compaction cancelled"
+TOO_SMALL = "Nothing to compact (session too small)"
+ALREADY = "Already compacted"
+# How a failed automatic compaction is announced, by reason.
+_FAILURE = {
+    "manual": "Compaction failed",
+    "threshold": "Auto-compaction failed",
+    "overflow": "Context overflow recovery failed",
+}
+
+
+class CompactionPort(Protocol):
+    """What a compaction needs of the session."""
+
+    hooks: HookChain
+    conversation: Conversation
+    retry: Retry
+
+    @property
+    def max_tokens(self) -> int | None: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def model(self) -> Model | None: ...
+
+    def publish(self, event: Event) -> None: ...
+
+    async def emit(self, event: Event) -> None: ...
+
+    async def open_stream(self, request: Request, max_tokens: int) -> AsyncGenerator[Chunk, None]: ...
+
+
+class CompactionPreparation(Wire):
+    """What a compaction is about to do, as hooks see it."""
+
+    first_kept_entry_id: str
+    messages_to_summarize: list[AgentMessage]
+    turn_prefix_messages: list[AgentMessage]
+    is_split_turn: bool
+    tokens_before: int
+    previous_summary: str | None
+    file_ops: dict[str, list[str]]
+    """`readFiles` and `modifiedFiles` of the part that is summarised."""
+    settings: dict[str, Any]
+
+
+class Compactor:
+    def __init__(self, port: CompactionPort, *, automatic: bool) -> None:
+        self._port = port
+        self.automatic = automatic
+        """Whether it happens by itself."""
+
+    @property
+    def limits(self) -> CompactionLimits:
+        """How full the context of the current model may get."""
+        return limits_for(self._port.settings.compaction, self._port.model)
+
+    def possible(self) -> bool:
+        """Say whether there is anything to summarise."""
+        return self.refusal() is None
+
+    def refusal(self) -> str | None:
+        """Say why there is nothing to summarise, if so."""
+        branch = self._branch()
+        if branch and branch[-1].type == "compaction":
+            return ALREADY
+        return TOO_SMALL if prepare_compaction(branch, self.limits.keep_recent_tokens) is None else None
+
+    def reason(self, answer: AssistantMessage) -> str | None:
+        """Say why the context should be compacted by itself after this answer, if it should."""
+        model, limits, conversation = self._port.model, self.limits, self._port.conversation
+        if model is None or not (self.automatic and limits.automatic) or conversation.is_stale(answer):
+            return None
+        own = (answer.provider, answer.model) == (model.provider, model.id)
+        if own and is_overflow(answer, model.context_window):
+            return "overflow"
+        used = 0 if answer.stop_reason == "error" else context_tokens(answer.usage)
+        if (used or conversation.tokens()) <= limits.threshold:
+            return None
+        # An answer that was cut although the model could have said more had no room left.
+        most = self._port.max_tokens or model.max_tokens
+        cut = own and answer.stop_reason == "length" and answer.usage.output < most
+        return "overflow" if cut else "threshold"
+
+    async def run(
+        self, reason: str, signal: AbortSignal, *, instructions: str | None = None, will_retry: bool = False
+    ) -> CompactionResult:
+        """Compact. Raises `AgentError` if it fails, `Aborted` if it was aborted; events tell the same."""
+        if reason != "manual":
+            await self._port.emit(AutoCompactionStart(reason))
+        await self._port.emit(CompactionStart(reason))
+        made: _Made | None = None
+        error: str | None = None
+        aborted = False
+        try:
+            with signal:
+                made = await self._compact(reason, instructions, will_retry)
+        except (Aborted, _Cancelled):
+            aborted = True
+        except asyncio.CancelledError:  # the one who asked for it has left; the others still want to know
+            for event in _endings(reason, aborted=True):
+                self._port.publish(event)
+            raise
+        except Exception as failure:  # the model failed, a hook or an adapter broke; the run must be able to go on
+            error = str(failure) or type(failure).__name__
+        if made is not None:
+            await self._port.hooks.notify(
+                "session_compact",
+                compaction_entry=made.entry,
+                from_extension=made.from_extension,
+                reason=reason,
+                will_retry=will_retry,
+            )
+            for event in _endings(reason, made.result, will_retry=will_retry):
+                await self._port.emit(event)
+            return made.result
+        told = f"{_FAILURE[reason]}: {error}" if error is not None else None
+        for event in _endings(reason, aborted=aborted, error=told):
+            await self._port.emit(event)
+        await self._port.hooks.notify(
+            "session_compact_failed",
+            reason=reason,
+            error_message=told,
+            aborted=aborted,
+            will_retry=will_retry,
+            from_extension=False,
+        )
+        raise Aborted if aborted else AgentError(error or CANCELLED)
+
+    def refuse(self, text: str, reason: str = "overflow") -> None:
+        """Tell that there will be no compaction: a manual one has a start, too; an overflow was told before."""
+        if reason == "manual":
+            self._port.publish(CompactionStart(reason))
+            text = f"{_FAILURE[reason]}: {text}"
+        for event in _endings(reason, error=text):
+            self._port.publish(event)
+
+    def _branch(self) -> list[Entry]:
+        return self._port.conversation.session.branch()
+
+    async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> "_Made":
+        conversation, branch = self._port.conversation, self._branch()
+        if branch and branch[-1].type == "compaction":
+            raise AgentError(ALREADY)
+        plan = prepare_compaction(branch, self.limits.keep_recent_tokens)
+        if plan is None:
+            raise AgentError(TOO_SMALL)
+        replacement = await self._ask_hooks(plan, branch, reason, instructions, will_retry)
+        result = replacement or await self._summarize(plan, reason, instructions)
+        # From here on nothing waits: an abort comes before the change or after it.
+        entry_id = conversation.session.append_compaction(
+            result.summary,
+            result.first_kept_entry_id,
+            result.tokens_before,
+            result.details,
+            bool(replacement),
+            result.usage,
+        )
+        conversation.reload()
+        result.estimated_tokens_after = _size_after(conversation)
+        self._port.hooks.compacted()
+        entry = conversation.session.entry(entry_id)
+        return _Made(result, entry.value if entry else {}, bool(replacement))
+
+    async def _ask_hooks(
+        self, plan: Preparation, branch: Sequence[Entry], reason: str, instructions: str | None, will_retry: bool
+    ) -> CompactionResult | None:
+        """Let hooks cancel the compaction or do it themselves. Raises `AgentError` if they cancel it."""
+        answer = await self._port.hooks.ask(
+            "session_before_compact",
+            lambda: {
+                "preparation": CompactionPreparation(
+                    plan.first_kept_entry_id,
+                    plan.history,
+                    plan.prefix,
+                    plan.is_split_turn,
+                    plan.tokens_before,
+                    plan.previous_summary,
+                    plan.files.as_details(),
+                    msgspec.to_builtins(self._port.settings.compaction),
+                ),
+                "branch_entries": [entry.value for entry in branch],
+                "custom_instructions": instructions,
+                "reason": reason,
+                "will_retry": will_retry,
+            },
+        )
+        if answer.get("cancel"):
+            raise _Cancelled
+        given = answer.get("compaction")
+        return None if given is None else _supplied_result(given, plan)
+
+    async def _summarize(self, plan: Preparation, reason: str, instructions: str | None) -> CompactionResult:
+        reserve = self.limits.reserve_tokens
+        task = FIRST if plan.previous_summary is None else UPDATE
+        history = summary_request(plan.history, task, previous=plan.previous_summary, instructions=instructions)
+        summaries: list[Summary] = []
+        if plan.is_split_turn:
+            prefix = summary_request(plan.prefix, PREFIX)
+            jobs = [self.ask(prefix, int(0.5 * reserve), "Turn prefix summarization failed", "compaction", reason)]
+            if plan.history:
+                jobs.insert(0, self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason))
+            summaries = await _both(jobs)
+            first = summaries[0].text if plan.history else NO_HISTORY
+            text = join_summaries(first, summaries[-1].text)
+        else:
+            summaries = [await self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason)]
+            text = summaries[0].text
+        usage = Usage()
+        for summary in summaries:
+            usage = add_usage(usage, summary.answer.usage)
+        return CompactionResult(
+            append_file_lists(text, plan.files),
+            plan.first_kept_entry_id,
+            plan.tokens_before,
+            plan.files.as_details(),
+            usage=usage,
+        )
+
+    async def ask(self, request: Request, max_tokens: int, failure: str, source: str, reason: str | None) -> Summary:
+        """Ask the model for one summary, again if that may help. Raises `AgentError` that begins with `failure`."""
+        model = self._port.model
+        limit = min(max_tokens, model.max_tokens) if model else max_tokens
+        announced = False
+
+        async def retry(answer: AssistantMessage, attempt: int) -> bool:
+            nonlocal announced
+            if not self._port.retry.worthwhile(answer, model, attempt - 1):
+                return False
+            announced = True
+            delay = self._port.retry.delay_ms(attempt)
+            await self._port.emit(
+                SummarizationRetryScheduled(attempt, self._port.retry.max_retries, delay, answer.error_message or "")
+            )
+            await asyncio.sleep(delay / 1000)
+            await self._port.emit(SummarizationRetryAttemptStart(source, reason))
+            return True
+
+        try:
+            return await summarize(request, lambda r: self._port.open_stream(r, limit), retry)
+        except SummaryFailed as error:
+            raise AgentError(f"{failure}: {error}") from None
+        finally:
+            if announced:
+                await self._port.emit(SummarizationRetryFinished())
+
+
+class _Cancelled(Exception):
+    """A hook does not want this compaction."""
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """A compaction that is part of the session now."""
+
+    result: CompactionResult
+    entry: dict[str, Any]
+    from_extension: bool
+
+
+def _endings(
+    reason: str,
+    result: CompactionResult | None = None,
+    *,
+    aborted: bool = False,
+    will_retry: bool = False,
+    error: str | None = None,
+) -> list[Event]:
+    """Return what tells of the end, for clients that know only automatic compactions and for those that know all."""
+    end = (reason, result, aborted, will_retry, error)
+    return [CompactionEnd(*end)] if reason == "manual" else [AutoCompactionEnd(*end), CompactionEnd(*end)]
+
+
+async def _both(jobs: Sequence[Awaitable[Summary]]) -> list[Summary]:
+    """Run the summary calls side by side; the first failure stops the other."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _supplied_result(value: dict[str, Any], plan: Preparation) -> CompactionResult:
+    if not isinstance(value.get("summary"), str):
+        raise AgentError("An extension supplied a compaction without a summary")
+    return CompactionResult(
+        value["summary"],
+        value.get("firstKeptEntryId") or plan.first_kept_entry_id,
+        value.get("tokensBefore", plan.tokens_before),
+        value.get("details"),
+    )
+
+
+def _size_after(conversation: Conversation) -> int:
+    # The kept answers still report the usage of the long context, so only lengths count here.
+    return sum(estimate_tokens(message) for message in conversation.messages)
+
+
+def add_usage(a: Usage, b: Usage) -> Usage:
+    return Usage(
+        a.input + b.input,
+        a.output + b.output,
+        a.cache_read + b.cache_read,
+        a.cache_write + b.cache_write,
+        a.total_tokens + b.total_tokens,
+        Cost(
+            a.cost.input + b.cost.input,
+            a.cost.output + b.cost.output,
+            a.cost.cache_read + b.cost.cache_read,
+            a.cost.cache_write + b.cost.cache_write,
+            a.cost.total + b.cost.total,
+        ),
+    )

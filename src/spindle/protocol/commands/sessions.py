@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from spindle.agent.conversation import SessionStats
+from spindle.agent.snapshot import SessionStats
 from spindle.protocol.registry import Call, Fields, NoFields, command
 from spindle.sessions.entries import iso_time
 from spindle.shapes.content import Wire

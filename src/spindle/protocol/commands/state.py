@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.queues import QueueMode
-from spindle.agent.session import State
+from spindle.agent.snapshot import State
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import Call, Fields, NoFields, command
 from spindle.shapes.content import Wire

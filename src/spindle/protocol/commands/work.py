@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from spindle.agent.prompting import Disposition
-from spindle.agent.session import Queued
+from spindle.agent.snapshot import Queued
 from spindle.protocol.registry import Call, Fields, NoFields, command
 from spindle.shapes.content import Wire
 from spindle.shapes.events import CompactionResult

@@ -1,6 +1,9 @@
 """`spindle.Agent`: the agent as an object of a Python program."""
 
 import asyncio
+import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -62,5 +65,28 @@ def test_a_session_that_could_not_be_opened_may_be_opened_again(home):
             await Agent.open(file, model="no/such-model")
         async with await Agent.open(file, model=script.model()) as agent:
             assert await agent.ask("again") == "two"
+
+    run(main())
+
+
+@pytest.mark.parametrize("told", ["environment", "settings"])
+def test_sessions_go_where_the_user_wants_them(home, monkeypatch, told):
+    place = home / "elsewhere"
+    settings: dict[str, str] = {"fsync": "never"}
+    if told == "environment":
+        monkeypatch.setenv("PI_CODING_AGENT_SESSION_DIR", str(place))
+    else:
+        settings["sessionDir"] = str(place)
+    agent_dir = Path(os.environ["SPINDLE_DIR"])
+    agent_dir.mkdir(exist_ok=True)
+    (agent_dir / "settings.json").write_text(json.dumps(settings))
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+
+    async def main():
+        async with await Agent.create(cwd=home, model=Script(["ok"]).model()) as agent:
+            await agent.ask("hi")
+            assert agent.session.session.path.parent == place
+        assert not synced
 
     run(main())

@@ -1,0 +1,129 @@
+"""What a client may ask about the agent: its state, and the figures of its session."""
+
+from typing import Any
+
+from spindle.agent.conversation import StatsCounter, TokenTotals
+from spindle.agent.dialogs import Approval
+from spindle.agent.engine import Engine
+from spindle.agent.todos import Todos
+from spindle.shapes.content import Wire
+from spindle.shapes.models import Model
+from spindle.tools.todo import TodoPhase
+
+__all__ = ["ContextUsage", "Queued", "SessionStats", "State", "context_usage", "session_stats", "snapshot"]
+
+
+class ContextUsage(Wire):
+    """How full the model's window is; unknown (null) right after a compaction."""
+
+    tokens: int | None
+    context_window: int
+    percent: float | None
+
+
+class SessionStats(Wire, kw_only=True):
+    session_file: str | None = None
+    session_id: str
+    user_messages: int
+    assistant_messages: int
+    tool_calls: int
+    tool_results: int
+    total_messages: int
+    tokens: TokenTotals
+    cost: int | float
+    context_usage: ContextUsage | None = None
+
+
+class Asked(Wire):
+    tools: bool
+    max_turns: int | None = None
+
+
+class Queued(Wire):
+    steering: list[str]
+    follow_up: list[str]
+
+
+class State(Wire, kw_only=True):
+    model: Model | None
+    thinking_level: str
+    is_streaming: bool
+    is_compacting: bool
+    steering_mode: str
+    follow_up_mode: str
+    interrupt_mode: str
+    session_file: str | None = None
+    session_id: str
+    session_name: str | None = None
+    auto_compaction_enabled: bool
+    auto_retry_enabled: bool
+    message_count: int
+    pending_message_count: int
+    queued_message_count: int
+    queue: Queued
+    """The texts that wait; messages of extensions are only counted."""
+    approval: Asked
+    """As `set_approval` set it."""
+    todo_phases: list[TodoPhase]
+    system_prompt: str
+    dump_tools: list[dict[str, Any]]
+    """The active tools as the model is told of them."""
+    context_usage: ContextUsage | None = None
+
+
+def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
+    session, queues = engine.conversation.session, engine.queues
+    waiting = len(queues)
+    return State(
+        model=engine.model,
+        thinking_level=engine.choice.level,
+        is_streaming=engine.lifecycle.running or queues.starting,
+        is_compacting=engine.lifecycle.compacting,
+        steering_mode=queues.steering.mode,
+        follow_up_mode=queues.follow_up.mode,
+        interrupt_mode=engine.interrupt_mode,
+        session_file=str(session.path) if session.path else None,
+        session_id=session.id,
+        session_name=session.name,
+        auto_compaction_enabled=engine.compactor.automatic,
+        auto_retry_enabled=engine.retry.enabled,
+        message_count=len(engine.conversation.messages),
+        pending_message_count=waiting,
+        queued_message_count=waiting,
+        queue=Queued(*queues.texts()),
+        approval=Asked(approval.tools, approval.max_turns),
+        todo_phases=todos.phases,
+        system_prompt=engine.system_prompt,
+        dump_tools=[
+            {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+            for tool in engine.toolbox.active_tools()
+        ],
+        context_usage=context_usage(engine),
+    )
+
+
+def context_usage(engine: Engine) -> ContextUsage | None:
+    """Say how full the model's window is."""
+    model, conversation = engine.model, engine.conversation
+    if model is None or not model.context_window:
+        return None
+    if not conversation.usage_known():
+        return ContextUsage(None, model.context_window, None)
+    tokens = conversation.tokens()
+    return ContextUsage(tokens, model.context_window, tokens / model.context_window * 100)
+
+
+def session_stats(engine: Engine, counted: StatsCounter) -> SessionStats:
+    session = engine.conversation.session
+    return SessionStats(
+        session_file=str(session.path) if session.path else None,
+        session_id=session.id,
+        user_messages=counted.user,
+        assistant_messages=counted.assistant,
+        tool_calls=counted.calls,
+        tool_results=counted.results,
+        total_messages=counted.messages,
+        tokens=counted.tokens,
+        cost=counted.cost,
+        context_usage=context_usage(engine),
+    )

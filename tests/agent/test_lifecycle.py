@@ -1,0 +1,57 @@
+"""The two tables: where the agent may go, and what becomes of a request."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import spindle
+from spindle.agent import AgentError
+from spindle.agent.lifecycle import ADMISSION, MOVES, Lifecycle, Phase, Request, Verdict
+
+from .rig import run
+
+
+def test_every_request_has_a_verdict_in_every_phase():
+    assert set(ADMISSION) == set(Request)
+    for row in ADMISSION.values():
+        assert set(row) == set(Phase)
+        assert row[Phase.IDLE] in (Verdict.START, Verdict.QUEUE)
+
+
+def test_there_is_a_way_back_from_every_phase():
+    for phase in Phase:
+        reached, new = {phase}, {phase}
+        while new:
+            new = {after for before in new for after in MOVES[before]} - reached
+            reached |= new
+        assert Phase.IDLE in reached
+
+
+def test_a_refusal_is_raised_with_its_text():
+    async def main():
+        lifecycle = Lifecycle()
+        assert lifecycle.admit(Request.PROMPT) is Verdict.START
+        lifecycle.begin(Phase.PREPARING)
+        with pytest.raises(AgentError, match="already processing"):
+            lifecycle.admit(Request.PROMPT)
+        assert lifecycle.admit(Request.PROMPT_OR_QUEUE) is Verdict.QUEUE
+        lifecycle.changes = 1
+        assert lifecycle.admit(Request.PROMPT) is Verdict.WAIT
+
+    run(main())
+
+
+def test_wires_call_methods_of_the_agent_and_nothing_behind_it():
+    """Wires and the command line know `AgentSession` by its public names."""
+    behind = re.compile(
+        r"(?<!spindle\.)agent\.(_\w+|engine|conversation|toolbox|choice|store|todos|approval|bash|host_tools)\b"
+    )
+    root = Path(spindle.__file__).parent
+    found = [
+        f"{path.relative_to(root)}: {match[0]}"
+        for room in ("rpc", "remote", "protocol", "cli", "extensions")
+        for path in (root / room).rglob("*.py")
+        for match in behind.finditer(path.read_text())
+    ]
+    assert found == []
