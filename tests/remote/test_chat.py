@@ -1,6 +1,5 @@
 """The remote protocol with a real WebSocket client: the transcripts, the state machine, hostile frames."""
 
-import base64
 import json
 import socket
 import time
@@ -9,6 +8,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.agent_process import write_models
+from tests.support.images import PIXEL
 from tests.support.mock_model import call, failure, gate, reply, silent, stall
 
 from .server import TOKEN, ServerProcess
@@ -235,14 +235,13 @@ def test_instructions():
 
 
 def test_images_reach_the_model():
-    pixel = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 20).decode()
     with ServerProcess([reply("seen")]) as server, server.chat() as client:
         parts = [
             {"Text": "this"},
-            {"Image": {"data": pixel}},
+            {"Image": {"data": PIXEL}},
             {"Text": "or"},
             {"Text": "that"},
-            {"Image": {"data": pixel}},
+            {"Image": {"data": PIXEL}},
         ]
         client.ask("a", {"Multi": parts})
         content = server.mock.requests[0].body["messages"][-1]["content"]

@@ -564,9 +564,7 @@ class AgentSession:
 
     async def wait_free(self) -> None:
         """Return when a prompt would start at once: there is neither a run nor a change of session."""
-        while self.busy or self.lifecycle.changes:
-            await self._changes.tasks.join()
-            await self.wait_idle()
+        await self.lifecycle.wait_free()
 
     async def finished(self) -> None:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""

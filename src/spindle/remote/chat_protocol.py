@@ -219,15 +219,15 @@ def _text(payload: Any) -> Input:
 def _image(payload: Any) -> Input:
     data = _bytes(_fields(payload, "Image"), "Image")
     mime = payload.get("mime_type")
-    if mime is None:
-        mime = sniff_image(data) or "image/png"
-    elif not isinstance(mime, str) or not mime.startswith("image/"):
+    if mime is not None and not (isinstance(mime, str) and mime.startswith("image/")):
         raise ProtocolError("Image.mime_type must be the type of an image")
-    return Parts([Image(payload["data"], mime)])
+    if (kind := sniff_image(data)) not in _IMAGES:
+        raise ProtocolError("Image.data is not a PNG, JPEG, GIF or WebP image")
+    return Parts([Image(payload["data"], kind)])
 
 
 def _file(payload: Any) -> Input:
-    """Read a file. What it is depends on its content; names and types are often wrong."""
+    """Read a file: an image or a text, by its content; names and types are often wrong."""
     fields = _fields(payload, "File")
     name, mime = fields.get("filename"), fields.get("content_type")
     if not isinstance(name, str) or not isinstance(mime, str):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from spindle.agent import AgentError
-from spindle.agent.abort import Aborted, AbortSignal
 from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.session import AgentSession
 from spindle.agent.submission import Question as Wanted
 from spindle.agent.submission import RunOptions
