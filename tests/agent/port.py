@@ -139,6 +139,11 @@ class World:
     async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
         return await ToolBatch(self, Hooks(), message, signal).run()
 
+    def exhausted(self) -> bool:
+        return False
+
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None: ...
+
     def will_retry(self, message: AssistantMessage) -> bool:
         return False
 

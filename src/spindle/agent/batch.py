@@ -55,6 +55,9 @@ class ToolPort(Protocol):
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
 
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
+        """Count a call; `cut` if it never ran because its answer was cut off."""
+
     def interrupting(self) -> bool:
         """Whether a steering message should cut this batch short."""
 
@@ -193,6 +196,8 @@ class ToolBatch:
             is_error=failed,
             timestamp=int(time.time() * 1000),
         )
+        cut = self._message.stop_reason == "length"
+        self._port.tool_ended(item.call.name, item.call.arguments, failed=failed, cut=cut)
         stored = await self._port.store(message)
         item.stored = stored if isinstance(stored, ToolResultMessage) else message
         duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None

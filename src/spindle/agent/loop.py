@@ -53,6 +53,9 @@ class LoopPort(Protocol):
     async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
         """Run the calls of an answer. The flag is true if they all ask to end the run."""
 
+    def exhausted(self) -> bool:
+        """Say whether a limit forbids another model call."""
+
     def will_retry(self, message: AssistantMessage) -> bool:
         """Say whether a failed answer will be tried again after this run."""
 
@@ -125,6 +128,8 @@ async def _turns(
         created.extend(results)
         await port.emit(TurnEnd(answer, results))
         go_on = bool(results) and not ended
+        if (go_on or len(queues)) and port.exhausted():
+            return answer
         waiting = []
         if not signal.aborted:
             waiting = queues.steering.batch() or ([] if go_on else queues.follow_up.batch())

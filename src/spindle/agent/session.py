@@ -24,6 +24,7 @@ from spindle.agent.lifecycle import Lifecycle, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.prompting import Disposition, Prompting
 from spindle.agent.queues import QueueMode
+from spindle.agent.result import RunResult
 from spindle.agent.shell import Shell
 from spindle.agent.snapshot import ContextUsage, Queued, SessionStats, State, context_usage, session_stats, snapshot
 from spindle.agent.stream_rules import StreamRules
@@ -293,6 +294,10 @@ class AgentSession:
 
     async def stats(self) -> SessionStats:
         return session_stats(self._engine, await self._conversation.stats())
+
+    def last_result(self) -> RunResult | None:
+        """Return what came of the last prompt."""
+        return self._engine.last_result
 
     def last_answer(self) -> AssistantMessage | None:
         return self._conversation.last_assistant()

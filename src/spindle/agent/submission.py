@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from spindle.agent.budget import RunLimits
 from spindle.agent.hooks import Hooks
 from spindle.shapes.content import Image, Text
 from spindle.shapes.messages import UserMessage
@@ -40,6 +41,9 @@ class RunOptions(Struct, frozen=True):
     """Sees the run like the session's own hooks, after them."""
     ask: Ask | None = None
     """Puts questions of approval to the user; None: a dialog of the session does."""
+    limits: RunLimits = RunLimits()
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the result that the model has to hand in."""
     ask_before_tools: bool = False
     """Ask before every tool call, even if the session does not want that."""
 

@@ -248,7 +248,7 @@ class AgentSettled(Event, tag="agent_settled"):
     """Nothing more will happen by itself."""
 
     aborted: bool
-    stop_reason: str = "end"
+    stop_reason: str
     """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or what stopped it."""
     error_message: str | None = None
 
