@@ -79,6 +79,8 @@ CLOSE_FRAME: Final = 5.0
 """A client may answer a close frame."""
 SESSIONS_INTERRUPT: Final = 2.0
 """Runs may wind up before the server closes."""
+GOODBYE: Final = 5.0
+"""Clients may go at the server's end."""
 SESSIONS_CLOSE: Final = 5.0
 """Sessions may close at the server's end."""
 CHAT_STOP: Final = 10.0

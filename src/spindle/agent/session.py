@@ -567,6 +567,10 @@ class AgentSession:
     async def wait_idle(self) -> None:
         await self.lifecycle.wait_idle()
 
+    async def wait_free(self) -> None:
+        """Return when a prompt would start at once: there is neither a run nor a change of session."""
+        await self.lifecycle.wait_free()
+
     async def finished(self) -> None:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""
         while self.busy or len(self._prompting.commands):
