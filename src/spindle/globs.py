@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["GlobError", "IgnoreFile", "PathGlob", "expand_braces"]
-
 
 class GlobError(ValueError):
     """The pattern makes no sense."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spindle.sessions.manager import SessionManager
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 from spindle.testing import Pause
 
 from .rig import Rig, kinds, run, until_true

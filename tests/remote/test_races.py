@@ -6,7 +6,7 @@ import json
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 
 from .inside import run, tool, until
 

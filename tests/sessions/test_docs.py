@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.sessions import Session, SessionManager, open
-from spindle.shapes import entries
+from spindle.sessions import Session, SessionManager, entries, open
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sessions.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -17,8 +17,7 @@ from spindle.flow import Tasks
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.shapes.content import text_of
-from spindle.shapes.messages import UserMessage
+from spindle.shapes.messages import UserMessage, text_of
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession

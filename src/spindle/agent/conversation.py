@@ -12,15 +12,17 @@ from spindle.flow import Tasks
 from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.shapes.content import ToolCall, Wire, text_of
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ToolCall,
     ToolResultMessage,
     Usage,
     UserMessage,
+    Wire,
+    text_of,
 )
 
 __all__ = ["ContextUsage", "Conversation", "SessionStats", "StatsCounter", "TokenTotals"]

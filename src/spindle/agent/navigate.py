@@ -14,8 +14,7 @@ from spindle.agent.lifecycle import Phase, Request
 from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.shapes.content import Wire, text_of
-from spindle.shapes.messages import AgentMessage, CustomMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import AgentMessage, CustomMessage, ToolResultMessage, Usage, UserMessage, Wire, text_of
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession

@@ -8,7 +8,7 @@ from spindle.config.settings import Retry as RetrySettings
 from spindle.llm.errors import is_overflow, is_retryable
 from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
 from spindle.shapes.messages import AssistantMessage
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["Retry"]
 

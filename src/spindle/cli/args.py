@@ -12,8 +12,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from spindle.extensions.generation import Flag
 
-__all__ = ["COMMANDS", "FOREIGN_COMMANDS", "OPTIONS", "Options", "UsageError", "help_text", "parse", "unknown_options"]
-
 LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
 REMOTE = "127.0.0.1:3838"

@@ -20,8 +20,6 @@ from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.process import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 
-__all__ = ["assemble", "resource_options", "run_and_exit", "run_help"]
-
 
 def resource_options(options: Options) -> ResourceOptions:
     return ResourceOptions(

@@ -13,8 +13,6 @@ from spindle.version import __version__
 if TYPE_CHECKING:
     from spindle.resources.loader import Resources
 
-__all__ = ["run_doctor", "run_trust"]
-
 
 def run_doctor(argv: list[str]) -> int:
     """Print the report; 1 if a file is broken. Raises `UsageError`."""

@@ -13,8 +13,6 @@ from typing import Any
 from spindle.cli import tell, version_text
 from spindle.cli.args import COMMANDS, FOREIGN_COMMANDS, Options, UsageError, parse
 
-__all__ = ["run", "run_schema"]
-
 
 def run(argv: list[str]) -> int:
     """Do what the command line asks for and return the exit code."""

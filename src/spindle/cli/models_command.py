@@ -10,14 +10,12 @@ from spindle.cli import warn
 from spindle.cli.args import parse
 from spindle.llm.local import SUFFIX, LocalModelError, check_machine, read_header
 from spindle.llm.local.pull import PULLABLE, Pullable, pull
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 if TYPE_CHECKING:
     import argparse
 
     from spindle.models.model_registry import ModelRegistry
-
-__all__ = ["list_models", "models_table", "probe_local_servers", "run", "short_count"]
 
 _COLUMNS = ("provider", "model", "context", "max-out", "thinking", "images")
 _MB = 1_000_000

@@ -14,14 +14,12 @@ from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, run_and_exit
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import Event, ExtensionError
+from spindle.shapes.messages import Image, Text
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.protocol.dialect import Dialect
-
-__all__ = ["run_json", "run_print"]
 
 # -- the input: piped text, @files, and the words themselves -------------------------------------
 

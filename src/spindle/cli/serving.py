@@ -16,8 +16,6 @@ from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
 from spindle.resources.loader import load_resources
 from spindle.sessions.index import find_by_id
 
-__all__ = ["chosen_dialect", "run_remote", "run_rpc"]
-
 
 def run_rpc(options: Options) -> NoReturn:
     """Serve one client on stdio, then end the process. Raises `UsageError`."""

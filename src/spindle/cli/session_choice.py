@@ -12,8 +12,6 @@ from spindle.sessions.entries import SessionError
 from spindle.sessions.index import Found, SessionInfo, find_by_id, find_sessions, list_sessions
 from spindle.sessions.session import Saving, Session
 
-__all__ = ["NothingChosen", "choose_session", "choosing_options", "locate", "session_directory"]
-
 _LISTED = 20
 
 

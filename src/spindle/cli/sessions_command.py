@@ -18,18 +18,17 @@ from spindle.sessions.manager import SessionManager
 from spindle.sessions.repair import examine, repair_copy
 from spindle.sessions.tree import TreeNode
 from spindle.shapes.codec import encode
-from spindle.shapes.content import ToolCall, text_of
 from spindle.shapes.messages import (
     AssistantMessage,
     BashExecutionMessage,
     BranchSummaryMessage,
     CompactionSummaryMessage,
     CustomMessage,
+    ToolCall,
     ToolResultMessage,
     UserMessage,
+    text_of,
 )
-
-__all__ = ["run"]
 
 _HARMLESS = ("newer version",)
 

@@ -18,20 +18,7 @@ from typing import Any, Literal
 
 from spindle import limits
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.content import Wire
-
-__all__ = [
-    "BadFile",
-    "Collision",
-    "Diagnostic",
-    "edit_json",
-    "file_lock",
-    "parse_json",
-    "read_object",
-    "read_text",
-    "report",
-    "write_atomic",
-]
+from spindle.shapes.messages import Wire
 
 _SIZE_LIMIT = 64 << 20
 _STRING = r'"(?:[^"\\]|\\.)*"'

@@ -14,8 +14,6 @@ from spindle.export.transcript import Overview, as_dict, as_text, content_text, 
 from spindle.shapes.codec import decode, encode
 from spindle.web import inline, inline_policy, modules, read
 
-__all__ = ["build_page"]
-
 _PLURALS = {
     "tool result": "tool results",
     "command": "commands",

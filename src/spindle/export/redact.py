@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["REDACTED", "redact_entry", "redact_text", "redact_value"]
-
 REDACTED = "‹redacted›"
 
 # What keys of known services begin with. Long parts of the alphabet with a digit in them follow.

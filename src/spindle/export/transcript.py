@@ -13,8 +13,6 @@ from typing import Any
 
 from spindle.shapes.codec import decode
 
-__all__ = ["Overview", "as_dict", "as_list", "as_text", "content_text", "transcript_html"]
-
 Entry = Mapping[str, Any]
 
 _MESSAGE_KINDS = {

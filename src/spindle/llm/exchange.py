@@ -18,7 +18,7 @@ from spindle.llm.sse import SseParser
 from spindle.llm.stream import Chunk, Finished, Started, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["Call", "Reader", "event_decoder", "exchange"]
 

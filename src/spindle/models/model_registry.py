@@ -13,8 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
-from spindle.config.values import UnresolvedValue, is_resolvable, resolve_value
-from spindle.models.credentials import AuthStore, MissingCredentials, ModelAuth
+from spindle.models.credentials import (
+    AuthStore,
+    MissingCredentials,
+    ModelAuth,
+    UnresolvedValue,
+    is_resolvable,
+    resolve_value,
+)
 from spindle.models.loopback import LOOPBACK, is_loopback_url, list_models, server_url
 from spindle.models.models_file import (
     ModelsFile,
@@ -24,12 +30,10 @@ from spindle.models.models_file import (
     open_model,
     read_models_file,
 )
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 if TYPE_CHECKING:
     from spindle.llm.stream import StreamFunction
-
-__all__ = ["LOCAL", "SCRIPTED", "ModelRegistry", "builtin_providers", "load_catalog"]
 
 LOCAL = "local"
 """The provider whose models are files on this disk: no server to set up, no key."""

@@ -13,17 +13,8 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from spindle.config.user_files import BadFile, read_object
-from spindle.shapes.content import Wire
-from spindle.shapes.models import Model, ModelCost
-
-__all__ = [
-    "ModelsFile",
-    "ProviderSpec",
-    "check_provider",
-    "merge_provider",
-    "open_model",
-    "read_models_file",
-]
+from spindle.shapes.messages import Wire
+from spindle.shapes.model import Model, ModelCost
 
 _CONTEXT_WINDOW = 128000
 _MAX_TOKENS = 16384

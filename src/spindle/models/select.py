@@ -13,19 +13,7 @@ from msgspec.structs import replace
 from spindle.config.settings import Settings
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
 from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
-from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
-
-__all__ = [
-    "ModelChoice",
-    "ModelNotFound",
-    "as_level",
-    "initial_model",
-    "match_model",
-    "parse_pattern",
-    "resolve_model",
-    "resolve_scope",
-    "thinking_level",
-]
+from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 
 
 class ModelNotFound(Exception):

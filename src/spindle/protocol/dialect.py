@@ -10,8 +10,6 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "find_dialect", "leave_out"]
-
 UpdateMode: TypeAlias = Literal["full", "delta"]
 Path: TypeAlias = tuple[str, ...]
 """Keys from the outside in. Lists on the way are gone through item by item."""

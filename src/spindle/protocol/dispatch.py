@@ -20,8 +20,6 @@ from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
 
-__all__ = ["Dispatcher"]
-
 
 class Output(Protocol):
     def put(self, item: Any) -> None: ...

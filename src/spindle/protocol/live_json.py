@@ -11,10 +11,7 @@ import msgspec
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall
 from spindle.protocol.dialect import Path, leave_out
 from spindle.shapes import codec
-from spindle.shapes.content import Text, Thinking
-from spindle.shapes.messages import AssistantMessage, Usage
-
-__all__ = ["LiveJson"]
+from spindle.shapes.messages import AssistantMessage, Text, Thinking, Usage
 
 
 class LiveJson:

@@ -14,8 +14,6 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.render import DELTAS, Item, Renderer
 from spindle.shapes.events import MessageUpdate
 
-__all__ = ["Outbox"]
-
 # Above a high mark the agent pauses until both figures are below a low one.
 HIGH_ITEMS: Final = 256
 LOW_ITEMS: Final = 64

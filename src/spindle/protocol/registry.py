@@ -10,9 +10,7 @@ import msgspec
 
 from spindle.agent.session import AgentSession
 from spindle.protocol.dialect import UpdateMode
-from spindle.shapes.content import Wire
-
-__all__ = ["COMMANDS", "Call", "Client", "CommandSpec", "Fields", "NoFields", "command"]
+from spindle.shapes.messages import Wire
 
 
 class Client(Protocol):

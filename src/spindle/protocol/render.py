@@ -25,8 +25,6 @@ from spindle.shapes.events import (
     ToolCallDelta,
 )
 
-__all__ = ["DELTAS", "Item", "Ready", "Renderer", "Response"]
-
 DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
 
 

@@ -13,8 +13,6 @@ from spindle.shapes.codec import WireValue
 from spindle.shapes.events import Event
 from spindle.shapes.messages import KnownMessage
 
-__all__ = ["json_schema", "reference_page"]
-
 DEFS = "#/$defs/{name}"
 
 

@@ -7,8 +7,7 @@ from spindle.agent.session import AgentSession
 from spindle.remote.chat_protocol import Command, ProtocolError, parse_config
 from spindle.remote.chat_run import ChatState
 from spindle.shapes.codec import encode
-from spindle.shapes.content import text_of
-from spindle.shapes.messages import AssistantMessage, UserMessage
+from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
 
 __all__ = ["COMMANDS_TEXT", "run_instruction"]
 

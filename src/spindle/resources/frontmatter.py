@@ -7,8 +7,6 @@ Numbers stay text: nothing that reads front matter wants them otherwise.
 import re
 from typing import Any
 
-__all__ = ["BadFrontMatter", "split_front_matter"]
-
 _KEY = r"([A-Za-z_][\w.-]*)\s*:(?:\s+(.*))?$"
 _DOUBLE_QUOTED = r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?'
 _SINGLE_QUOTED = r"'((?:[^']|'')*)'\s*(?:#.*)?"

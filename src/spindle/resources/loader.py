@@ -16,13 +16,10 @@ from spindle.config.user_files import Diagnostic, read_text
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.prompt import ContextFile, PromptParts, build_system_prompt, load_context_files
 from spindle.resources.rule_files import Rule, load_rules
-from spindle.resources.skills import Skill, load_skills
+from spindle.resources.slash_commands import Skill, Template, load_skills, load_templates
 from spindle.resources.sources import CommandItem, Source, Sources
-from spindle.resources.templates import Template, load_templates
 from spindle.resources.trust import TrustDecision, TrustStore, decide
 from spindle.tools.base import Tool
-
-__all__ = ["ResourceOptions", "Resources", "load_resources"]
 
 _COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 

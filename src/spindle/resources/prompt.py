@@ -11,18 +11,9 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from spindle.config.user_files import Diagnostic, read_text
-from spindle.resources.skills import Skill, skills_section
+from spindle.resources.slash_commands import Skill, skills_section
 from spindle.resources.sources import ancestors
 from spindle.tools.base import Tool
-
-__all__ = [
-    "ContextFile",
-    "PromptParts",
-    "build_system_prompt",
-    "load_context_files",
-    "prompt_sections",
-    "render_sections",
-]
 
 _PREAMBLE = (
     "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "

@@ -16,9 +16,7 @@ import msgspec
 from spindle.config.user_files import Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import ancestors
-from spindle.shapes.content import Wire
-
-__all__ = ["Rule", "RuleScope", "foreign_rule_places", "load_rules"]
+from spindle.shapes.messages import Wire
 
 InterruptMode = Literal["never", "prose-only", "tool-only", "always"]
 _CLINERULES = ".clinerules"

@@ -16,9 +16,7 @@ from msgspec import Struct, field
 from spindle.agent_dir import expand_home
 from spindle.config.settings import SettingsStore
 from spindle.config.user_files import BadFile, Diagnostic, read_object
-from spindle.shapes.content import Wire
-
-__all__ = ["CommandItem", "Kind", "Selection", "Source", "SourceInfo", "Sources", "ancestors"]
+from spindle.shapes.messages import Wire
 
 Kind = Literal["skills", "prompts", "extensions"]
 

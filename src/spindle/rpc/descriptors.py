@@ -17,8 +17,6 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
-__all__ = ["Source", "Target", "open_source", "open_target"]
-
 CHUNK_BYTES: Final = 256 << 10
 # The kernel does not tell when it has buffers again.
 NO_BUFFERS_S: Final = 0.01

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from spindle.sessions.entries import Entry, collector_paused, parse_time
-from spindle.shapes.content import Text
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -19,12 +18,11 @@ from spindle.shapes.messages import (
     CompactionSummaryMessage,
     CustomMessage,
     OpaqueMessage,
+    Text,
     ToolResultMessage,
     UserMessage,
     message_from_value,
 )
-
-__all__ = ["SessionContext", "build_context", "entry_message", "model_in_force", "thinking_level_in_force"]
 
 
 class SessionContext(msgspec.Struct):

@@ -18,25 +18,16 @@ from typing import Any
 import msgspec
 
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.entries import SESSION_VERSION, SessionHeader
-from spindle.shapes.messages import AgentMessage, KnownMessage, OpaqueMessage, message_from_value
-
-__all__ = [
-    "UNREADABLE",
-    "Entry",
-    "Header",
-    "SessionError",
-    "collector_paused",
-    "edit_inner",
-    "edit_line",
-    "iso_time",
-    "new_entry_id",
-    "new_header",
-    "new_session_id",
-    "now_ms",
-    "parse_time",
-    "read_entry",
-]
+from spindle.shapes.messages import (
+    AgentMessage,
+    Image,
+    KnownMessage,
+    OpaqueMessage,
+    Text,
+    Usage,
+    Wire,
+    message_from_value,
+)
 
 UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for a line that is broken, or merely unusual."""
@@ -304,3 +295,82 @@ def parse_time(value: Any) -> int | None:
     elif not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     return int(value) if _FIRST_MS <= value <= _LAST_MS else None
+
+
+SESSION_VERSION = 3
+
+
+class SessionHeader(Wire, tag_field="type", tag="session"):
+    version: int
+    id: str
+    timestamp: str
+    """ISO 8601 with milliseconds and Z, here and in every entry."""
+    cwd: str
+    parent_session: str | None = None
+
+
+class _Entry(Wire):
+    id: str
+    parent_id: str | None
+    timestamp: str
+
+
+class MessageEntry(_Entry, tag_field="type", tag="message"):
+    message: KnownMessage
+
+
+class ModelChangeEntry(_Entry, tag_field="type", tag="model_change"):
+    provider: str
+    model_id: str
+
+
+class ThinkingLevelChangeEntry(_Entry, tag_field="type", tag="thinking_level_change"):
+    thinking_level: str
+
+
+class CompactionEntry(_Entry, kw_only=True, tag_field="type", tag="compaction"):
+    summary: str
+    first_kept_entry_id: str | None = None
+    tokens_before: int | float
+    details: Any = None
+    usage: Usage | None = None
+    from_hook: bool | None = None
+
+
+class BranchSummaryEntry(_Entry, kw_only=True, tag_field="type", tag="branch_summary"):
+    from_id: str
+    """The leaf of the branch that was left, or `root`."""
+    summary: str
+    details: Any = None
+    usage: Usage | None = None
+    from_hook: bool | None = None
+
+
+class CustomEntry(Wire, kw_only=True, tag_field="type", tag="custom"):
+    """State of an extension; never sent to a model."""
+
+    custom_type: str
+    data: Any = None
+    id: str
+    parent_id: str | None
+    timestamp: str
+
+
+class CustomMessageEntry(Wire, kw_only=True, tag_field="type", tag="custom_message"):
+    custom_type: str
+    content: str | list[Text | Image]
+    display: bool
+    details: Any = None
+    id: str
+    parent_id: str | None
+    timestamp: str
+
+
+class LabelEntry(_Entry, tag_field="type", tag="label"):
+    target_id: str
+    label: str | None = None
+    """Missing or empty clears the label."""
+
+
+class SessionInfoEntry(_Entry, tag_field="type", tag="session_info"):
+    name: str

@@ -19,19 +19,6 @@ from spindle.agent_dir import expand_home
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
 
-__all__ = [
-    "AppendFile",
-    "SessionLock",
-    "SessionLocked",
-    "absolute",
-    "make_private_dir",
-    "open_for_reading",
-    "replace_file",
-    "sync_directory",
-    "try_lock",
-    "write_new_file",
-]
-
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change newlines without it
 _APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
 

@@ -18,22 +18,6 @@ from spindle.sessions.file import absolute
 from spindle.sessions.load import read_header
 from spindle.shapes.codec import DecodeError, decode, encode
 
-__all__ = [
-    "Found",
-    "Progress",
-    "SessionInfo",
-    "encode_cwd",
-    "find_by_id",
-    "find_sessions",
-    "list_all_sessions",
-    "list_sessions",
-    "most_recent_session",
-    "read_info",
-    "session_dir_for",
-    "session_file_name",
-    "sessions_root",
-]
-
 Progress: TypeAlias = Callable[[int, int], None]
 """Called after each file with how many were looked at, and of how many."""
 

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from spindle.sessions.entries import (
+    SESSION_VERSION,
     UNREADABLE,
     Entry,
     Header,
@@ -31,20 +32,6 @@ from spindle.sessions.entries import (
 from spindle.sessions.file import AppendFile, open_for_reading
 from spindle.sessions.tree import Tree
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.entries import SESSION_VERSION
-
-__all__ = [
-    "SKIPPED",
-    "Damage",
-    "InvalidSession",
-    "Loaded",
-    "link",
-    "load_session",
-    "migrate",
-    "needs_migration",
-    "parse_tail",
-    "read_header",
-]
 
 _BOM = b"\xef\xbb\xbf"
 _GARBAGE_LIMIT = 1 << 20

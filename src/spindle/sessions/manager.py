@@ -14,8 +14,6 @@ from spindle.sessions.load import Damage
 from spindle.sessions.session import Saving, Session, StrPath
 from spindle.sessions.tree import TreeNode
 
-__all__ = ["SessionManager"]
-
 # Inside the class the name `list` is taken by one of its methods.
 Entries: TypeAlias = list[Entry]
 Nodes: TypeAlias = list[TreeNode]

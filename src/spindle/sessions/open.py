@@ -16,8 +16,6 @@ from spindle.sessions.session import Saving, Session, StrPath
 from spindle.sessions.store import is_worth_a_file
 from spindle.sessions.tree import Tree, branched_entries
 
-__all__ = ["branched", "create", "following", "forked_from", "in_memory", "load", "loaded_after", "recent"]
-
 _SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 

@@ -9,8 +9,6 @@ from spindle.sessions.file import write_new_file
 from spindle.sessions.load import SKIPPED, Damage, link, load_session, migrate, needs_migration, parse_tail
 from spindle.sessions.tree import Tree
 
-__all__ = ["examine", "repair_copy"]
-
 _LOST_LINK = re.compile(rb'"id":"([^"\\]+)","parentId":(?:"([^"\\]+)"|null)')
 """What can still be read at the beginning of most broken lines."""
 

@@ -17,27 +17,30 @@ from spindle.sessions.context import (
     model_in_force,
     thinking_level_in_force,
 )
-from spindle.sessions.entries import Entry, Header, SessionError, iso_time, new_entry_id, new_header, now_ms
+from spindle.sessions.entries import (
+    BranchSummaryEntry,
+    CompactionEntry,
+    CustomEntry,
+    CustomMessageEntry,
+    Entry,
+    Header,
+    LabelEntry,
+    MessageEntry,
+    ModelChangeEntry,
+    SessionError,
+    SessionInfoEntry,
+    ThinkingLevelChangeEntry,
+    iso_time,
+    new_entry_id,
+    new_header,
+    now_ms,
+)
 from spindle.sessions.file import SessionLock, absolute, make_private_dir, write_new_file
 from spindle.sessions.index import session_file_name
 from spindle.sessions.load import Damage, Loaded
 from spindle.sessions.store import FsyncPolicy, Store
 from spindle.sessions.tree import Tree, chain
-from spindle.shapes.content import Image, Text
-from spindle.shapes.entries import (
-    BranchSummaryEntry,
-    CompactionEntry,
-    CustomEntry,
-    CustomMessageEntry,
-    LabelEntry,
-    MessageEntry,
-    ModelChangeEntry,
-    SessionInfoEntry,
-    ThinkingLevelChangeEntry,
-)
-from spindle.shapes.messages import AgentMessage, Usage
-
-__all__ = ["Saving", "Session", "StrPath"]
+from spindle.shapes.messages import AgentMessage, Image, Text, Usage
 
 StrPath: TypeAlias = str | os.PathLike[str]
 

@@ -16,8 +16,6 @@ from spindle.sessions.file import AppendFile, SessionLock, replace_file, sync_di
 from spindle.sessions.load import load_session, parse_tail
 from spindle.sessions.tree import Tree
 
-__all__ = ["FsyncPolicy", "Store", "is_worth_a_file"]
-
 FsyncPolicy: TypeAlias = Literal["never", "run", "always"]
 """When to wait for the disk itself: never, when `sync` is called (at the end of each run) and on close, or always."""
 

@@ -11,15 +11,13 @@ from msgspec import Struct
 from spindle.sessions.entries import (
     Entry,
     Header,
+    LabelEntry,
     SessionError,
     collector_paused,
     new_entry_id,
     parse_time,
 )
 from spindle.shapes.codec import encode
-from spindle.shapes.entries import LabelEntry
-
-__all__ = ["EntryNotFound", "Flaw", "Tree", "TreeNode", "branched_entries", "chain"]
 
 
 class EntryNotFound(SessionError):

@@ -8,58 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from spindle.shapes.codec import WireValue, to_builtins
-from spindle.shapes.content import Image, Text, ToolCall, Wire
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage
-
-__all__ = [
-    "AgentEnd",
-    "AgentSettled",
-    "AgentStart",
-    "AutoCompactionEnd",
-    "AutoCompactionStart",
-    "AutoRetryEnd",
-    "AutoRetryStart",
-    "BashExecutionUpdate",
-    "CompactionEnd",
-    "CompactionResult",
-    "CompactionStart",
-    "EntryAppended",
-    "ExtensionError",
-    "ExtensionUIRequest",
-    "HostToolCall",
-    "HostToolCancel",
-    "LiveSource",
-    "MessageEnd",
-    "MessageStart",
-    "MessageUpdate",
-    "QueueUpdate",
-    "RuleTriggered",
-    "SessionChanged",
-    "SessionInfoChanged",
-    "StateChanged",
-    "StreamEvent",
-    "SummarizationRetryAttemptStart",
-    "SummarizationRetryFinished",
-    "SummarizationRetryScheduled",
-    "TextDelta",
-    "TextEnd",
-    "TextStart",
-    "ThinkingDelta",
-    "ThinkingEnd",
-    "ThinkingLevelChanged",
-    "ThinkingStart",
-    "TodoAutoClear",
-    "TodoReminder",
-    "ToolCallDelta",
-    "ToolCallEnd",
-    "ToolCallStart",
-    "ToolExecutionEnd",
-    "ToolExecutionStart",
-    "ToolExecutionUpdate",
-    "ToolResult",
-    "TurnEnd",
-    "TurnStart",
-]
+from spindle.shapes.messages import AssistantMessage, Image, Text, ToolCall, ToolResultMessage, Usage, Wire
 
 
 class Event(Wire, tag_field="type"):

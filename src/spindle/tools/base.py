@@ -7,25 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
-from spindle.shapes.models import Model
-
-__all__ = [
-    "BUILTIN_TOOLS",
-    "DEFAULT_TOOLS",
-    "Tool",
-    "ToolContext",
-    "ToolError",
-    "ToolSettings",
-    "builtin_tools",
-    "error_code",
-    "format_number",
-    "format_size",
-    "os_error_text",
-    "text_result",
-    "well_formed",
-]
+from spindle.shapes.messages import Text
+from spindle.shapes.model import Model
 
 DEFAULT_TOOLS = ("read", "bash", "edit", "write")
 """Active unless the user says otherwise."""
@@ -87,7 +71,7 @@ def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
     """Return the built-in tools by name. grep and find are among them if ripgrep is there, perhaps in `bin_dir`."""
     # Loaded on use: a program that only wants the names pays for nothing else.
     from spindle.tools import bash, edit, find, grep, ls, read, write
-    from spindle.tools.rg import find_ripgrep
+    from spindle.tools.grep import find_ripgrep
 
     modules = (read, bash, edit, write, grep, find, ls)
     missing = () if find_ripgrep(bin_dir) else (grep, find)

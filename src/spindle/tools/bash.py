@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spindle.process import Process, on_path
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Text
 from spindle.tools.base import (
     Tool,
     ToolContext,
@@ -24,8 +24,6 @@ from spindle.tools.base import (
     well_formed,
 )
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
-
-__all__ = ["TOOL", "start_shell"]
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647

@@ -16,8 +16,6 @@ from spindle.tools.base import (
 )
 from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
 
-__all__ = ["TOOL"]
-
 _MAX_FILE_BYTES = 256 * 1024 * 1024
 _BOM = "\ufeff"
 
@@ -52,8 +50,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
-    from spindle.tools.diff import display_diff, find_changes, unified_patch
-    from spindle.tools.replace import Edit, replace_texts, split_lines
+    from spindle.tools.replace import Edit, display_diff, find_changes, replace_texts, split_lines, unified_patch
 
     shown = args["path"]
     edits = [Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"]))) for edit in args["edits"]]

@@ -17,18 +17,6 @@ from typing import TypeVar
 
 from spindle.tools.base import ToolError
 
-__all__ = [
-    "Cancel",
-    "file_lock",
-    "overwrite",
-    "require_folder",
-    "require_regular",
-    "resolve_existing",
-    "resolve_path",
-    "run_abandonable",
-    "run_to_end",
-]
-
 T = TypeVar("T")
 
 _PLAIN_SPACES = dict.fromkeys([0x00A0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")

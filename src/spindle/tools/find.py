@@ -9,10 +9,8 @@ from typing import Any
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 from spindle.tools.files import require_folder, resolve_path, run_abandonable
-from spindle.tools.rg import argument, run_ripgrep
+from spindle.tools.grep import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, listing_result
-
-__all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 1000
 

@@ -1,18 +1,17 @@
 """The `grep` tool: lines that match a pattern, found by ripgrep."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
 
+from spindle.process import Process, on_path
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.base import Tool, ToolContext, ToolError, os_error_text, text_result, well_formed
 from spindle.tools.files import Cancel, require_regular, resolve_path, run_abandonable
-from spindle.tools.rg import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, listing_result, truncate_line
-
-__all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 100
 _MAX_CONTEXT = MAX_BYTES // 5
@@ -171,3 +170,62 @@ TOOL = Tool(
     execute=_execute,
     snippet="Search file contents for patterns (respects .gitignore)",
 )
+
+
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_LINE_BYTES = 16 * 1024 * 1024
+
+
+def find_ripgrep(bin_dir: str | None) -> str | None:
+    """Return rg from `bin_dir` (the agent's own folder), from PATH, or from next to our Python, where its wheel is."""
+    folders = (bin_dir or "", None, os.path.dirname(sys.executable))
+    return next((program for folder in folders if (program := on_path("rg", folder))), None)
+
+
+def argument(pattern: str) -> str:
+    """Return a pattern as it can stand on a command line. Raises `ToolError` if it cannot."""
+    if "\0" in pattern:
+        raise ToolError("Pattern must not contain null bytes")
+    return well_formed(pattern)
+
+
+async def run_ripgrep(
+    bin_dir: str | None, options: Sequence[str], cwd: str, take: Callable[[bytes], bool]
+) -> tuple[int, str]:
+    """Run rg; return its exit code and what it complained of.
+
+    `take` gets every line of output and says whether it wants more; rg is killed when it does not. Raises `ToolError`
+    if rg cannot be started, or prints a line that would take too much memory.
+    """
+    rg = find_ripgrep(bin_dir)
+    if rg is None:
+        raise ToolError("ripgrep (rg) is not available")
+    rest: list[bytes] = []
+    """Pieces of the line that has not ended yet; joined once, not once per piece."""
+    errors = bytearray()
+    too_long = False
+
+    def take_output(data: bytes) -> None:
+        nonlocal rest, too_long
+        rest.append(data)
+        wants_more = True
+        if b"\n" in data:
+            *lines, last = b"".join(rest).split(b"\n")
+            rest = [last]
+            wants_more = all(map(take, lines))
+        too_long = wants_more and sum(map(len, rest)) > _MAX_LINE_BYTES
+        if too_long or not wants_more:
+            process.kill()
+
+    def take_errors(data: bytes) -> None:
+        errors.extend(data[: _MAX_ERROR_BYTES - len(errors)])
+
+    try:
+        # --no-config: the user's own options would change what is printed.
+        process = Process([rg, "--no-config", *options], cwd=cwd, on_output=take_output, on_errors=take_errors)
+    except OSError as error:
+        raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', rg)}") from None
+    code = await process.wait()
+    if too_long:
+        raise ToolError(f"ripgrep printed a line of more than {_MAX_LINE_BYTES} bytes")
+    return code, errors.decode("utf-8", "replace").strip() or f"ripgrep exited with code {code}"

@@ -10,11 +10,9 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from spindle.shapes.content import Image
-from spindle.shapes.models import Model
+from spindle.shapes.messages import Image
+from spindle.shapes.model import Model
 from spindle.tools.files import Cancel
-
-__all__ = ["MAX_SOURCE_BYTES", "SNIFF_BYTES", "TOO_BIG", "ImageLimits", "image_size", "prepare_image", "sniff_image"]
 
 SNIFF_BYTES = 4100
 

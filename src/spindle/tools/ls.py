@@ -9,8 +9,6 @@ from spindle.tools.base import Tool, ToolContext, ToolError, os_error_text, text
 from spindle.tools.files import Cancel, require_folder, resolve_path, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, listing_result
 
-__all__ = ["TOOL"]
-
 _DEFAULT_LIMIT = 500
 _ALPHABET = " _-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$0123456789abcdefghijklmnopqrstuvwxyz"
 _RANKS = {character: rank for rank, character in enumerate(_ALPHABET)}

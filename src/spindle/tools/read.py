@@ -5,13 +5,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Text
 from spindle.tools.base import Tool, ToolContext, ToolError, format_number, format_size, os_error_text, text_result
 from spindle.tools.files import Cancel, require_regular, resolve_existing, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, LineWindow, truncate_head
-
-__all__ = ["TOOL"]
 
 _CHUNK = 64 * 1024
 

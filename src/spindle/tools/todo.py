@@ -6,19 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from spindle.shapes.content import Wire
-
-__all__ = [
-    "TODO_TOOL",
-    "TodoItem",
-    "TodoPhase",
-    "apply_ops",
-    "normalise",
-    "open_items",
-    "remaining",
-    "render",
-    "todo_parameters",
-]
+from spindle.shapes.messages import Wire
 
 TODO_TOOL = "todo_write"
 Status = Literal["pending", "in_progress", "completed", "abandoned"]

@@ -10,24 +10,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from spindle.shapes.content import Wire
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Wire
 from spindle.tools.base import format_size, text_result
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_LINES",
-    "MAX_LINE_LENGTH",
-    "LineWindow",
-    "OutputBuffer",
-    "TextSize",
-    "TruncationResult",
-    "listing_result",
-    "measure",
-    "truncate_head",
-    "truncate_line",
-    "truncate_tail",
-]
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024

@@ -6,12 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from spindle.shapes.content import Wire
+from spindle.shapes.messages import Wire
 from spindle.tools.base import ToolSettings
 from spindle.tools.bash import start_shell
 from spindle.tools.truncate import OutputBuffer
-
-__all__ = ["BashResult", "Pace", "Sanitizer", "run_user_bash"]
 
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor

@@ -12,8 +12,6 @@ from typing import Any
 
 from spindle.tools.base import ToolError, format_number
 
-__all__ = ["validate_arguments"]
-
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _HEX_NUMBER = re.compile(r"\s*0[xX][0-9a-fA-F]+\s*")
 _NONE = object()

@@ -7,8 +7,6 @@ from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError, os_error_text, text_result, well_formed
 from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
 
-__all__ = ["TOOL"]
-
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     path = resolve_path(args["path"], ctx.cwd)

@@ -9,16 +9,16 @@ from spindle.config.settings import Compaction
 from spindle.llm.history import estimate_tokens
 from spindle.sessions.context import build_context, entry_message
 from spindle.sessions.entries import Entry
-from spindle.shapes.content import ToolCall
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ToolCall,
     Usage,
     UserMessage,
 )
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = [
     "CompactionLimits",

@@ -10,7 +10,7 @@ from spindle.llm.exchange import Call, exchange
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["stream"]
 

@@ -5,9 +5,8 @@ from typing import Any
 from spindle.llm.compat import MessagesCompat
 from spindle.llm.cost import effort_word, output_limit, thinking_budget
 from spindle.llm.stream import Request, StreamOptions
-from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
-from spindle.shapes.messages import ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import Image, Text, Thinking, ToolCall, ToolResultMessage, UserMessage, text_of
+from spindle.shapes.model import Model
 
 __all__ = ["messages_body", "messages_headers"]
 

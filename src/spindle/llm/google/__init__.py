@@ -9,7 +9,7 @@ from spindle.llm.google.request import google_body
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["stream"]
 

@@ -15,7 +15,7 @@ from spindle.llm.exchange import event_decoder
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["GoogleReader"]
 

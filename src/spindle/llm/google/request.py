@@ -5,9 +5,17 @@ from typing import Any
 
 from spindle.llm.cost import effort_word, output_limit
 from spindle.llm.stream import Request, StreamOptions
-from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    text_of,
+)
+from spindle.shapes.model import Model
 
 __all__ = ["google_body"]
 

@@ -22,7 +22,7 @@ from spindle.llm.local.prompts import Plan, make_plan
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
 from spindle.shapes.events import TextDelta
 from spindle.shapes.messages import AssistantMessage
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["stream"]
 

@@ -9,7 +9,7 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.openai_chat.reader import ChatReader
 from spindle.llm.openai_chat.request import chat_body, chat_headers
 from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["stream"]
 

@@ -16,7 +16,7 @@ from spindle.llm.exchange import event_decoder
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.shapes.codec import DecodeError, encode
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["ChatReader"]
 

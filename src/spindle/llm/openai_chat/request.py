@@ -6,9 +6,17 @@ from spindle.llm.compat import ChatCompat
 from spindle.llm.cost import effort_word, output_limit, thinking_budget
 from spindle.llm.stream import ModelMessage, Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    text_of,
+)
+from spindle.shapes.model import Model
 
 __all__ = ["REASONING_FIELDS", "chat_body", "chat_headers"]
 

@@ -10,7 +10,7 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.openai_responses.reader import ResponsesReader
 from spindle.llm.openai_responses.request import AZURE, responses_body, responses_headers, responses_url
 from spindle.llm.stream import Chunk, Request, StreamOptions
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["stream"]
 

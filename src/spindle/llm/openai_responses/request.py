@@ -8,9 +8,17 @@ from spindle.llm.cost import effort_word, output_limit
 from spindle.llm.errors import ModelError
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.content import Image, Text, Thinking, ToolCall, text_of
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    text_of,
+)
+from spindle.shapes.model import Model
 
 __all__ = ["AZURE", "responses_body", "responses_headers", "responses_url"]
 

@@ -8,7 +8,7 @@ import msgspec
 from spindle.agent.conversation import SessionStats
 from spindle.protocol.registry import Call, Fields, NoFields, command
 from spindle.sessions.entries import iso_time
-from spindle.shapes.content import Wire
+from spindle.shapes.messages import Wire
 
 # -- what is in it --------------------------------------------------------------------------------
 

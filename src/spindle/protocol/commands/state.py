@@ -7,8 +7,8 @@ from spindle.agent.queues import QueueMode
 from spindle.agent.session import State
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import Call, Fields, NoFields, command
-from spindle.shapes.content import Wire
-from spindle.shapes.models import Model, ThinkingLevel
+from spindle.shapes.messages import Wire
+from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.todo import TodoPhase
 
 

@@ -8,8 +8,8 @@ import msgspec
 from spindle.agent.prompting import Disposition
 from spindle.agent.session import Queued
 from spindle.protocol.registry import Call, Fields, NoFields, command
-from spindle.shapes.content import Wire
 from spindle.shapes.events import CompactionResult
+from spindle.shapes.messages import Wire
 from spindle.tools.user_bash import BashResult
 
 IDLE_ABORT_S = 0.01
