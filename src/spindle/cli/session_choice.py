@@ -83,7 +83,7 @@ def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> S
 
 
 def _open(path: str, directory: str | None, saving: Saving) -> Session:
-    session = sessions.load(path, directory=directory, **saving)
+    session = sessions.load(path, directory, **saving)
     if os.path.isdir(session.cwd):
         return session
     session.close()

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
@@ -67,6 +68,20 @@ def text_result(text: str, details: Any = None) -> ToolResult:
     return ToolResult([Text(text)], details)
 
 
+def arguments(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments."""
+    schema = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema
+
+
+def string(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+def number(description: str) -> dict[str, Any]:
+    return {"type": "number", "description": description}
+
+
 def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
     """Return the built-in tools by name. grep and find are among them if ripgrep is there, perhaps in `bin_dir`."""
     # Loaded on use: a program that only wants the names pays for nothing else.
@@ -104,6 +119,15 @@ def os_error_text(error: OSError, operation: str, path: str | None = None) -> st
     code = error_code(error)
     text = _ERROR_TEXTS.get(code) or (os.strerror(error.errno).lower() if error.errno else str(error))
     return f"{code}: {text}, {operation}" + (f" '{path}'" if path is not None else "")
+
+
+@contextmanager
+def doing(operation: str, path: str | None = None) -> Iterator[None]:
+    """Turn an `OSError` of this operation into a `ToolError`."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(os_error_text(error, operation, path)) from None
 
 
 def format_number(value: int | float) -> str:

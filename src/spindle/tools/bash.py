@@ -17,9 +17,12 @@ from spindle.tools.base import (
     ToolContext,
     ToolError,
     ToolSettings,
+    arguments,
+    doing,
     format_number,
     format_size,
-    os_error_text,
+    number,
+    string,
     text_result,
     well_formed,
 )
@@ -133,11 +136,9 @@ def start_shell(
     if not os.path.isdir(cwd):
         raise ToolError(f"Working directory does not exist: {cwd}\nCannot execute bash commands.")
     shell = _find_shell(settings.shell_path)
-    argv = [shell, "-c", well_formed(command)]
-    try:
+    with doing("spawn", shell):
+        argv = [shell, "-c", well_formed(command)]
         return Process(argv, cwd=cwd, env=_child_env(settings, env), on_output=on_output)
-    except OSError as error:
-        raise ToolError(os_error_text(error, "spawn", shell)) from None
 
 
 def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, str]:
@@ -164,20 +165,16 @@ def _find_shell(custom: str | None) -> str:
 
 TOOL = Tool(
     name="bash",
-    label="bash",
     description=(
         "Run a shell command in the working directory and return what it wrote to stdout and stderr. "
         f"Of long output the last {MAX_LINES} lines or {MAX_BYTES // 1024}KB are returned, and all of it is kept in a "
         "temporary file whose path is given. An optional timeout, in seconds, kills the command."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "description": "Command line for bash"},
-            "timeout": {"type": "number", "description": "Seconds after which the command is killed; default: never"},
-        },
-        "required": ["command"],
-    },
+    parameters=arguments(
+        "command",
+        command=string("Command line for bash"),
+        timeout=number("Seconds after which the command is killed; default: never"),
+    ),
     execute=_execute,
     snippet="Run shell commands (ls, grep, find, builds, tests)",
 )

@@ -8,9 +8,12 @@ from spindle.tools.base import (
     Tool,
     ToolContext,
     ToolError,
+    arguments,
+    doing,
     error_code,
     format_size,
     os_error_text,
+    string,
     text_result,
     well_formed,
 )
@@ -75,10 +78,8 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
         replaced = replace_texts(_unix(text), edits, shown)
         cancel.check()
         new_text = replaced.text.replace("\n", "\r\n") if crlf else replaced.text
-        try:
+        with doing("write"):
             overwrite(file.fileno(), (bom + new_text).encode("utf-8", "surrogateescape"))
-        except OSError as error:
-            raise ToolError(os_error_text(error, "write")) from None
     old, new = replaced.old_lines, split_lines(replaced.text)
     changes = find_changes(old, replaced.regions)
     return text_result(
@@ -101,31 +102,26 @@ def _readable(text: str) -> str:
 
 TOOL = Tool(
     name="edit",
-    label="edit",
     description=(
         "Replace exact text in one file. Every oldText must occur exactly once in the file as it is now, and no two "
         "may overlap: merge changes that touch or lie close together into one edit, and make distant ones as several "
         "edits of one call. Keep oldText as short as uniqueness allows."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "File to edit, relative or absolute"},
-            "edits": {
-                "type": "array",
-                "description": "Replacements, all matched against the file as it is before the call",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "oldText": {"type": "string", "description": "Exact text that occurs once in the file"},
-                        "newText": {"type": "string", "description": "Text to put in its place"},
-                    },
-                    "required": ["oldText", "newText"],
-                },
-            },
+    parameters=arguments(
+        "path",
+        "edits",
+        path=string("File to edit, relative or absolute"),
+        edits={
+            "type": "array",
+            "description": "Replacements, all matched against the file as it is before the call",
+            "items": arguments(
+                "oldText",
+                "newText",
+                oldText=string("Exact text that occurs once in the file"),
+                newText=string("Text to put in its place"),
+            ),
         },
-        "required": ["path", "edits"],
-    },
+    ),
     execute=_execute,
     snippet="Make precise changes to files by replacing exact text, several places in one call",
     guidelines=(

@@ -42,7 +42,7 @@ def resolve_path(path: str, cwd: str) -> str:
     if b"\0" in encoded:
         raise ToolError(f"Path must not contain null bytes: {path!a}")
     resolved = os.path.normpath(os.path.join(cwd, path))
-    # POSIX lets exactly two leading slashes mean something else; nobody does.
+    # POSIX lets exactly two leading slashes mean something else; no system here does.
     return resolved[1:] if resolved.startswith("//") else resolved
 
 
@@ -159,18 +159,12 @@ async def file_lock(path: str) -> AsyncIterator[None]:
 # -- threads -------------------------------------------------------------------------------------
 
 
-class Cancel:
+class Cancel(threading.Event):
     """Told to work in a thread; the work asks now and then."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        self._event.set()
-
     def check(self) -> None:
-        """Raise `ToolError` if nobody wants the result any more."""
-        if self._event.is_set():
+        """Raise `ToolError` if the result is not wanted any more."""
+        if self.is_set():
             raise ToolError("Operation aborted")
 
 

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, number, string, text_result
 from spindle.tools.files import require_folder, resolve_path, run_abandonable
 from spindle.tools.grep import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, listing_result
@@ -91,21 +91,17 @@ class _Search:
 
 TOOL = Tool(
     name="find",
-    label="find",
     description=(
         "Find files, and folders with files in them, by a glob pattern; returns paths relative to the folder searched. "
         f"Leaves out what .gitignore names, includes hidden files. Ends after {_DEFAULT_LIMIT} results or "
         f"{MAX_BYTES // 1024}KB, whichever comes first."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "description": "Glob such as '*.ts', '**/*.json' or 'src/**/*_test.py'"},
-            "path": {"type": "string", "description": "Folder to search; default: the working directory"},
-            "limit": {"type": "number", "description": f"Most results to return; default: {_DEFAULT_LIMIT}"},
-        },
-        "required": ["pattern"],
-    },
+    parameters=arguments(
+        "pattern",
+        pattern=string("Glob such as '*.ts', '**/*.json' or 'src/**/*_test.py'"),
+        path=string("Folder to search; default: the working directory"),
+        limit=number(f"Most results to return; default: {_DEFAULT_LIMIT}"),
+    ),
     execute=_execute,
     snippet="Find files by glob pattern (respects .gitignore)",
 )

@@ -35,7 +35,7 @@ _Picture: TypeAlias = Any
 """`PIL.Image.Image`; unnamed, so that type checks do not need Pillow either."""
 
 
-class ImageLimits(Struct, frozen=True):
+class ImageLimits(Struct, frozen=True, rename="camel"):
     max_width: int = 2000
     max_height: int = 2000
     max_bytes: int = 4718592
@@ -47,13 +47,8 @@ class ImageLimits(Struct, frozen=True):
         """Return the limits of `model`, which may name its own."""
         given: Any = (model and model.input_limits) or {}
         resize = (given.get("images") or {}).get("resize") or {}
-        names = {
-            "maxWidth": "max_width",
-            "maxHeight": "max_height",
-            "maxBytes": "max_bytes",
-            "jpegQuality": "jpeg_quality",
-        }
-        return cls(**{name: resize[key] for key, name in names.items() if key in resize})
+        names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+        return cls(**{name: resize[key] for name, key in names if key in resize})
 
     def admit(self, width: int, height: int, byte_count: int) -> bool:
         return width <= self.max_width and height <= self.max_height and self.admit_bytes(byte_count)

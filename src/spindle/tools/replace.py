@@ -1,7 +1,8 @@
-"""Replacing stretches of a text: find each old text, exactly or nearly, and say which lines changed.
+"""Replacing stretches of a text: find each old text, exactly or nearly, and show which lines changed.
 
 Nearly means: as if both were written with plain quotes, dashes and spaces and without spaces at line ends.
-Indentation always counts. Lines no replacement touches keep their every byte.
+Indentation always counts. Lines no replacement touches keep their every byte. What differs is worked out from the
+replaced stretches, in time proportional to them and not to the square of the file.
 """
 
 from bisect import bisect_right

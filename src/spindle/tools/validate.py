@@ -8,6 +8,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator
+from types import NoneType
 from typing import Any
 
 from spindle.tools.base import ToolError, format_number
@@ -15,6 +16,15 @@ from spindle.tools.base import ToolError, format_number
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _HEX_NUMBER = re.compile(r"\s*0[xX][0-9a-fA-F]+\s*")
 _NONE = object()
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "number": int | float,
+    "integer": int | float,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+    "null": NoneType,
+}
 
 _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
     ("minimum", operator.ge, "must be >= {}"),
@@ -210,23 +220,9 @@ def _item_schema(schema: dict[str, Any], index: int) -> Any:
 
 
 def _is(value: Any, kind: str) -> bool:
-    match kind:
-        case "string":
-            return isinstance(value, str)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "integer":
-            return _is(value, "number") and (isinstance(value, int) or value.is_integer())
-        case "boolean":
-            return isinstance(value, bool)
-        case "object":
-            return isinstance(value, dict)
-        case "array":
-            return isinstance(value, list)
-        case "null":
-            return value is None
-        case _:
-            return True
+    if isinstance(value, bool) and kind in _TYPES:  # in Python a number too
+        return kind == "boolean"
+    return isinstance(value, _TYPES.get(kind, object)) and (kind != "integer" or value % 1 == 0)
 
 
 def _same(left: Any, right: Any) -> bool:
