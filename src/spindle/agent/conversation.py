@@ -9,9 +9,9 @@ import msgspec
 from spindle import limits
 from spindle.agent.compaction.plan import estimate_context, estimate_tokens
 from spindle.flow import Tasks
-from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
+from spindle.sessions.tree import SessionContext
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,

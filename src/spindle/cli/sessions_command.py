@@ -10,13 +10,12 @@ from pathlib import Path
 from spindle.agent_dir import agent_dir
 from spindle.cli.session_choice import locate, session_directory
 from spindle.config.settings import SettingsStore
-from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.index import SessionInfo
 from spindle.sessions.load import InvalidSession
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.repair import examine, repair_copy
-from spindle.sessions.tree import TreeNode
+from spindle.sessions.tree import TreeNode, entry_message
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import (
     AssistantMessage,

@@ -12,13 +12,15 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from spindle.agent_dir import expand_home
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
 
+StrPath: TypeAlias = str | os.PathLike[str]
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change newlines without it
 _APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
 
@@ -27,7 +29,7 @@ def open_for_reading(path: Path) -> BinaryIO:
     return open(path, "rb", buffering=1 << 17)  # few reads, and yet what was read is still in the cache
 
 
-def absolute(path: str | os.PathLike[str]) -> str:
+def absolute(path: StrPath) -> str:
     """Return `path` with `~` expanded, absolute and normalised; links are not followed."""
     return os.path.abspath(expand_home(os.fspath(path)))
 
@@ -193,12 +195,8 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
 
 
 def _free_name(path: Path) -> Path:
-    number = 0
-    free = path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}{number}")
-    return free
+    names = (path.with_name(f"{path.name}{number or ''}") for number in count())
+    return next(name for name in names if not name.exists())
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -230,7 +228,7 @@ def sync_directory(path: Path) -> None:
 class SessionLocked(SessionError):
     """Another process, or another `Session` of this one, writes to the session."""
 
-    def __init__(self, path: str | os.PathLike[str], pid: int | None, host: str | None) -> None:
+    def __init__(self, path: StrPath, pid: int | None, host: str | None) -> None:
         holder = f"process {pid} on {host}" if pid is not None else "another process"
         super().__init__(f"Session is in use by {holder}: {path}. Open it read-only or fork it.")
         self.pid = pid

@@ -9,7 +9,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from spindle.sessions import index
 from spindle.sessions import open as opening
-from spindle.sessions.session import Session, StrPath
+from spindle.sessions.file import StrPath
+from spindle.sessions.session import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")

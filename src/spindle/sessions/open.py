@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Unpack
 
 from spindle.sessions.entries import SessionError, new_header
-from spindle.sessions.file import SessionLock, absolute, try_lock
+from spindle.sessions.file import SessionLock, StrPath, absolute, try_lock
 from spindle.sessions.index import most_recent_session, session_dir_for
 from spindle.sessions.load import Loaded, load_session
-from spindle.sessions.session import Saving, Session, StrPath
+from spindle.sessions.session import Saving, Session
 from spindle.sessions.store import is_worth_a_file
 from spindle.sessions.tree import Tree, branched_entries
 

@@ -8,15 +8,8 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
-from spindle.sessions.context import (
-    SessionContext,
-    build_context,
-    entry_message,
-    model_in_force,
-    thinking_level_in_force,
-)
 from spindle.sessions.entries import (
     BranchSummaryEntry,
     CompactionEntry,
@@ -35,14 +28,20 @@ from spindle.sessions.entries import (
     new_header,
     now_ms,
 )
-from spindle.sessions.file import SessionLock, absolute, make_private_dir, write_new_file
+from spindle.sessions.file import SessionLock, StrPath, absolute, make_private_dir, write_new_file
 from spindle.sessions.index import session_file_name
 from spindle.sessions.load import Damage, Loaded
 from spindle.sessions.store import FsyncPolicy, Store
-from spindle.sessions.tree import Tree, chain
+from spindle.sessions.tree import (
+    SessionContext,
+    Tree,
+    build_context,
+    chain,
+    entry_message,
+    model_in_force,
+    thinking_level_in_force,
+)
 from spindle.shapes.messages import AgentMessage, Image, Text, Usage
-
-StrPath: TypeAlias = str | os.PathLike[str]
 
 
 class Saving(TypedDict, total=False):
@@ -313,7 +312,7 @@ class Session:
     def sync_failed(self, error: OSError) -> None:
         """Take note that the disk refused; the next sync tries again."""
         if self._store is not None:
-            self._store.sync_failed(error)
+            self._store.fail(error)
 
     def close(self) -> None:
         """Write what is still missing and let go of the file and its lock. A later append takes them up again."""

@@ -86,7 +86,7 @@ class Store:
         except FileNotFoundError:
             self._release()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return
         # Gone, replaced or cut short: the next save starts over and finds out what is missing.
         self._drop_file()
@@ -97,12 +97,12 @@ class Store:
             try:
                 wait()
             except OSError as error:
-                self.sync_failed(error)
+                self.fail(error)
 
     def begin_sync(self) -> Callable[[], None] | None:
         """Write what is still missing; return what waits for the disk, if the policy wants that.
 
-        That may be called in any thread; an `OSError` it raises is to be handed to `sync_failed`.
+        That may be called in any thread; an `OSError` it raises is to be handed to `fail`.
         """
         if self._file is None and self.error is None:
             return None
@@ -112,7 +112,7 @@ class Store:
         try:
             wait = self._file.begin_sync()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return None
         if wait is None or not self._is_new_name:
             return wait
@@ -128,10 +128,6 @@ class Store:
 
         return wait_for_both
 
-    def sync_failed(self, error: OSError) -> None:
-        """Take note of what `begin_sync` waited for in vain; the next sync tries again."""
-        self._fail(error)
-
     def close(self) -> None:
         """Let go of the file and its lock. A save after this takes them up again."""
         self.sync()
@@ -144,11 +140,12 @@ class Store:
         try:
             action()
         except (OSError, SessionError) as error:
-            self._fail(error)
+            self.fail(error)
         else:
             self.error = None
 
-    def _fail(self, error: OSError | SessionError) -> None:
+    def fail(self, error: OSError | SessionError) -> None:
+        """Take note of why the file is behind; the next save or sync tries again."""
         reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
         was_fine = self.error is None
         self.error = f"Session cannot be saved ({reason}). The conversation goes on in memory."
@@ -162,15 +159,11 @@ class Store:
             self._begin()
         else:
             self._file.flush()
-        if self._fsync == "always":
-            self._wait_for_disk()
-
-    def _wait_for_disk(self) -> None:
-        if self._file is not None:
+        if self._fsync == "always" and self._file is not None:
             self._file.sync()
-        if self._is_new_name:
-            sync_directory(self.path.parent)
-            self._is_new_name = False
+            if self._is_new_name:
+                sync_directory(self.path.parent)
+                self._is_new_name = False
 
     def _begin(self) -> None:
         """Make the file with everything in it, or find out what an existing one lacks."""

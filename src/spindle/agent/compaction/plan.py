@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from spindle.config.settings import Compaction
 from spindle.llm.history import estimate_tokens
-from spindle.sessions.context import build_context, entry_message
 from spindle.sessions.entries import Entry
+from spindle.sessions.tree import build_context, entry_message
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
