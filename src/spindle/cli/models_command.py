@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spindle.models.model_registry import ModelRegistry
 
-_COLUMNS = ("provider", "model", "context", "max-out", "thinking", "images")
+_COLUMNS: tuple[str, ...] = ("provider", "model", "context", "max-out", "thinking", "images")
 _MB = 1_000_000
 _BAR = 30
 
@@ -95,22 +95,14 @@ def probe_local_servers(registry: "ModelRegistry") -> dict[str, str]:
 
 
 def models_table(models: Sequence[Model]) -> str:
-    rows = [_COLUMNS, *(_table_row(model) for model in sorted(models, key=lambda m: (m.provider, m.id)))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
-def _table_row(model: Model) -> tuple[str, ...]:
-    return (
-        model.provider,
-        model.id,
-        short_count(model.context_window),
-        short_count(model.max_tokens),
-        "yes" if model.reasoning else "no",
-        "yes" if "image" in model.input else "no",
-    )
+    rows = [_COLUMNS]
+    for model in sorted(models, key=lambda model: (model.provider, model.id)):
+        sizes = short_count(model.context_window), short_count(model.max_tokens)
+        abilities = ("yes" if able else "no" for able in (model.reasoning, "image" in model.input))
+        rows.append((model.provider, model.id, *sizes, *abilities))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def short_count(count: int) -> str:

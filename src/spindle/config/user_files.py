@@ -86,21 +86,16 @@ def parse_json(text: str, *, comments: bool = False) -> Any:
         text = re.sub(_TRAILING_COMMA, lambda m: " " if m[1] else m[0], text)
     try:
         return decode(text)
-    except RecursionError:
-        raise BadFile("nested too deeply") from None
     except DecodeError as error:
-        raise BadFile(_where(text) or str(error)) from None
-
-
-def _where(text: str) -> str | None:
+        problem = str(error)
     # The standard parser knows line and column, which is what a person editing the file needs.
     try:
         json.loads(text)
     except ValueError as error:
-        return str(error)
+        problem = str(error)
     except RecursionError:
-        return "nested too deeply"
-    return None
+        problem = "nested too deeply"
+    raise BadFile(problem)
 
 
 def read_object(path: Path, *, comments: bool = False) -> dict[str, Any] | None:

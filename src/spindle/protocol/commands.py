@@ -1,7 +1,7 @@
 """Every command a client can send, and the one method of the agent it calls.
 
-The parameters of a handler are the fields of its command, in camelCase on the wire, and what it returns is the answer's
-`data`. The list of commands is made here and nowhere else: dispatch, the JSON Schema and the reference page come from it.
+The parameters of a handler are the fields of its command, in camelCase on the wire; what it returns is `data` of the
+answer. The list is made here and nowhere else: dispatch, the JSON Schema and the reference page come from it.
 """
 
 import asyncio

@@ -114,11 +114,6 @@ class Resources(Struct):
             return self
         return _load(path, self.options, self.registry.sibling())
 
-    def move_to(self, cwd: str) -> None:
-        """Become the resources of another session in `cwd`, with the same registry."""
-        if Path(cwd) != self.cwd or self.extension_paths != _NOTHING_ADDED:
-            self._take(_load(Path(cwd), self.options, self.registry))
-
     def reload(self) -> None:
         """Read everything again, models and keys too. Paths that extensions have added are dropped."""
         self.registry.reload()

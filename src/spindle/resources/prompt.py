@@ -68,17 +68,9 @@ def _hidden_by_worktree(cwd: Path) -> set[Path]:
                 return set()
             main = git_dir.resolve().parents[2]
             inside = [directory for directory in ancestors(cwd) if directory.is_relative_to(root)]
-            own = {directory.relative_to(root) for directory in inside if _has_file(directory)}
-            return {
-                directory
-                for directory in root.parents
-                if directory.is_relative_to(main) and directory.relative_to(main) in own
-            }
+            own = {path.relative_to(root) for path in inside if any((path / name).is_file() for name in _NAMES)}
+            return {path for path in root.parents if path.is_relative_to(main) and path.relative_to(main) in own}
     return set()
-
-
-def _has_file(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in _NAMES)
 
 
 # -- the prompt ----------------------------------------------------------------------------------

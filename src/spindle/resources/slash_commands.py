@@ -1,12 +1,14 @@
-"""Skills: folders with a SKILL.md that tells the model how to do one kind of task.
+"""What `/name` may stand for besides commands of extensions: skills and prompt templates, both Markdown files.
 
-Found below the sources in order; the first of two equal names wins and the other becomes a diagnostic.
+A skill is a folder with a SKILL.md that tells the model how to do one kind of task; a template is a message with
+placeholders. Both are found below the sources in order; the first of two equal names wins and the other becomes a
+diagnostic.
 """
 
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -19,9 +21,19 @@ if TYPE_CHECKING:
 
 _NAME_LIMIT = 64
 _DESCRIPTION_LIMIT = 1024
+_ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
 _IGNORE_FILES = (".gitignore", ".ignore", ".fdignore")
 Ignores: TypeAlias = "tuple[tuple[Path, IgnoreFile], ...]"
 """Ignore files from the root down, each with its directory."""
+_DESCRIPTION_WIDTH = 60
+_PLACEHOLDER = (
+    r"\$\{(?P<key>\d+|@|ARGUMENTS):-(?P<default>[^}]*)\}"
+    r"|\$\{@:(?P<start>\d+)(?::(?P<length>\d+))?\}"
+    r"|\$(?P<plain>\d+|@|ARGUMENTS)"
+)
+_QUOTED = r"""(?:"[^"]*"?|'[^']*'?)"""
+"""To its end, or to that of the text."""
+T = TypeVar("T", "Skill", "Template")
 
 
 class Skill(Struct, frozen=True):
@@ -33,12 +45,6 @@ class Skill(Struct, frozen=True):
     hidden: bool = False
     """`disable-model-invocation`: only a person may invoke it."""
 
-    def _body(self) -> str:
-        try:
-            return split_front_matter(read_text(self.path))[1]
-        except BadFrontMatter as error:
-            raise OSError(f"{self.path}: {error}") from None
-
     @property
     def command(self) -> str:
         """What follows the slash."""
@@ -46,9 +52,13 @@ class Skill(Struct, frozen=True):
 
     def expand(self, arguments: str) -> str:
         """Return the message that the command stands for. Raises `OSError` if the file cannot be read."""
+        try:
+            _, body = split_front_matter(read_text(self.path))
+        except BadFrontMatter as error:
+            raise OSError(f"{self.path}: {error}") from None
         block = (
             f'<skill name="{self.name}" location="{self.path}">\n'
-            f"References are relative to {self.path.parent}.\n\n{self._body()}\n</skill>"
+            f"References are relative to {self.path.parent}.\n\n{body}\n</skill>"
         )
         arguments = arguments.strip()
         return f"{block}\n\n{arguments}" if arguments else block
@@ -68,14 +78,16 @@ def load_skills(sources: list[Source]) -> tuple[list[Skill], list[Diagnostic]]:
             if real in seen or not source.selection.allows(path):
                 continue
             seen.add(real)
-            skill = _read(path, loose, source, diagnostics)
-            if skill is None:
-                continue
-            winner = skills.setdefault(skill.name, skill)
-            if winner is not skill:
-                clash = Collision("skill", skill.name, str(winner.path), str(path))
-                diagnostics.append(Diagnostic("collision", f'name "{skill.name}" collision', str(path), clash))
+            if skill := _read_skill(path, loose, source, diagnostics):
+                _keep_first(skills, skill, "skill", skill.name, diagnostics)
     return list(skills.values()), diagnostics
+
+
+def _keep_first(found: dict[str, T], item: T, kind: str, shown_name: str, diagnostics: list[Diagnostic]) -> None:
+    winner = found.setdefault(item.name, item)
+    if winner.path != item.path:
+        clash = Collision(kind, item.name, str(winner.path), str(item.path))
+        diagnostics.append(Diagnostic("collision", f'name "{shown_name}" collision', str(item.path), clash))
 
 
 def _candidates(source: Source) -> list[tuple[Path, bool]]:
@@ -135,7 +147,7 @@ def _is_ignored(path: Path, is_directory: bool, ignores: Ignores) -> bool:
     return False
 
 
-def _read(path: Path, loose: bool, source: Source, diagnostics: list[Diagnostic]) -> Skill | None:
+def _read_skill(path: Path, loose: bool, source: Source, diagnostics: list[Diagnostic]) -> Skill | None:
     try:
         matter, _ = split_front_matter(read_text(path))
     except (OSError, BadFrontMatter) as error:
@@ -155,20 +167,17 @@ def _read(path: Path, loose: bool, source: Source, diagnostics: list[Diagnostic]
 
 
 def _problems(name: str, description: str) -> list[str]:
-    found = []
-    if len(name) > _NAME_LIMIT:
-        found.append(f"name exceeds {_NAME_LIMIT} characters ({len(name)})")
-    if not re.fullmatch(r"[a-z0-9-]+", name):
-        found.append("name contains invalid characters (must be lowercase a-z, 0-9, hyphens only)")
-    if name.startswith("-") or name.endswith("-"):
-        found.append("name must not start or end with a hyphen")
-    if "--" in name:
-        found.append("name must not contain consecutive hyphens")
-    if not description:
-        found.append("description is required")
-    elif len(description) > _DESCRIPTION_LIMIT:
-        found.append(f"description exceeds {_DESCRIPTION_LIMIT} characters ({len(description)})")
-    return found
+    invalid = "name contains invalid characters (must be lowercase a-z, 0-9, hyphens only)"
+    length, limit = len(description), _DESCRIPTION_LIMIT
+    checks = (
+        (len(name) > _NAME_LIMIT, f"name exceeds {_NAME_LIMIT} characters ({len(name)})"),
+        (not re.fullmatch(r"[a-z0-9-]+", name), invalid),
+        (name.startswith("-") or name.endswith("-"), "name must not start or end with a hyphen"),
+        ("--" in name, "name must not contain consecutive hyphens"),
+        (not description, "description is required"),
+        (length > limit, f"description exceeds {limit} characters ({length})"),
+    )
+    return [problem for found, problem in checks if found]
 
 
 def skills_section(skills: list[Skill]) -> str:
@@ -184,29 +193,14 @@ def skills_section(skills: list[Skill]) -> str:
         "<available_skills>",
     ]
     for skill in listed:
-        lines += [
-            "  <skill>",
-            f"    <name>{_escape(skill.name)}</name>",
-            f"    <description>{_escape(skill.description)}</description>",
-            f"    <location>{_escape(str(skill.path))}</location>",
-            "  </skill>",
-        ]
+        facts = {"name": skill.name, "description": skill.description, "location": str(skill.path)}
+        shown = [f"    <{key}>{value.translate(_ESCAPED)}</{key}>" for key, value in facts.items()]
+        lines += ["  <skill>", *shown, "  </skill>"]
     lines.append("</available_skills>")
     return "\n".join(lines)
 
 
-def _escape(text: str) -> str:
-    for plain, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&apos;")):
-        text = text.replace(plain, escaped)
-    return text
-
-
-_DESCRIPTION_WIDTH = 60
-_PLACEHOLDER = (
-    r"\$\{(?P<key>\d+|@|ARGUMENTS):-(?P<default>[^}]*)\}"
-    r"|\$\{@:(?P<start>\d+)(?::(?P<length>\d+))?\}"
-    r"|\$(?P<plain>\d+|@|ARGUMENTS)"
-)
+# -- templates ---------------------------------------------------------------------------------------
 
 
 class Template(Struct, frozen=True):
@@ -241,11 +235,8 @@ def load_templates(sources: list[Source]) -> tuple[list[Template], list[Diagnost
                 template = _read_template(path, source)
             except (OSError, BadFrontMatter) as error:
                 diagnostics.append(Diagnostic("warning", f"prompt template not loaded: {error}", str(path)))
-                continue
-            winner = templates.setdefault(template.name, template)
-            if winner.path != path:
-                clash = Collision("prompt", template.name, str(winner.path), str(path))
-                diagnostics.append(Diagnostic("collision", f'name "/{template.name}" collision', str(path), clash))
+            else:
+                _keep_first(templates, template, "prompt", f"/{template.name}", diagnostics)
     return list(templates.values()), diagnostics
 
 
@@ -275,22 +266,8 @@ def _read_template(path: Path, source: Source) -> Template:
 
 def split_arguments(text: str) -> list[str]:
     """Split at whitespace; quotes of both kinds hold words together, nothing is escaped, empty ones vanish."""
-    words: list[str] = []
-    word, quote = "", ""
-    for char in text:
-        if quote:
-            if char == quote:
-                quote = ""
-            else:
-                word += char
-        elif char in "\"'":
-            quote = char
-        elif char.isspace():
-            words += [word] if word else []
-            word = ""
-        else:
-            word += char
-    return [*words, word] if word else words
+    words = re.findall(rf"""(?:{_QUOTED}|[^\s"'])+""", text)
+    return [plain for word in words if (plain := re.sub(_QUOTED, lambda quoted: quoted[0].strip(quoted[0][0]), word))]
 
 
 def substitute(content: str, words: list[str]) -> str:

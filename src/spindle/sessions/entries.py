@@ -168,7 +168,10 @@ class Header(Line):
         self.cwd = text_or_empty(value.get("cwd"))
         self.timestamp = text_or_empty(value.get("timestamp"))
         self.parent_session = text_or_empty(value.get("parentSession")) or None
-        self.version: int | float = _version(value.get("version"))
+        # A file without a version is the oldest, one with a strange one is read as the newest.
+        version = value.get("version", 1)
+        is_number = isinstance(version, (int, float)) and not isinstance(version, bool)
+        self.version: int | float = version if is_number else 1 if version is None else SESSION_VERSION
 
 
 class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
@@ -283,13 +286,6 @@ def _decode_object(line: bytes) -> dict[str, Any]:
 
 def text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _version(value: Any) -> int | float:
-    """Return the format version; a file without one is the oldest, one with a strange one is read as the newest."""
-    if value is None:
-        return 1
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else SESSION_VERSION
 
 
 @contextmanager

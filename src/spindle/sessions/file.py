@@ -177,14 +177,20 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
     """
     path = path.resolve()  # a link to a session stays one
     fresh = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    backup = _free_name(path.with_name(path.name + ".bak"))
+    names = (path.with_name(f"{path.name}.bak{number or ''}") for number in count())
+    backup = next(name for name in names if not name.exists())
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        _link_or_copy(path, backup)
+        try:
+            os.link(path, backup)
+        except OSError:  # a file system without hard links
+            import shutil
+
+            shutil.copy2(path, backup)
         os.replace(fresh, path)
         sync_directory(path.parent)
     except BaseException:
@@ -192,20 +198,6 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
         raise
     if not keep_old:
         backup.unlink(missing_ok=True)
-
-
-def _free_name(path: Path) -> Path:
-    names = (path.with_name(f"{path.name}{number or ''}") for number in count())
-    return next(name for name in names if not name.exists())
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        import shutil
-
-        shutil.copy2(source, target)
 
 
 def sync_directory(path: Path) -> None:

@@ -24,7 +24,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 NO_MESSAGES = "(no messages)"
 
 
-class SessionInfo(msgspec.Struct, frozen=True):
+class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):
     path: str
     id: str
     cwd: str

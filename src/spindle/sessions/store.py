@@ -30,11 +30,10 @@ class Store:
         self,
         tree: Tree,
         path: Path,
-        *,
-        file: AppendFile | None = None,
-        lock: SessionLock | None = None,
-        fsync: FsyncPolicy = "run",
-        on_write_error: Callable[[str], None] | None = None,
+        file: AppendFile | None,
+        lock: SessionLock | None,
+        fsync: FsyncPolicy,
+        on_write_error: Callable[[str], None],
     ) -> None:
         """Save `tree` at `path`. `file` is given if it is there already and was read into the tree."""
         self.path = path
@@ -149,7 +148,7 @@ class Store:
         reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
         was_fine = self.error is None
         self.error = f"Session cannot be saved ({reason}). The conversation goes on in memory."
-        if was_fine and self._on_write_error is not None:
+        if was_fine:
             self._on_write_error(self.error)
 
     def _write(self) -> None:

@@ -1,4 +1,4 @@
-"""The entries of a session as a tree, with a place in it.
+"""The entries of a session as a tree with a place in it, and what a model gets to see at that place.
 
 Plain data in memory: nothing here knows files. The tree survives whatever a damaged file holds: parents that are
 missing, later or circular, and ids that occur twice. Nothing in here recurses, so depth has no limit.
@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from spindle.sessions.entries import (
     Entry,
@@ -19,6 +18,7 @@ from spindle.sessions.entries import (
     collector_paused,
     new_entry_id,
     parse_time,
+    text_or_empty,
 )
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import (
@@ -40,14 +40,14 @@ class EntryNotFound(SessionError):
         super().__init__(f"Entry {entry_id} not found")
 
 
-class TreeNode(Struct, eq=False, gc=False):
+class TreeNode(msgspec.Struct, eq=False, gc=False):
     entry: Entry
     children: list["TreeNode"] = []
     label: str | None = None
     label_timestamp: str | None = None
 
 
-class Flaw(Struct, frozen=True):
+class Flaw(msgspec.Struct, frozen=True):
     """Something about one entry that does not fit the others."""
 
     kind: str
@@ -235,7 +235,10 @@ class Tree:
             if pieces[-1].endswith(b"}"):
                 pieces.append(b",")
             pieces += (b'{"entry":', item.entry.wire, b',"children":[')
-            stack.append(_END if item.label is None else _labelled_end(item))
+            label = b""
+            if item.label is not None:
+                label = b',"label":' + encode(item.label) + b',"labelTimestamp":' + encode(item.label_timestamp)
+            stack.append(b"]" + label + b"}")
             stack += reversed(item.children)
         pieces.append(b"]")
         return b"".join(pieces)
@@ -247,19 +250,7 @@ class Tree:
             if since not in self._by_id:
                 raise SessionError(f"Entry not found: {since}")
             entries = entries[entries.index(self._by_id[since]) + 1 :]
-        lines = [entry.wire for entry in entries]
-        if not lines:
-            return b"[]"
-        lines[0] = b"[" + lines[0]
-        lines[-1] += b"]"
-        return b",".join(lines)
-
-
-_END = b"]}"
-
-
-def _labelled_end(node: TreeNode) -> bytes:
-    return b'],"label":' + encode(node.label) + b',"labelTimestamp":' + encode(node.label_timestamp) + b"}"
+        return b"[%b]" % b",".join([entry.wire for entry in entries])
 
 
 def _sort_by_time(siblings: list[TreeNode]) -> None:
@@ -308,6 +299,9 @@ def chain(path: Iterable[Entry], successors: Mapping[str, str | None] | None = N
     return chained
 
 
+# -- what a model gets to see ------------------------------------------------------------------------
+
+
 class SessionContext(msgspec.Struct):
     messages: list[AgentMessage] = []
     thinking_level: str = "off"
@@ -318,12 +312,18 @@ class SessionContext(msgspec.Struct):
 
 
 def build_context(path: Sequence[Entry]) -> SessionContext:
-    """Return the messages of `path` (root first) and the model and thinking level in force at its end."""
+    """Return the messages of `path` (root first) and the model and thinking level in force at its end.
+
+    The last compaction replaces what came before it, except the part it kept. Entries of newer programs that hide or
+    replace a message (`context_edit`) are honoured.
+    """
     marks = [entry for entry in path if entry.type != "message"]  # few, in a long session
     context = SessionContext(thinking_level=thinking_level_in_force(marks) or "off", model=model_in_force(path))
     with collector_paused():
         chosen = _choose(path, marks)
-        edits = _edits(chosen) if any(entry.type == "context_edit" for entry in marks) else {}
+        has_edits = any(entry.type == "context_edit" for entry in marks)
+        changes = [entry.value for entry in chosen if entry.type == "context_edit"] if has_edits else []
+        edits = {change.get("targetId"): change.get("replacement", ...) for change in changes}
         for entry in chosen:
             message = entry.message if entry.type == "message" else entry_message(entry)
             if message is None or (type(message) is OpaqueMessage and message.value is None):
@@ -332,8 +332,10 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
                 message = _edited(message, edits[entry.id])
                 if message is None:
                     continue
-            elif entry.type == "compaction":
-                _add_checkpoint(entry, context)
+            elif entry.type == "compaction" and isinstance(system := entry.value.get("systemMessage"), dict):
+                # A newer program has stored a system message with its compaction.
+                context.messages.append(message_from_value(system))
+                context.entry_ids.append(entry.id)
             context.messages.append(message)
             context.entry_ids.append(entry.id)
     return context
@@ -345,21 +347,13 @@ def entry_message(entry: Entry) -> AgentMessage | None:
         return entry.message
     if entry.type == "custom_message":
         return message_from_value({**entry.value, "role": "custom", "timestamp": parse_time(entry.timestamp)})
-    if entry.type == "branch_summary":
-        value = entry.value
-        summary, origin = value.get("summary"), value.get("fromId")
-        if not isinstance(summary, str) or not summary:
-            return None
-        return BranchSummaryMessage(summary, origin if isinstance(origin, str) else "root", parse_time(entry.timestamp))
+    if entry.type not in ("branch_summary", "compaction"):
+        return None
+    value, time = entry.value, parse_time(entry.timestamp)
+    summary, origin, tokens = text_or_empty(value.get("summary")), value.get("fromId"), value.get("tokensBefore")
     if entry.type == "compaction":
-        value = entry.value
-        summary, tokens = value.get("summary"), value.get("tokensBefore")
-        return CompactionSummaryMessage(
-            summary if isinstance(summary, str) else "",
-            tokens if isinstance(tokens, (int, float)) else 0,
-            parse_time(entry.timestamp),
-        )
-    return None
+        return CompactionSummaryMessage(summary, tokens if isinstance(tokens, (int, float)) else 0, time)
+    return BranchSummaryMessage(summary, origin if isinstance(origin, str) else "root", time) if summary else None
 
 
 def _choose(path: Sequence[Entry], marks: Sequence[Entry]) -> Sequence[Entry]:
@@ -371,26 +365,9 @@ def _choose(path: Sequence[Entry], marks: Sequence[Entry]) -> Sequence[Entry]:
     first_kept = compaction.value.get("firstKeptEntryId")
     start = next((index for index in range(at) if path[index].id == first_kept), at)
     # An older compaction says nothing any more, and the system prompt of the time is not part of what was kept.
-    kept = [e for e in islice(path, start, at) if e.type != "compaction" and not _is_system(e)]
+    said = (entry for entry in islice(path, start, at) if entry.type != "compaction")
+    kept = [entry for entry in said if entry.type != "message" or entry.message.role != "system"]
     return [compaction, *kept, *islice(path, at + 1, None)]
-
-
-def _is_system(entry: Entry) -> bool:
-    return entry.type == "message" and isinstance(entry.message, OpaqueMessage) and entry.message.role == "system"
-
-
-def _add_checkpoint(compaction: Entry, context: SessionContext) -> None:
-    """Put the system message that a newer program stored with its compaction before the summary."""
-    system = compaction.value.get("systemMessage")
-    if isinstance(system, dict):
-        context.messages.append(message_from_value(system))
-        context.entry_ids.append(compaction.id)
-
-
-def _edits(entries: Sequence[Entry]) -> dict[Any, Any]:
-    """Return what is to replace the content of which entry."""
-    values = [entry.value for entry in entries if entry.type == "context_edit"]
-    return {value.get("targetId"): value.get("replacement", ...) for value in values}
 
 
 def _edited(message: AgentMessage, replacement: Any) -> AgentMessage | None:

@@ -8,15 +8,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from spindle.shapes.codec import WireValue, to_builtins
-from spindle.shapes.messages import AssistantMessage, Image, Text, ToolCall, ToolResultMessage, Usage, Wire
+from spindle.shapes.messages import AssistantMessage, Image, Tagged, Text, ToolCall, ToolResultMessage, Usage, Wire
 
 
-class Event(Wire, tag_field="type"):
+class Event(Tagged, gc=True):
     """Base of all events."""
-
-    @property
-    def type(self) -> str:
-        return str(type(self).__struct_config__.tag)
 
     @property
     def raw(self) -> dict[str, Any]:
@@ -28,13 +24,9 @@ class Event(Wire, tag_field="type"):
 # -- pieces of an answer -------------------------------------------------------------------------
 
 
-class _Piece(Wire, tag_field="type"):
+class _Piece(Tagged, gc=True):
     content_index: int
     """Position of the block in the message's content."""
-
-    @property
-    def type(self) -> str:
-        return str(type(self).__struct_config__.tag)
 
 
 class TextStart(_Piece, tag="text_start"):
@@ -209,16 +201,12 @@ class CompactionEnd(Event, tag="compaction_end"):
     error_message: str | None = None
 
 
-class AutoCompactionStart(Event, tag="auto_compaction_start"):
-    reason: str
+class AutoCompactionStart(CompactionStart, tag="auto_compaction_start"):
+    pass
 
 
-class AutoCompactionEnd(Event, tag="auto_compaction_end"):
-    reason: str
-    result: CompactionResult | None
-    aborted: bool
-    will_retry: bool
-    error_message: str | None = None
+class AutoCompactionEnd(CompactionEnd, tag="auto_compaction_end"):
+    pass
 
 
 class AutoRetryStart(Event, tag="auto_retry_start"):
@@ -234,11 +222,8 @@ class AutoRetryEnd(Event, tag="auto_retry_end"):
     final_error: str | None = None
 
 
-class SummarizationRetryScheduled(Event, tag="summarization_retry_scheduled"):
-    attempt: int
-    max_attempts: int
-    delay_ms: int
-    error_message: str
+class SummarizationRetryScheduled(AutoRetryStart, tag="summarization_retry_scheduled"):
+    pass
 
 
 class SummarizationRetryAttemptStart(Event, tag="summarization_retry_attempt_start"):

@@ -1,4 +1,8 @@
-"""Blocks that messages are made of."""
+"""Messages of a conversation, by role, and the blocks they are made of.
+
+Messages are values: they do not know their entry ids, the session does. `message_from_value` never fails on
+an unknown role, an unknown block or a missing key: what cannot be understood is carried as it came.
+"""
 
 from typing import Any, Literal, TypeAlias
 
@@ -16,34 +20,34 @@ class Wire(msgspec.Struct, rename="camel", omit_defaults=True):
     """
 
 
-class Block(Wire, gc=False, tag_field="type"):
-    """Base of what messages are made of."""
+class Tagged(Wire, gc=False, tag_field="type"):
+    """Base of what says on the wire what it is: blocks and events."""
 
     @property
     def type(self) -> str:
         return str(type(self).__struct_config__.tag)
 
 
-class Text(Block, tag="text"):
+class Text(Tagged, tag="text"):
     text: str
     text_signature: str | None = None
     """Opaque provider data that must come back with the block."""
 
 
-class Image(Block, tag="image"):
+class Image(Tagged, tag="image"):
     data: str
     """Base64."""
     mime_type: str
 
 
-class Thinking(Block, tag="thinking"):
+class Thinking(Tagged, tag="thinking"):
     thinking: str
     thinking_signature: str | None = None
     """Anthropic: the signature. OpenAI-style servers: the name of the field it came in."""
     redacted: bool = False
 
 
-class ToolCall(Block, gc=True, tag="toolCall"):
+class ToolCall(Tagged, gc=True, tag="toolCall"):
     id: str
     name: str
     arguments: Any

@@ -68,18 +68,15 @@ def text_result(text: str, details: Any = None) -> ToolResult:
     return ToolResult([Text(text)], details)
 
 
-def arguments(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of a tool's arguments."""
-    schema = {"type": "object", "properties": properties}
-    return {**schema, "required": list(required)} if required else schema
-
-
-def string(description: str) -> dict[str, Any]:
-    return {"type": "string", "description": description}
-
-
-def number(description: str) -> dict[str, Any]:
-    return {"type": "number", "description": description}
+def arguments(*required: str, **properties: str | tuple[str, str] | dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments: described texts, `(type, description)`, or schemas."""
+    schemas: dict[str, Any] = {}
+    for name, given in properties.items():
+        if not isinstance(given, dict):
+            kind, text = ("string", given) if isinstance(given, str) else given
+            given = {"type": kind, "description": text}
+        schemas[name] = given
+    return {"type": "object", "properties": schemas} | ({"required": list(required)} if required else {})
 
 
 def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:

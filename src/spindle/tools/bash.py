@@ -21,8 +21,6 @@ from spindle.tools.base import (
     doing,
     format_number,
     format_size,
-    number,
-    string,
     text_result,
     well_formed,
 )
@@ -156,11 +154,9 @@ def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, st
 
 
 def _find_shell(custom: str | None) -> str:
-    if custom:
-        if not os.path.exists(custom):
-            raise ToolError(f"Custom shell path not found: {custom}")
-        return custom
-    return "/bin/bash" if os.path.exists("/bin/bash") else on_path("bash") or "sh"
+    if custom and not os.path.exists(custom):
+        raise ToolError(f"Custom shell path not found: {custom}")
+    return custom or ("/bin/bash" if os.path.exists("/bin/bash") else on_path("bash") or "sh")
 
 
 TOOL = Tool(
@@ -172,8 +168,8 @@ TOOL = Tool(
     ),
     parameters=arguments(
         "command",
-        command=string("Command line for bash"),
-        timeout=number("Seconds after which the command is killed; default: never"),
+        command="Command line for bash",
+        timeout=("number", "Seconds after which the command is killed; default: never"),
     ),
     execute=_execute,
     snippet="Run shell commands (ls, grep, find, builds, tests)",

@@ -13,7 +13,6 @@ from spindle.tools.base import (
     error_code,
     format_size,
     os_error_text,
-    string,
     text_result,
     well_formed,
 )
@@ -110,15 +109,15 @@ TOOL = Tool(
     parameters=arguments(
         "path",
         "edits",
-        path=string("File to edit, relative or absolute"),
+        path="File to edit, relative or absolute",
         edits={
             "type": "array",
             "description": "Replacements, all matched against the file as it is before the call",
             "items": arguments(
                 "oldText",
                 "newText",
-                oldText=string("Exact text that occurs once in the file"),
-                newText=string("Text to put in its place"),
+                oldText="Exact text that occurs once in the file",
+                newText="Text to put in its place",
             ),
         },
     ),

@@ -34,7 +34,12 @@ def resolve_path(path: str, cwd: str) -> str:
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser("~") + path[1:]
     elif path.startswith("file://"):
-        path = _from_url(path)
+        from urllib.parse import unquote, urlsplit
+
+        parts = urlsplit(path)
+        if parts.netloc not in ("", "localhost"):
+            raise ToolError(f"File URL must name a file of this machine: {path}")
+        path = unquote(parts.path)
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError:
@@ -65,15 +70,6 @@ def resolve_existing(path: str, cwd: str) -> str:
         decomposed.replace("'", _CURLY_QUOTE),
     )
     return next((spelling for spelling in spellings if os.path.lexists(spelling)), resolved)
-
-
-def _from_url(url: str) -> str:
-    from urllib.parse import unquote, urlsplit
-
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost"):
-        raise ToolError(f"File URL must name a file of this machine: {url}")
-    return unquote(parts.path)
 
 
 # -- opening and writing -------------------------------------------------------------------------

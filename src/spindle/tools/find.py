@@ -4,10 +4,11 @@ ripgrep's own `--glob` would also find what ignore files leave out.
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, arguments, number, string, text_result
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 from spindle.tools.files import require_folder, resolve_path, run_abandonable
 from spindle.tools.grep import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, listing_result
@@ -38,12 +39,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 def _in_repository(root: str) -> bool:
     """Return whether the folder lies in a git repository. Raises `ToolError` if it is no folder."""
     require_folder(root)
-    folder, above = root, os.path.dirname(root)
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        if above == folder:
-            return False
-        folder, above = above, os.path.dirname(above)
-    return True
+    return any(os.path.lexists(folder / ".git") for folder in (Path(root), *Path(root).parents))
 
 
 class _Search:
@@ -98,9 +94,9 @@ TOOL = Tool(
     ),
     parameters=arguments(
         "pattern",
-        pattern=string("Glob such as '*.ts', '**/*.json' or 'src/**/*_test.py'"),
-        path=string("Folder to search; default: the working directory"),
-        limit=number(f"Most results to return; default: {_DEFAULT_LIMIT}"),
+        pattern="Glob such as '*.ts', '**/*.json' or 'src/**/*_test.py'",
+        path="Folder to search; default: the working directory",
+        limit=("number", f"Most results to return; default: {_DEFAULT_LIMIT}"),
     ),
     execute=_execute,
     snippet="Find files by glob pattern (respects .gitignore)",

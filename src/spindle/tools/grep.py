@@ -9,17 +9,7 @@ import msgspec
 
 from spindle.process import Process, on_path
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import (
-    Tool,
-    ToolContext,
-    ToolError,
-    arguments,
-    number,
-    os_error_text,
-    string,
-    text_result,
-    well_formed,
-)
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, os_error_text, text_result, well_formed
 from spindle.tools.files import Cancel, require_regular, resolve_path, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, listing_result, truncate_line
 
@@ -156,7 +146,10 @@ def _read_match(line: bytes) -> _Match | None:
 
 
 def _format(matches: list[_Match], root: str, in_folder: bool, limit: int, context: int, cancel: Cancel) -> ToolResult:
-    surroundings = _read_surroundings(matches, context, cancel) if context else {}
+    wanted: dict[str, set[int]] = {}
+    for match in matches if context else ():
+        wanted.setdefault(match.path, set()).update(range(match.line - context, match.line + context + 1))
+    surroundings = {path: _read_lines(path, numbers, cancel) for path, numbers in wanted.items()}
     lines: list[str] = []
     any_cut = False
     for match in matches:
@@ -182,15 +175,8 @@ def _format(matches: list[_Match], root: str, in_folder: bool, limit: int, conte
     return listing_result(lines, limits, notice, remark)
 
 
-def _read_surroundings(matches: list[_Match], context: int, cancel: Cancel) -> dict[str, dict[int, str]]:
-    """Return, file by file, the matched lines and those around them, by number."""
-    wanted: dict[str, set[int]] = {}
-    for match in matches:
-        wanted.setdefault(match.path, set()).update(range(match.line - context, match.line + context + 1))
-    return {path: _read_lines(path, numbers, cancel) for path, numbers in wanted.items()}
-
-
 def _read_lines(path: str, wanted: set[int], cancel: Cancel) -> dict[int, str]:
+    """Return the wanted lines of a file by number; none if it cannot be read."""
     found: dict[int, str] = {}
     last = max(wanted)
     number, ended = 0, True
@@ -228,13 +214,13 @@ TOOL = Tool(
     ),
     parameters=arguments(
         "pattern",
-        pattern=string("Regular expression, or plain text if literal is set"),
-        path=string("Folder or file to search; default: the working directory"),
-        glob=string("Only files matching this, such as '*.ts' or 'src/**/*.py'"),
-        ignoreCase={"type": "boolean", "description": "Ignore case; default: false"},
-        literal={"type": "boolean", "description": "Take the pattern as plain text; default: false"},
-        context=number("Lines to show before and after each match; default: 0"),
-        limit=number(f"Most matches to return; default: {_DEFAULT_LIMIT}"),
+        pattern="Regular expression, or plain text if literal is set",
+        path="Folder or file to search; default: the working directory",
+        glob="Only files matching this, such as '*.ts' or 'src/**/*.py'",
+        ignoreCase=("boolean", "Ignore case; default: false"),
+        literal=("boolean", "Take the pattern as plain text; default: false"),
+        context=("number", "Lines to show before and after each match; default: 0"),
+        limit=("number", f"Most matches to return; default: {_DEFAULT_LIMIT}"),
     ),
     execute=_execute,
     snippet="Search file contents for patterns (respects .gitignore)",

@@ -50,11 +50,9 @@ class ImageLimits(Struct, frozen=True, rename="camel"):
         names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
         return cls(**{name: resize[key] for name, key in names if key in resize})
 
-    def admit(self, width: int, height: int, byte_count: int) -> bool:
-        return width <= self.max_width and height <= self.max_height and self.admit_bytes(byte_count)
-
-    def admit_bytes(self, byte_count: int) -> bool:
-        return 4 * math.ceil(byte_count / 3) < self.max_bytes
+    def admit(self, byte_count: int, width: int = 0, height: int = 0) -> bool:
+        small_enough = 4 * math.ceil(byte_count / 3) < self.max_bytes
+        return small_enough and width <= self.max_width and height <= self.max_height
 
 
 def prepare_image(
@@ -68,12 +66,10 @@ def prepare_image(
             return None, _cannot(_UNSUPPORTED)
         notes.append("[Image converted from image/bmp to image/png.]")
         data, mime_type = _encode(picture, "PNG"), "image/png"
-    if not auto_resize:
-        return _block(data, mime_type), notes
     size = image_size(data, mime_type)
-    if size is None:
+    if auto_resize and size is None:
         return None, [TOO_BIG]
-    if limits.admit(*size, len(data)):
+    if not auto_resize or (size and limits.admit(len(data), *size)):
         return _block(data, mime_type), notes
     picture = _open(data)
     smaller = picture and _shrink(picture, limits, cancel)
@@ -127,7 +123,7 @@ def _shrink(picture: _Picture, limits: ImageLimits, cancel: Cancel) -> tuple[byt
     while True:
         for data, mime_type in _encodings(picture, (width, height), limits.jpeg_quality):
             cancel.check()
-            if limits.admit_bytes(len(data)):
+            if limits.admit(len(data)):
                 return data, mime_type, (width, height)
         if (width, height) == (1, 1):
             return None

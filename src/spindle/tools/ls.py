@@ -5,7 +5,7 @@ import stat
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, arguments, number, os_error_text, string, text_result
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, os_error_text, text_result
 from spindle.tools.files import Cancel, require_folder, resolve_path, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, listing_result
 
@@ -58,8 +58,8 @@ TOOL = Tool(
         f"Ends after {_DEFAULT_LIMIT} entries or {MAX_BYTES // 1024}KB, whichever comes first."
     ),
     parameters=arguments(
-        path=string("Folder to list; default: the working directory"),
-        limit=number(f"Most entries to return; default: {_DEFAULT_LIMIT}"),
+        path="Folder to list; default: the working directory",
+        limit=("number", f"Most entries to return; default: {_DEFAULT_LIMIT}"),
     ),
     execute=_execute,
     snippet="List the contents of folders",

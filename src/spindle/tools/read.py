@@ -15,9 +15,7 @@ from spindle.tools.base import (
     doing,
     format_number,
     format_size,
-    number,
     os_error_text,
-    string,
     text_result,
 )
 from spindle.tools.files import Cancel, require_regular, resolve_existing, run_abandonable
@@ -116,9 +114,9 @@ TOOL = Tool(
     ),
     parameters=arguments(
         "path",
-        path=string("File to read, relative or absolute"),
-        offset=number("First line to read, counted from 1"),
-        limit=number("How many lines to read"),
+        path="File to read, relative or absolute",
+        offset=("number", "First line to read, counted from 1"),
+        limit=("number", "How many lines to read"),
     ),
     execute=_execute,
     snippet="Read the contents of files",

@@ -8,8 +8,9 @@ replaced stretches, in time proportional to them and not to the square of the fi
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
+
+from msgspec import Struct
 
 from spindle.tools.base import ToolError
 
@@ -21,15 +22,17 @@ _PLAIN = (
     | dict.fromkeys([0x00A0, *range(0x2002, 0x200B), 0x202F, 0x205F, 0x3000], " ")
 )
 
+_CONTEXT = 4
+_MAX_COMPARED = 250_000
+"""Pairs of lines compared within one region; a bigger one is shown as replaced whole."""
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+
+class Edit(Struct, frozen=True):
     old: str
     new: str
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """Old lines `start` to `end` (from 0, end not included) became `lines`, newlines included."""
 
     start: int
@@ -37,15 +40,13 @@ class Region:
     lines: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(Struct, frozen=True):
     text: str
     old_lines: list[str]
     regions: list[Region]
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
+class _Match(Struct, frozen=True):
     start: int
     end: int
     new: str
@@ -96,7 +97,11 @@ def replace_texts(text: str, edits: Sequence[Edit], path: str) -> Replaced:
         done = region.end
     new_text = "".join(pieces + old_lines[done:])
     if new_text == text:
-        raise ToolError(_unchanged(len(edits), path))
+        several = "s" if len(edits) > 1 else ""
+        hint = " This might indicate an issue with special characters or the text not existing as expected."
+        raise ToolError(
+            f"No changes made to {path}. The replacement{several} produced identical content.{'' if several else hint}"
+        )
     return Replaced(new_text, old_lines, regions)
 
 
@@ -151,22 +156,10 @@ def _ends_inside_line(pieces: list[str]) -> bool:
     return not next((piece for piece in reversed(pieces) if piece), "\n").endswith("\n")
 
 
-def _unchanged(count: int, path: str) -> str:
-    if count == 1:
-        return (
-            f"No changes made to {path}. The replacement produced identical content. This might indicate an issue with "
-            "special characters or the text not existing as expected."
-        )
-    return f"No changes made to {path}. The replacements produced identical content."
+# -- what changed: one form for people, one for `patch` ----------------------------------------------
 
 
-_CONTEXT = 4
-_MAX_COMPARED = 250_000
-"""Pairs of lines compared within one region; a bigger one is shown as replaced whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Old lines `start` to `end` became new lines `new_start` to `new_end`; from 0, ends not included."""
 
     start: int
@@ -211,9 +204,7 @@ def unified_patch(old: Sequence[str], new: Sequence[str], changes: Sequence[Chan
     out = [f"--- {path}\n+++ {path}\n"]
     for hunk in _hunks(changes, len(old)):
         count = hunk.end - hunk.start
-        new_count = count + sum(
-            change.new_end - change.new_start - (change.end - change.start) for change in hunk.changes
-        )
+        new_count = count + sum(item.new_end - item.new_start - (item.end - item.start) for item in hunk.changes)
         start, new_start = hunk.start + (count > 0), hunk.new_start + (new_count > 0)
         out.append(f"@@ -{start},{count} +{new_start},{new_count} @@\n")
         for sign, _, line in _marked(hunk, old, new):
@@ -221,8 +212,7 @@ def unified_patch(old: Sequence[str], new: Sequence[str], changes: Sequence[Chan
     return "".join(out)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hunk:
+class _Hunk(Struct, frozen=True):
     """Neighbouring changes with the lines around them: old lines `start` to `end`."""
 
     start: int

@@ -62,14 +62,8 @@ def _task(value: Any, where: str, ids: "_Ids") -> TodoItem:
     if status not in _MARKS:
         raise ValueError(f"{where}.status must be one of {', '.join(_MARKS)}")
     content = _text(value.get("content"), f"{where}.content")
-    notes, details = value.get("notes"), value.get("details")
-    return TodoItem(
-        ids.take("task", value.get("id")),
-        content,
-        status,
-        notes if isinstance(notes, str) else None,
-        details if isinstance(details, str) else None,
-    )
+    notes, details = (text if isinstance(text := value.get(key), str) else None for key in ("notes", "details"))
+    return TodoItem(ids.take("task", value.get("id")), content, status, notes, details)
 
 
 def _text(value: Any, where: str) -> str:
@@ -178,10 +172,9 @@ def _one_in_progress(work: list[TodoPhase]) -> None:
     running = [task for task in tasks if task.status == "in_progress"]
     for task in running[1:]:
         task.status = "pending"
-    if not running:
-        first = next((task for task in tasks if task.status == "pending"), None)
-        if first is not None:
-            first.status = "in_progress"
+    first = next((task for task in tasks if task.status == "pending"), None)
+    if not running and first is not None:
+        first.status = "in_progress"
 
 
 # -- questions -------------------------------------------------------------------------------------

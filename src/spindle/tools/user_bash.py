@@ -93,16 +93,14 @@ async def run_user_bash(
             pausing.cancel()
         buffer.close()
     cut = buffer.snapshot()
+    sizes = {name: getattr(cut, name) for name in ("total_lines", "total_bytes", "output_lines", "output_bytes")}
     return BashResult(
         output=cut.content,
         exit_code=exit_code,
         cancelled=exit_code is None,
         truncated=cut.truncated,
         full_output_path=buffer.path,
-        total_lines=cut.total_lines,
-        total_bytes=cut.total_bytes,
-        output_lines=cut.output_lines,
-        output_bytes=cut.output_bytes,
+        **sizes,
     )
 
 

@@ -65,7 +65,9 @@ def _mend(schema: Any, value: Any) -> Any:
         value = _mend(member, value)
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
-            value = _mend_union(schema[keyword], value)
+            members = schema[keyword]
+            candidates = [(one, value) for one in members] + [(one, _mend(one, value)) for one in members]
+            value = next((mended for one, mended in candidates if _accepts(one, mended)), value)
     types = _types(schema)
     if types and not any(_is(value, kind) for kind in types):
         value = next((mended for kind in types if (mended := _convert(kind, value)) is not _NONE), value)
@@ -76,12 +78,6 @@ def _mend(schema: Any, value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and ("integer" in types or "number" in types):
         return int(value)
     return value
-
-
-def _mend_union(members: list[Any], value: Any) -> Any:
-    candidates = [(member, value) for member in members]
-    candidates += [(member, _mend(member, value)) for member in members]
-    return next((mended for member, mended in candidates if _accepts(member, mended)), value)
 
 
 def _mend_object(schema: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:

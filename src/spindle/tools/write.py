@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, arguments, doing, string, text_result, well_formed
+from spindle.tools.base import Tool, ToolContext, arguments, doing, text_result, well_formed
 from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
 
 
@@ -39,8 +39,8 @@ TOOL = Tool(
     parameters=arguments(
         "path",
         "content",
-        path=string("File to write, relative or absolute"),
-        content=string("All of the new content"),
+        path="File to write, relative or absolute",
+        content="All of the new content",
     ),
     execute=_execute,
     snippet="Create or overwrite files",
