@@ -12,10 +12,9 @@ from spindle.extensions.exec import ExecResult
 from spindle.extensions.generation import StaleExtensionError
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Request, Started, StreamOptions
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
 from spindle.shapes.events import ExtensionUIRequest, ToolResult
-from spindle.shapes.messages import Cost, Usage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import Cost, Image, Text, Thinking, ToolCall, Usage
+from spindle.shapes.model import Model
 from spindle.tools.base import Tool, ToolError
 
 __all__ = [

@@ -10,10 +10,9 @@ from spindle.agent.lifecycle import AbortSignal
 from spindle.agent.queues import Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
-from spindle.shapes.content import Text
 from spindle.shapes.events import AgentEnd, Event, MessageEnd, MessageStart, QueueUpdate, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolResultMessage, UserMessage
+from spindle.shapes.model import Model, ModelCost
 from spindle.tools.base import Tool, ToolContext
 
 MODEL = Model(

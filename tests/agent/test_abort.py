@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from spindle.agent.lifecycle import Aborted, AbortSignal
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import UserMessage
+from spindle.shapes.messages import Text, UserMessage
 from spindle.testing import Pause
 from spindle.tools.base import Tool
 

@@ -7,7 +7,7 @@ import pytest
 from spindle.agent import AgentError
 from spindle.agent.budget import RunLimits
 from spindle.agent.submission import RunOptions
-from spindle.shapes.models import ModelCost
+from spindle.shapes.model import ModelCost
 from spindle.testing import Pause
 
 from .rig import Rig, run, slow_tool

@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from spindle.shapes.content import Text, text_of
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Text, text_of
 from spindle.tools.base import Tool
 
 from .rig import Rig, run

@@ -6,7 +6,7 @@ import pytest
 
 from spindle.agent.compaction.plan import limits_for
 from spindle.config.settings import Compaction, decode_settings
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 from spindle.testing import Pause, Script
 
 from .rig import Rig, kinds, run

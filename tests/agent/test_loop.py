@@ -6,9 +6,8 @@ import pytest
 
 from spindle.agent import loop
 from spindle.agent.lifecycle import AbortSignal
-from spindle.shapes.content import text_of
 from spindle.shapes.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnStart
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage, text_of
 
 from .port import World, calls, fails, says, tool, user
 

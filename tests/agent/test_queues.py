@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from spindle.agent.queues import Queues
-from spindle.shapes.content import Text, text_of
-from spindle.shapes.messages import CustomMessage, UserMessage
+from spindle.shapes.messages import CustomMessage, Text, UserMessage, text_of
 from spindle.testing import Pause
 from tests.support import images
 

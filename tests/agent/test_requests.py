@@ -4,7 +4,7 @@ import pytest
 
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Started
-from spindle.shapes.content import Image, Text
+from spindle.shapes.messages import Image, Text
 from tests.support import images
 
 from .rig import Rig, run, slow_tool

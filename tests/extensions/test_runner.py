@@ -15,9 +15,8 @@ from spindle.extensions.generation import StaleExtensionError
 from spindle.extensions.handlers import ExtensionHooks
 from spindle.extensions.loader import load_extensions
 from spindle.extensions.testing import FakeAgent, _FakeRuntime, load
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import AgentStart, MessageUpdate, TextDelta, ToolResult, TurnEnd, TurnStart
-from spindle.shapes.messages import AssistantMessage, CustomMessage, Usage, UserMessage
+from spindle.shapes.messages import AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
 
 from .helpers import inline, run
 

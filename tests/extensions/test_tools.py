@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from spindle.extensions.testing import load
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Image, Text
 from spindle.tools.base import ToolError
 
 from .helpers import run

@@ -9,8 +9,16 @@ from spindle.llm.compat import MessagesCompat
 from spindle.llm.errors import is_overflow, is_retryable
 from spindle.llm.history import transform_request
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from tests.support.mock_model import NOTHING, MockModel, call, cut, error, failure, raw, reply, think
 
 from .helpers import answer_of, collect, events_of, make_model, shape

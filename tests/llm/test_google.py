@@ -7,8 +7,16 @@ import pytest
 from spindle.llm.google import google_body
 from spindle.llm.history import transform_request
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from tests.support.mock_model import MockModel, cut, failure, raw
 
 from .helpers import answer_of, collect, events_of, make_model, shape

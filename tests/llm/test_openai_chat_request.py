@@ -6,8 +6,16 @@ from spindle.llm.compat import ChatCompat
 from spindle.llm.history import transform_request
 from spindle.llm.openai_chat import chat_body, chat_headers
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 
 from .helpers import make_model
 

@@ -9,8 +9,16 @@ from spindle.llm.errors import is_retryable
 from spindle.llm.history import transform_request
 from spindle.llm.openai_responses import responses_body, responses_headers, responses_url
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from tests.support.mock_model import MockModel, cut, failure, raw
 
 from .helpers import answer_of, collect, events_of, make_model, shape

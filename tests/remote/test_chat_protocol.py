@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spindle.remote.access import Access, is_loopback, parse_address
 from spindle.remote.chat_protocol import Command, Control, Parts, ProtocolError, ToolAnswer, TurnAnswer, parse_request
-from spindle.shapes.content import Text
+from spindle.shapes.messages import Text
 from tests.support.images import PIXEL
 
 GIF = base64.b64encode(b"GIF89a....").decode()

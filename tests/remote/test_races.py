@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 
 from .inside import listeners, run, tool, until
 

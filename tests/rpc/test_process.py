@@ -120,7 +120,9 @@ def test_a_broken_server_ends_in_an_error_after_the_retries(step):
         frames = agent.run("hi")
         assert [f["attempt"] for f in frames if f["type"] == "auto_retry_start"] == [1, 2]
         assert [f["success"] for f in frames if f["type"] == "auto_retry_end"] == [False]
-        assert frames[-1] == {"type": "agent_settled", "aborted": False}
+        settled, last = frames[-1], [f for f in frames if f["type"] == "message_end"][-1]["message"]
+        assert (settled["type"], settled["aborted"], settled["stopReason"]) == ("agent_settled", False, "error")
+        assert settled["errorMessage"] == last["errorMessage"]
 
 
 def test_a_server_that_says_nothing_runs_into_the_idle_timeout():
@@ -155,7 +157,7 @@ def test_switching_sessions_during_a_run_reports_its_end_first():
         agent.prompt("go")
         agent.wait_delta("w")
         target = str(agent.base / "other.jsonl")
-        assert agent.call("switch_session", sessionPath=target)["data"] == {"cancelled": False}
+        assert agent.call("switch_session", sessionPath=target)["data"] == {"cancelled": False, "created": True}
         order = types(agent.frames)
         assert order.index("agent_settled") < len(order) - 1 and order[-1] == "response"
         assert agent.data("get_state")["sessionFile"] == target

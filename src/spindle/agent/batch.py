@@ -15,7 +15,6 @@ from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.flow import Tasks
 from spindle.shapes.codec import encode
-from spindle.shapes.content import ToolCall
 from spindle.shapes.events import (
     Event,
     MessageStart,
@@ -24,7 +23,7 @@ from spindle.shapes.events import (
     ToolExecutionUpdate,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
 __all__ = ["ToolBatch", "ToolPort"]

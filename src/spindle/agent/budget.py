@@ -14,7 +14,7 @@ from spindle.agent.result import Denial, RunTokens
 from spindle.config.settings import Runaway
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["Meter", "RunLimits"]
 

@@ -21,9 +21,8 @@ from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.shapes.content import text_of
 from spindle.shapes.events import SessionChanged
-from spindle.shapes.messages import UserMessage
+from spindle.shapes.messages import UserMessage, text_of
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
@@ -227,7 +226,7 @@ class SessionChanges:
         cwd = agent.cwd if is_new else None  # a stored session knows its own
 
         def read() -> Session:
-            opened = sessions.load(file, cwd, fsync=fsync)
+            opened = sessions.load(file, cwd=cwd, fsync=fsync)
             opened.context()
             return opened
 

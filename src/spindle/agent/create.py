@@ -21,7 +21,7 @@ from spindle.models.select import (
 )
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 from spindle.tools.base import DEFAULT_TOOLS, Tool, builtin_tools
 
 __all__ = ["AgentOptions", "create_session"]

@@ -48,7 +48,7 @@ from spindle.shapes.events import (
     ToolResult,
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 from spindle.tools.base import Tool, ToolContext, ToolSettings
 
 __all__ = ["Engine", "Prepare", "Run", "tool_settings"]

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.resources.loader import Resources
-from spindle.shapes.content import Image
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:

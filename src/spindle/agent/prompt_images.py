@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.shapes.content import Image
+from spindle.shapes.messages import Image
 
 __all__ = ["read_images"]
 

@@ -13,9 +13,8 @@ from spindle.agent.lifecycle import Request, Verdict
 from spindle.agent.submission import Submission
 from spindle.flow import Tasks
 from spindle.models.credentials import MissingCredentials
-from spindle.shapes.content import Image
 from spindle.shapes.events import AgentSettled, ExtensionError
-from spindle.shapes.messages import AgentMessage, CustomMessage
+from spindle.shapes.messages import AgentMessage, CustomMessage, Image
 
 __all__ = ["Disposition", "Prompting"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from spindle.shapes.content import Wire
+from spindle.shapes.messages import Wire
 
 __all__ = ["EXIT_CODES", "Denial", "RunResult", "exit_code"]
 

@@ -9,7 +9,7 @@ from spindle.llm.errors import is_overflow, is_retryable
 from spindle.llm.stream import Failure
 from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
 from spindle.shapes.messages import AssistantMessage
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["Retry"]
 

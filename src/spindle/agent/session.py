@@ -35,7 +35,6 @@ from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
 from spindle.sessions.index import SessionInfo, list_sessions
 from spindle.sessions.session import Session
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import (
     CompactionResult,
     EntryAppended,
@@ -48,8 +47,8 @@ from spindle.shapes.events import (
     ThinkingLevelChanged,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
-from spindle.shapes.models import Model, ThinkingLevel
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
+from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolContext
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult

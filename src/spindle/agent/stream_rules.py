@@ -16,7 +16,6 @@ from spindle.agent.hooks import AnswerStopped, Hooks
 from spindle.config.settings import Ttsr
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.rule_files import Rule, RuleScope
-from spindle.shapes.content import text_of
 from spindle.shapes.events import (
     AnswerEdge,
     MessageUpdate,
@@ -28,7 +27,7 @@ from spindle.shapes.events import (
     ToolCallDelta,
     ToolCallEnd,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage, text_of
 
 __all__ = ["StreamRules"]
 

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from spindle.agent.budget import RunLimits
 from spindle.agent.hooks import Hooks
-from spindle.shapes.content import Image, Text
-from spindle.shapes.messages import UserMessage
+from spindle.shapes.messages import Image, Text, UserMessage
 from spindle.tools.base import Tool
 
 __all__ = ["Ask", "Question", "RunOptions", "Submission"]

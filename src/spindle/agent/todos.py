@@ -10,9 +10,15 @@ from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Hooks, Start
 from spindle.config.settings import Todo
-from spindle.shapes.content import ToolCall
 from spindle.shapes.events import TodoAutoClear, TodoReminder, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    CustomMessage,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
 from spindle.tools.base import Tool, ToolContext, text_result
 from spindle.tools.todo import (
     TODO_TOOL,

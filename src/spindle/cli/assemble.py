@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from contextlib import redirect_stdout
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
 from spindle.agent import AgentError
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
@@ -20,23 +22,14 @@ from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.process import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 
-__all__ = ["assemble", "resource_options", "run_and_exit", "run_help"]
-
 
 def resource_options(options: Options) -> ResourceOptions:
-    return ResourceOptions(
-        system_prompt=options.system_prompt,
-        append_system_prompt=options.append_system_prompt,
-        skills=options.skills,
-        no_skills=options.no_skills,
-        prompt_templates=options.prompt_templates,
-        no_prompt_templates=options.no_prompt_templates,
-        extensions=options.extensions,
-        no_extensions=options.no_extensions,
-        no_context_files=options.no_context_files,
-        no_rules=options.no_rules,
-        approve=options.approve,
-    )
+    """Return what the command line says about resources: the options of the same names."""
+    return ResourceOptions(**_same_named(ResourceOptions, options))
+
+
+def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in kind.__struct_fields__ if hasattr(options, name)}
 
 
 async def assemble(options: Options, mode: str) -> AgentSession:
@@ -47,25 +40,9 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     report(resources.diagnostics, verbose=options.verbose)
     dialogs = _terminal() if mode == "print" else None
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
-    agent = await create_session(
-        session,
-        AgentOptions(
-            model=options.model,
-            provider=options.provider,
-            api_key=options.api_key,
-            thinking=options.thinking,
-            models=options.models,
-            tools=[] if options.no_tools else options.tools,
-            exclude_tools=options.exclude_tools,
-            no_builtin_tools=options.no_builtin_tools,
-            provider_session_id=options.provider_session_id,
-            mode=mode,
-            dialogs=dialogs,
-            warn=warn,
-        ),
-        resources,
-        extensions,
-    )
+    tools = [] if options.no_tools else options.tools
+    wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
+    agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
     if options.api_key and agent.model is None:
@@ -101,9 +78,6 @@ def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
         kill_all()
     sys.stderr.flush()
     os._exit(code)
-
-
-# -- help ----------------------------------------------------------------------------------------
 
 
 def run_help(options: Options) -> int:

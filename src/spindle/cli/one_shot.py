@@ -4,38 +4,32 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from msgspec import Struct
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from spindle.agent.session import AgentSession
 from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, run_and_exit
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import Event, ExtensionError
-from spindle.tools.base import Tool
+from spindle.shapes.messages import Image, Text
 
 if TYPE_CHECKING:
     from spindle.protocol.dialect import Dialect
 
-__all__ = ["run_json", "run_print"]
-
 # -- the input: piped text, @files, and the words themselves -------------------------------------
 
 
-class _Inputs(Struct, frozen=True):
-    messages: list[str]
-    """One prompt each, in order."""
-    images: list[Image] = []
-    """They go with the first."""
+_Inputs: TypeAlias = tuple[list[str], list[Image]]
+"""The prompts in order, and images that go with the first."""
 
 
 def _gather(options: Options) -> _Inputs:
     """Put the first message together from piped text, files and words, without separators. Raises `UsageError`."""
-    first = _read_piped()
+    first = ""
+    if sys.stdin is not None and not sys.stdin.isatty():
+        first = sys.stdin.buffer.read().decode("utf-8", "replace").strip()
     images: list[Image] = []
     for name in options.files:
         text, image = _read_file(os.path.abspath(expand_home(name)))
@@ -45,18 +39,12 @@ def _gather(options: Options) -> _Inputs:
     messages = [*filter(None, [first]), *options.messages[1:]]
     if not messages:
         raise UsageError("Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)")
-    return _Inputs(messages, images)
-
-
-def _read_piped() -> str:
-    """Return what is piped into stdin, trimmed; nothing if that is a terminal or closed."""
-    if sys.stdin is None or sys.stdin.isatty():
-        return ""
-    return sys.stdin.buffer.read().decode("utf-8", "replace").strip()
+    return messages, images
 
 
 def _read_file(path: str) -> tuple[str, Image | None]:
-    from spindle.tools.images import SNIFF_BYTES, sniff_image
+    from spindle.tools.files import Cancel
+    from spindle.tools.images import SNIFF_BYTES, ImageLimits, prepare_image, sniff_image
 
     try:
         with open(path, "rb") as file:
@@ -68,16 +56,9 @@ def _read_file(path: str) -> tuple[str, Image | None]:
     if not data:
         return "", None
     if mime_type := sniff_image(data[:SNIFF_BYTES]):
-        return _attach(path, data, mime_type)
+        image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
+        return f'<file name="{path}">{" ".join(notes)}</file>\n', image
     return f'<file name="{path}">\n{data.decode("utf-8", "replace")}\n</file>\n', None
-
-
-def _attach(path: str, data: bytes, mime_type: str) -> tuple[str, Image | None]:
-    from spindle.tools.files import Cancel
-    from spindle.tools.images import ImageLimits, prepare_image
-
-    image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
-    return f'<file name="{path}">{" ".join(notes)}</file>\n', image
 
 
 # -- the run -------------------------------------------------------------------------------------
@@ -110,9 +91,13 @@ async def _play(
         ready(agent)
         agent.subscribe(_ErrorTeller())
         await agent.begin()
-        _check_tools(options, agent.all_tools())
-        images = inputs.images
-        for message in inputs.messages:
+        # Extensions have added theirs by now.
+        tools = [tool.name for tool in agent.all_tools()]
+        for name in [*(options.tools or ()), *options.exclude_tools]:
+            if name not in tools:
+                warn(f'Unknown tool "{name}". There are: {", ".join(tools)}')
+        messages, images = inputs
+        for message in messages:
             if agent.shutdown_requested.is_set():
                 break
             await agent.submit(message, images, source=mode)
@@ -121,13 +106,6 @@ async def _play(
     finally:
         await agent.close()
     return agent
-
-
-def _check_tools(options: Options, tools: Sequence[Tool]) -> None:
-    """Warn of tools that were named but do not exist; extensions have added theirs by now."""
-    for name in [*(options.tools or ()), *options.exclude_tools]:
-        if name not in [tool.name for tool in tools]:
-            warn(f'Unknown tool "{name}". There are: {", ".join(tool.name for tool in tools)}')
 
 
 class _ErrorTeller:
@@ -154,7 +132,10 @@ def run_print(options: Options) -> NoReturn:
 
 
 async def _print(options: Options, inputs: _Inputs) -> int:
-    stdout = _take_stdout()
+    # The real stdout is kept for the answer; what anything else prints goes to stderr.
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
     agent = await _play(options, inputs, "print")
     answer = agent.last_answer()
     if answer is None:
@@ -169,14 +150,6 @@ async def _print(options: Options, inputs: _Inputs) -> int:
         tell("Error", f"Cannot write the answer: {error.strerror}")
         return 1
     return 0
-
-
-def _take_stdout() -> int:
-    """Keep the real stdout for the answer; what anything else prints goes to stderr."""
-    descriptor = os.dup(1)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return descriptor
 
 
 # -- JSON: the session's header, then every event, one object a line -----------------------------

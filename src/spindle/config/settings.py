@@ -12,9 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from spindle.config.user_files import BadFile, Diagnostic, edit_json, read_object
-from spindle.shapes.models import ThinkingLevel
-
-__all__ = ["Compaction", "ProviderRetry", "Retry", "Settings", "SettingsStore", "decode_settings", "merge", "migrate"]
+from spindle.shapes.model import ThinkingLevel
 
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""

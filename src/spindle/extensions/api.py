@@ -17,10 +17,9 @@ from spindle.extensions.generation import BusView, Command, Extension, Flag, Gen
 from spindle.extensions.providers import make_provider
 from spindle.extensions.tools import BuiltinTool, as_content, as_custom_message, make_tool, require_json
 from spindle.shapes.codec import to_builtins
-from spindle.shapes.content import Image, Text, text_of
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import CustomMessage
-from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
+from spindle.shapes.messages import CustomMessage, Image, Text, text_of
+from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolError
 
 __all__ = ["Agent"]

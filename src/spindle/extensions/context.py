@@ -13,8 +13,8 @@ from spindle.extensions.ui import UI
 from spindle.models.model_registry import ModelRegistry
 from spindle.sessions.session import Session
 from spindle.shapes.codec import decode, to_builtins
-from spindle.shapes.content import Wire
-from spindle.shapes.models import Model, ThinkingLevel
+from spindle.shapes.messages import Wire
+from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.base import ToolError
 
 if TYPE_CHECKING:

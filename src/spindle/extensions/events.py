@@ -10,7 +10,6 @@ from msgspec import field
 
 from spindle.agent.compaction import CompactionPreparation
 from spindle.agent.navigate import TreePreparation
-from spindle.shapes.content import Image
 from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
@@ -24,8 +23,8 @@ from spindle.shapes.events import (
     ToolExecutionStart,
     ToolExecutionUpdate,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, ToolResultMessage
+from spindle.shapes.model import Model
 
 __all__ = ["EVENTS", "CompactionPreparation", "ExtensionEvent", "TreePreparation"]
 

@@ -24,7 +24,6 @@ from spindle.extensions.threads import call
 from spindle.extensions.tools import as_content, as_custom_message, as_message, as_messages, require_json
 from spindle.extensions.ui import UI
 from spindle.resources.sources import CommandItem
-from spindle.shapes.content import Image
 from spindle.shapes.events import (
     AgentStart,
     Event,
@@ -35,7 +34,7 @@ from spindle.shapes.events import (
     TurnEnd,
     TurnStart,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image
 from spindle.tools.base import Tool
 
 __all__ = ["Calls", "ExtensionHooks"]

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeAlias
 import msgspec
 
 from spindle.llm.errors import ModelError
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["ChatCompat", "MessagesCompat", "ResponsesCompat", "session_headers"]
 

@@ -10,7 +10,7 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import Cost, Usage
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.model import Model, ModelCost
 
 __all__ = ["UsageDetails", "add_cost", "effort_word", "output_limit", "take_usage", "thinking_budget"]
 

@@ -19,7 +19,7 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["Call", "EventTooLargeError", "Reader", "SseParser", "event_decoder", "over_http"]
 

@@ -16,10 +16,9 @@ from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Image, Text, Thinking, text_of
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolResultMessage, UserMessage, text_of
+from spindle.shapes.model import Model
 
 __all__ = ["stream"]
 

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from spindle.llm.stream import ModelMessage, Request
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -22,10 +21,14 @@ from spindle.shapes.messages import (
     BranchSummaryMessage,
     CompactionSummaryMessage,
     CustomMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
     ToolResultMessage,
     UserMessage,
 )
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = [
     "bash_text",

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from spindle.llm.partial_json import PartialJson
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.content import Text, Thinking, ToolCall
 from spindle.shapes.events import (
     LiveSource,
     StreamEvent,
@@ -23,8 +22,8 @@ from spindle.shapes.events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from spindle.shapes.messages import AssistantMessage, Usage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, Usage
+from spindle.shapes.model import Model
 
 __all__ = ["LiveBlock", "LiveMessage", "LiveText", "LiveThinking", "LiveToolCall", "NumberedBlocks"]
 

@@ -39,10 +39,9 @@ from spindle.llm.errors import ModelError
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
 from spindle.shapes.codec import decode, encode
-from spindle.shapes.content import Wire, text_of
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.messages import AssistantMessage, Usage, UserMessage
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.messages import AssistantMessage, Usage, UserMessage, Wire, text_of
+from spindle.shapes.model import Model, ModelCost
 
 __all__ = ["Call", "Pause", "Script", "ScriptError", "Step", "load_script", "stream"]
 

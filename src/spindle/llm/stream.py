@@ -16,7 +16,7 @@ import msgspec
 from spindle.llm.live import LiveMessage
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = [
     "BUILTIN_APIS",

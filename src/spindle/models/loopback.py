@@ -11,9 +11,7 @@ from msgspec.structs import replace
 from spindle import limits
 from spindle.models.models_file import open_model
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.models import Model
-
-__all__ = ["LOOPBACK", "ServerDown", "ServerUnreachable", "is_loopback_url", "list_models", "server_url"]
+from spindle.shapes.model import Model
 
 _ANSWER_LIMIT = 4 << 20
 LOOPBACK = {

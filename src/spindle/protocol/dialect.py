@@ -4,13 +4,13 @@ A dialect only leaves things out on the wire: event types, and keys of events an
 never depends on it. Host tool calls and dialogs are never left out: they come only to a client that asked.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["ANSWER_EDGES", "DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "find_dialect", "leave_out"]
+from spindle.shapes.codec import decode, encode
 
 UpdateMode: TypeAlias = Literal["full", "delta"]
 Path: TypeAlias = tuple[str, ...]
@@ -27,10 +27,14 @@ class Dialect(Struct, frozen=True):
     """Event type, or `response <command>` → keys that do not go out."""
 
 
-def leave_out(value: Any, paths: Iterable[Path]) -> None:
-    """Remove the keys named by `paths` from a parsed JSON value, in place."""
+def without(data: bytes, paths: Sequence[Path]) -> bytes:
+    """Return the JSON without the keys named by `paths`."""
+    if not paths:
+        return data
+    value = decode(data)
     for path in paths:
         _leave_out(value, path)
+    return encode(value)
 
 
 def _leave_out(value: Any, path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from spindle.llm.live import LiveMessage
-from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode, leave_out
+from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode, without
 from spindle.protocol.live_json import LiveJson
 from spindle.shapes import codec
 from spindle.shapes.events import (
@@ -28,8 +28,6 @@ from spindle.shapes.events import (
     ThinkingDelta,
     ToolCallDelta,
 )
-
-__all__ = ["DELTAS", "Item", "Ready", "Renderer", "Response"]
 
 DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
 EDGES = (AnswerStart, AnswerDone, AnswerFailed)
@@ -93,13 +91,7 @@ class Renderer:
         name = _name(item)
         if name in self.dialect.events:
             return b""
-        data = codec.encode(item)
-        unknown = self.dialect.keys.get(name)
-        if unknown:
-            value = codec.decode(data)
-            leave_out(value, unknown)
-            data = codec.encode(value)
-        return data + b"\n"
+        return without(codec.encode(item), self.dialect.keys.get(name, ())) + b"\n"
 
     def _update(self, piece: StreamEvent, live: LiveMessage) -> bytes:
         kept = self._live
@@ -114,8 +106,7 @@ class Renderer:
 
     def _edge(self, edge: AnswerEdge, message: Any) -> bytes:
         """Return the update at the start or at the end of an answer."""
-        value = codec.to_builtins(message)
-        leave_out(value, self._unknown_in_message)
+        value = codec.decode(without(codec.encode(message), self._unknown_in_message))
         event = codec.to_builtins(edge)
         update = {"type": "message_update", "assistantMessageEvent": event}
         if self._with_usage:
@@ -135,11 +126,7 @@ class Renderer:
                 head = b'{"type":"message_update","assistantMessageEvent":' + codec.encode(empty).removesuffix(b'""}')
                 self._heads[key] = head
             return head + codec.encode_str(piece.delta)
-        data = codec.encode(piece)
-        if self._unknown_in_piece:
-            value = codec.decode(data)
-            leave_out(value, self._unknown_in_piece)
-            data = codec.encode(value)
+        data = without(codec.encode(piece), self._unknown_in_piece)
         return b'{"type":"message_update","assistantMessageEvent":' + data[:-1]
 
 

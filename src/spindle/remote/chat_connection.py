@@ -32,8 +32,7 @@ from spindle.remote.options import RemoteOptions
 from spindle.remote.peer import BYE, Peer
 from spindle.remote.pool import LiveSession
 from spindle.shapes.codec import encode
-from spindle.shapes.content import text_of
-from spindle.shapes.messages import AssistantMessage, UserMessage
+from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
 
 __all__ = ["ChatConnection"]
 

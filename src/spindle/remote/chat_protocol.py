@@ -11,7 +11,7 @@ from html import escape
 from typing import Any, Final, TypeAlias
 
 from spindle.shapes.codec import DecodeError, decode_strict, encode
-from spindle.shapes.content import Image, Text
+from spindle.shapes.messages import Image, Text
 from spindle.tools.images import sniff_image
 
 __all__ = [

@@ -4,9 +4,8 @@ from typing import Any
 
 from spindle.flow import Mailbox
 from spindle.remote.chat_protocol import ChatRequest, response, structured_error, usage_value
-from spindle.shapes.content import text_of
 from spindle.shapes.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
-from spindle.shapes.messages import AssistantMessage
+from spindle.shapes.messages import AssistantMessage, text_of
 
 __all__ = ["ChatReply", "FrameQueue"]
 

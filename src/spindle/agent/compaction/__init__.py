@@ -27,7 +27,6 @@ from spindle.config.settings import Settings
 from spindle.llm.errors import is_overflow
 from spindle.llm.stream import Chunk, Failure, Request
 from spindle.sessions.entries import Entry
-from spindle.shapes.content import Wire
 from spindle.shapes.events import (
     AutoCompactionEnd,
     AutoCompactionStart,
@@ -39,8 +38,8 @@ from spindle.shapes.events import (
     SummarizationRetryFinished,
     SummarizationRetryScheduled,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage, Wire
+from spindle.shapes.model import Model
 
 __all__ = ["CompactionPort", "CompactionPreparation", "Compactor", "add_usage"]
 

@@ -7,18 +7,18 @@ from msgspec import Struct
 
 from spindle.config.settings import Compaction
 from spindle.llm.history import estimate_tokens
-from spindle.sessions.context import build_context, entry_message, results_in_call_order
 from spindle.sessions.entries import Entry
-from spindle.shapes.content import ToolCall
+from spindle.sessions.tree import build_context, entry_message, results_in_call_order
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ToolCall,
     Usage,
     UserMessage,
 )
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = [
     "CompactionLimits",

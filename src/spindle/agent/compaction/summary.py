@@ -8,8 +8,16 @@ from msgspec import Struct
 from spindle.llm.history import to_model_messages
 from spindle.llm.stream import Chunk, Failure, Finished, Request
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Text, Thinking, ToolCall, text_of
-from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    text_of,
+)
 
 __all__ = ["Summary", "SummaryFailed", "serialize_conversation", "summarize", "summary_request"]
 

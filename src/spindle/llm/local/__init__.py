@@ -20,7 +20,7 @@ import msgspec
 
 from spindle.agent_dir import expand_home
 from spindle.llm.errors import ModelError
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.model import Model, ModelCost
 
 __all__ = [
     "SUFFIX",

@@ -21,7 +21,7 @@ from spindle.llm.local.llama_server import Facts, Wanted, lease
 from spindle.llm.local.prompts import Plan, make_plan
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
 from spindle.shapes.events import TextDelta
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = ["stream"]
 

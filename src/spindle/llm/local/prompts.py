@@ -23,8 +23,7 @@ from spindle.llm.local.grammar import ANSWER, ONE_LINE, call_head, reply_grammar
 from spindle.llm.local.llama_server import Facts
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Text, ToolCall, text_of
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, Usage, UserMessage, text_of
 
 __all__ = ["SMALL", "TINY", "Plan", "make_plan"]
 

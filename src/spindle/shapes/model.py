@@ -2,9 +2,7 @@
 
 from typing import Any, Literal
 
-from spindle.shapes.content import Wire
-
-__all__ = ["THINKING_LEVELS", "Model", "ModelCost", "ThinkingLevel"]
+from spindle.shapes.messages import Wire
 
 ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 THINKING_LEVELS: tuple[ThinkingLevel, ...] = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
