@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from spindle import Agent
-from spindle.extensions import backlog, threads
+from spindle import Agent, limits
+from spindle.extensions.handlers import Backlog
 from spindle.shapes.events import ToolExecutionUpdate, ToolResult
 from spindle.testing import Script
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
@@ -153,14 +153,14 @@ def test_a_run_that_a_handler_begins_comes_after_the_event_for_everybody(work):
         async with await Agent.create(cwd=work, model=script.model(), persist=False, extensions=extensions) as agent:
             await agent.ask("go")
             await agent.session.hooks.caught_up()
-            await agent.session.engine.wait_idle()
+            await agent.session.wait_idle()
         assert log == ["agent_start", "agent_end", "agent_settled"] * 2
 
     run(check())
 
 
 def test_a_handler_may_wait_for_what_it_began(work, monkeypatch):
-    monkeypatch.setattr(backlog, "PATIENCE_S", 60)  # a handler that waited for itself would never end
+    monkeypatch.setattr(limits, "EVENT_HANDLERS", 60)  # a handler that waited for itself would never end
     write(work.parent / "agent" / "settings.json", '{"compaction": {"keepRecentTokens": 1}}')
     log = []
 
@@ -213,7 +213,7 @@ def test_an_abort_in_a_run_that_a_handler_began_ends_the_handler_too(work):
 
 
 def test_a_handler_that_hangs_holds_up_the_next_event_only_for_a_while(work, monkeypatch, capsys):
-    monkeypatch.setattr(backlog, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(limits, "EVENT_HANDLERS", 0.05)
     log = []
 
     def hanging(agent):
@@ -248,7 +248,7 @@ def test_progress_that_nobody_has_seen_yet_is_replaced_by_newer_progress():
         await asyncio.sleep(0)
 
     async def check():
-        waiting = backlog.Backlog(tell)
+        waiting = Backlog(tell)
         waiting.add(update("a", "0"))
         await asyncio.sleep(0)  # this one is being told
         for number in range(1000):
@@ -263,7 +263,7 @@ def test_progress_that_nobody_has_seen_yet_is_replaced_by_newer_progress():
 
 def test_nobody_waits_for_a_backlog_that_was_closed():
     async def check():
-        waiting = backlog.Backlog(lambda event: asyncio.Event().wait())
+        waiting = Backlog(lambda event: asyncio.Event().wait())
         for number in range(3):
             waiting.add(update(str(number), ""))
         waits = asyncio.gather(waiting.caught_up(), waiting.caught_up())
@@ -277,7 +277,7 @@ def test_nobody_waits_for_a_backlog_that_was_closed():
 
 def test_a_backlog_may_be_closed_before_it_has_begun():
     async def check():
-        waiting = backlog.Backlog(lambda event: asyncio.sleep(0))
+        waiting = Backlog(lambda event: asyncio.sleep(0))
         waiting.add(update("a", ""))
         await waiting.close()
         await waiting.caught_up()
@@ -286,7 +286,7 @@ def test_a_backlog_may_be_closed_before_it_has_begun():
 
 
 def test_a_handler_that_does_not_care_to_be_cancelled_does_not_keep_the_end_waiting(monkeypatch):
-    monkeypatch.setattr(threads, "END_S", 0.05)
+    monkeypatch.setattr(limits, "TASKS_END", 0.05)
 
     async def check():
         enough, at_work = asyncio.Event(), asyncio.Event()
@@ -299,7 +299,7 @@ def test_a_handler_that_does_not_care_to_be_cancelled_does_not_keep_the_end_wait
                 except asyncio.CancelledError:
                     pass
 
-        waiting = backlog.Backlog(deaf)
+        waiting = Backlog(deaf)
         waiting.add(update("a", ""))
         await at_work.wait()
         await waiting.close()

@@ -8,7 +8,7 @@ swapped, in one step without an await, and all clients are told.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.agent import AgentError
@@ -47,6 +47,15 @@ class SessionChanges:
 
     async def clone(self, entry_id: str | None) -> bool:
         return await self._owned(self._clone(entry_id))
+
+    async def reload(self, load: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Load extensions and resources again, when no change of session is under way."""
+
+        async def carry_out() -> None:
+            async with self._one_at_a_time:
+                await load()
+
+        await asyncio.shield(self.tasks.spawn(carry_out(), "spindle-reload", report=False))
 
     async def _owned(self, change: Awaitable[T]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""

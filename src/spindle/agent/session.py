@@ -605,11 +605,15 @@ class AgentSession:
 
     async def reload(self) -> None:
         """Load extensions, skills, templates and settings again in mid-session."""
+        await self._changes.reload(self._reload)
+
+    async def _reload(self) -> None:
         await self._leave_extensions("reload")
-        self.resources.reload()
-        await self.load_for(self.cwd)
-        self.plugins.bind(self)
-        await self.begin("reload")
+        try:
+            self.resources.reload()
+            self._use(await self.load_for(self.cwd))
+        finally:  # with those that were there before, if that failed
+            await self.begin("reload")
 
     # -- a change of session, in the order of its steps ------------------------------------------
 
@@ -641,8 +645,7 @@ class AgentSession:
         model, level = choice.model, choice.level
         engine.queues.forget()
         engine.take_for_next_prompt()
-        self.resources = engine.resources = resources
-        choice.registry = resources.registry
+        self._use(resources)
         context = self._conversation.use(other)
         if reason == "resume":
             other.on_write_error(self._tell_write_error)
@@ -651,8 +654,6 @@ class AgentSession:
         self._record_choice()
         self._todos.rebuild()
         self._rules.rebuild()
-        self.plugins.bind(self)
-        engine.tools_changed()
         left.close()
         if other.write_error is not None:
             self._tell_write_error(other.write_error)
@@ -665,6 +666,13 @@ class AgentSession:
                 await self.hooks.notify("thinking_level_select", level=choice.level, previous_level=level)
 
         return tell_restored
+
+    def _use(self, resources: Resources) -> None:
+        """Put resources in force, and the extensions that were loaded with them."""
+        self.resources = self._engine.resources = resources
+        self._engine.choice.registry = resources.registry
+        self.plugins.bind(self)
+        self._engine.tools_changed()
 
     async def begin(self, reason: str = "startup", previous: str | None = None) -> None:
         """Tell extensions that a session has begun; at start-up once there is a client to see what they say."""

@@ -372,10 +372,8 @@ class Generation:
                 found.setdefault(name, flag)
         return found
 
-    def providers(self) -> list[str]:
-        return [name for extension in self.extensions for name in extension.providers]
-
     async def retire(self) -> None:
         """End this generation: what its extensions still hold is stale from here on."""
         self.binding.retire()
         await self.bus.close()
+        await self.binding.tasks.end(limits.TASKS_END)

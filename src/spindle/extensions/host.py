@@ -75,13 +75,14 @@ class ExtensionHost:
         generation = Generation(self._options.flags, builtin)
         hooks = ExtensionHooks(generation)
         before = None if self.hooks is None else self.hooks.generation.extensions
+        self._loaded = None
         # Code of the project comes after the decision about its trust, in which the others have a say.
         own = [candidate for candidate in candidates if candidate.place.scope != "project"]
-        failures = await load_extensions(own, generation, hooks.context_for, before=before)
+        failures = await load_extensions(own, hooks, before=before)
         if "project_trust" in hooks.listening and await self._ask_for_trust(resources, hooks, mode):
             candidates, foreign = find_candidates(resources, self._options.factories)
         project = [candidate for candidate in candidates if candidate.place.scope == "project"]
-        failures += await load_extensions(project, generation, hooks.context_for, before=before)
+        failures += await load_extensions(project, hooks, before=before)
         if project:
             generation.sort([_path(candidate) for candidate in candidates])
         self._loaded, self._failures = hooks, failures
@@ -100,14 +101,11 @@ class ExtensionHost:
             self._options.warn(conflict)
 
     def _register_providers(self, resources: Resources, hooks: "ExtensionHooks") -> None:
-        """Let models of extensions be there. Providers of the generation before make way."""
-        registry = resources.registry
-        for name in self.hooks.generation.providers() if self.hooks is not None else ():
-            registry.unregister_provider(name)
+        """Let models of extensions be there. Those of the generation before are in the registry of its resources."""
         for extension in hooks.generation.extensions:
             for name, provider in extension.providers.items():
                 try:
-                    registry.register_provider(name, provider.config, provider.stream)
+                    resources.registry.register_provider(name, provider.config, provider.stream)
                 except ValueError as error:
                     if self._agent is None:
                         self._options.warn(f"{extension.path}: {error}")
@@ -139,7 +137,7 @@ class ExtensionHost:
             return
         if self._beginning is None or reason != "startup":
             self._beginning = self._tasks.spawn(self._begin(self.hooks, reason, previous), "spindle-begin")
-        await asyncio.shield(self._beginning)
+        await asyncio.wait([self._beginning])  # however it ends, and even if the one who waits is gone
 
     async def _begin(self, hooks: "ExtensionHooks", reason: str, previous: str | None) -> None:
         retired, self._retired = self._retired, None
@@ -147,17 +145,25 @@ class ExtensionHost:
             await retired.retire()
         agent = self._agent
         assert agent is not None
-        for failure in self._failures:
+        failures, self._failures = self._failures, []
+        for failure in failures:
             agent.publish(ExtensionError(failure.path, "load", failure.error))
         await hooks.notify("session_start", reason=reason, previous_session_file=previous)
         skills, prompts = await hooks.resources_discover(agent.cwd, "reload" if reason == "reload" else "startup")
         if skills or prompts:
-            agent.resources.set_extension_paths(skills=skills, prompts=prompts)
+            try:
+                agent.resources.set_extension_paths(skills=skills, prompts=prompts)
+            except ValueError as error:  # not even a path
+                hooks.report("", "resources_discover", error)
             agent.resources_changed()
 
     async def leave(self, reason: str, target: str | None = None) -> None:
-        if self.hooks is not None:
-            await self.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
+        if self.hooks is None:
+            return
+        if self._beginning is not None and not self._beginning.done():  # a session ends after it has begun
+            await asyncio.wait([self._beginning], timeout=limits.EXTENSIONS_CATCH_UP)
+            self._beginning.cancel()
+        await self.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
 
     async def close(self) -> None:
         if self.hooks is None or self._agent is None:
