@@ -17,10 +17,10 @@ __all__ = [
     "EXAMPLES",
     "GATE",
     "answer",
+    "command",
     "dialog",
     "load_places",
     "notices",
-    "notices_after",
     "place",
     "result",
     "run",
@@ -98,8 +98,7 @@ def notices(agent: AgentProcess) -> list[str]:
     return [f["message"] for f in agent.frames if f["type"] == "extension_ui_request" and f["method"] == "notify"]
 
 
-def notices_after(agent: AgentProcess, command: str) -> list[str]:
-    """Run a command that shows something; return all that was shown so far."""
-    assert agent.data("prompt", message=command) == {"disposition": "handled"}
-    dialog(agent, "notify")
-    return notices(agent)
+def command(agent: AgentProcess, line: str) -> str:
+    """Run a command that shows a notice, and return that: the command itself is answered before it runs."""
+    assert agent.data("prompt", message=line) == {"disposition": "handled"}
+    return str(dialog(agent, "notify")["message"])
