@@ -53,3 +53,26 @@ def test_commands_are_listed_in_both_notations(tmp_path):
                 "path": path,
             }
         ]
+
+
+def test_a_client_asks_what_arguments_may_become(tmp_path):
+    source = """
+def extension(agent):
+    @agent.command("go")
+    def go(args, ctx): ...
+
+    @go.complete
+    def complete(prefix):
+        return [word for word in ("left", "right") if word.startswith(prefix)]
+
+    agent.command("plain")(print)
+    agent.command("broken", complete=lambda prefix: 1 / 0)(print)
+"""
+    with start(tmp_path, source) as agent:
+        assert agent.data("complete_command", name="go", prefix="le") == {"completions": ["left"]}
+        assert agent.data("complete_command", name="go") == {"completions": ["left", "right"]}
+        assert agent.data("complete_command", name="plain", prefix="x") == {"completions": []}
+        assert agent.data("complete_command", name="nothing") == {"completions": []}
+        assert agent.data("complete_command", name="broken") == {"completions": []}
+        assert agent.wait("extension_error")["extensionPath"] == "command:broken"
+        assert not agent.call("complete_command")["success"]

@@ -483,7 +483,7 @@ class AgentSession:
         await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
 
     def set_thinking_level(self, level: ThinkingLevel) -> Coroutine[Any, Any, None]:
-        """Set how hard the model thinks, clamped to what it supports, at once; what is to be awaited tells extensions."""
+        """Set how hard the model thinks, clamped to what it supports, at once. To be awaited: extensions are told."""
         previous = self.thinking_level
         return self._tell_level(previous) if self._engine.choice.set_level(level) else asyncio.sleep(0)
 

@@ -277,7 +277,8 @@ class ExtensionHooks(Hooks):
         if command is None or command.completer is None:
             return []
         try:
-            return [str(item) for item in await call(command.completer, prefix) or ()]
+            async with asyncio.timeout(limits.EVENT_HANDLERS):
+                return [str(item) for item in await call(command.completer, prefix) or ()]
         except Exception as error:
             self.report(f"command:{name}", "complete", error)
             return []

@@ -151,10 +151,7 @@ class ExtensionHost:
         await hooks.notify("session_start", reason=reason, previous_session_file=previous)
         skills, prompts = await hooks.resources_discover(agent.cwd, "reload" if reason == "reload" else "startup")
         if skills or prompts:
-            try:
-                agent.resources.set_extension_paths(skills=skills, prompts=prompts)
-            except ValueError as error:  # not even a path
-                hooks.report("", "resources_discover", error)
+            agent.resources.set_extension_paths(skills=skills, prompts=prompts)
             agent.resources_changed()
 
     async def leave(self, reason: str, target: str | None = None) -> None:

@@ -28,6 +28,23 @@ async def get_commands(call: Call, f: NoFields) -> CommandList:
     return CommandList(call.agent.commands())
 
 
+class CompleteFields(Fields):
+    name: str
+    """Of the command, as `get_commands` has it."""
+    prefix: str = ""
+    """What was typed behind it so far."""
+
+
+class Completions(Wire):
+    completions: list[str]
+
+
+@command("complete_command", fields=CompleteFields, data=Completions)
+async def complete_command(call: Call, f: CompleteFields) -> Completions:
+    """Return what the arguments of an extension's command may become; nothing if it does not say."""
+    return Completions(await call.agent.complete_command(f.name, f.prefix))
+
+
 # -- models and thinking --------------------------------------------------------------------------
 
 
