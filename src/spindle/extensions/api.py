@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
 from spindle.extensions.events import EVENTS
-from spindle.extensions.generation import BusView, Command, Extension, Flag, Handler, Shortcut
+from spindle.extensions.generation import Board, Command, Extension, Flag, Handler, Shortcut
 from spindle.extensions.handlers import ExtensionHooks
 from spindle.extensions.providers import make_provider
 from spindle.extensions.tools import BuiltinTool, as_content, as_custom_message, make_tool, require_json
@@ -50,7 +50,7 @@ class Agent:
         self._hooks = hooks
         self._generation = generation = hooks.generation
         self._binding = generation.binding
-        self.events = BusView(generation.bus, extension, generation.binding)
+        self.events = Board(extension, generation)
         """A board for messages between extensions."""
 
     @property
@@ -267,19 +267,11 @@ class Agent:
 
     def message_renderer(self, custom_type: str) -> Callable[[F], F]:
         """Let a function turn messages of a type into lines of text, for user interfaces."""
-        return self._renderer(self._extension.message_renderers, custom_type)
+        return _keep_in(self._extension.message_renderers, custom_type)
 
     def entry_renderer(self, custom_type: str) -> Callable[[F], F]:
         """Let a function turn session entries of a type into lines of text, for user interfaces."""
-        return self._renderer(self._extension.entry_renderers, custom_type)
-
-    @staticmethod
-    def _renderer(into: dict[str, Callable[..., Any]], custom_type: str) -> Callable[[F], F]:
-        def add(function: F) -> F:
-            into[custom_type] = function
-            return function
-
-        return add
+        return _keep_in(self._extension.entry_renderers, custom_type)
 
     # -- models ----------------------------------------------------------------------------------
 
@@ -398,6 +390,14 @@ class Agent:
 def _check_delivery(given: str | None, *known: str) -> None:
     if given is not None and given not in known:
         raise ValueError(f"deliver_as must be {' or '.join(known)}, not {given!r}")
+
+
+def _keep_in(renderers: dict[str, Callable[..., Any]], custom_type: str) -> Callable[[F], F]:
+    def add(function: F) -> F:
+        renderers[custom_type] = function
+        return function
+
+    return add
 
 
 def _first_line(text: str | None) -> str:

@@ -44,7 +44,6 @@ from spindle.tools.base import Tool
 __all__ = ["Backlog", "ExtensionHooks"]
 
 BLOCKED = "Tool execution was blocked"
-LATE = "take longer than {:g} s; what comes next does not wait for them"
 CONTEXT_EVENTS = frozenset(("context", "context_with_system"))
 Apply: TypeAlias = Callable[[dict[str, Any]], bool | None]
 _own_clock: ContextVar[asyncio.Timeout | None] = ContextVar("own_clock", default=None)
@@ -101,7 +100,11 @@ class Backlog:
             delivery = self._deliveries.spawn(self._deliver(event), "spindle-handlers")
             _, late = await asyncio.wait([delivery], timeout=limits.EVENT_HANDLERS)
             if late:
-                print(f"Handlers of {event.type} {LATE.format(limits.EVENT_HANDLERS)}", file=sys.stderr)
+                seconds = f"{limits.EVENT_HANDLERS:g} s"
+                print(
+                    f"Handlers of {event.type} take longer than {seconds}; what comes next does not wait for them",
+                    file=sys.stderr,
+                )
         self._empty.set()
 
     async def _deliver(self, event: Event) -> None:
@@ -153,16 +156,14 @@ class ExtensionHooks(Hooks):
         return UI(self._binding, self._tell_prompt)
 
     async def _tell_prompt(self, event: str, kind: str, title: str | None) -> None:
-        if event in self.listening:
-            await self.each(events.EVENTS[event](kind, title))
+        await self.each(events.EVENTS[event](kind, title))
 
     async def handlers(self, event: Event) -> list[Handler]:
         """Return whom an event concerns, once they know of all that happened before it."""
-        if event.type not in self.generation.handlers:
-            return []
-        await self.caught_up()
-        tool = getattr(event, "tool_name", None)
         found = self.generation.handlers.get(event.type, ())
+        if found:
+            await self.caught_up()
+        tool = getattr(event, "tool_name", None)
         return [handler for handler in found if handler.tools is None or tool in handler.tools]
 
     async def each(self, event: Event, apply: Apply | None = None) -> None:

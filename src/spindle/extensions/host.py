@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.agent.dialogs import Dialogs, NoDialogs
+from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
 from spindle.agent_dir import agent_dir
@@ -22,7 +22,7 @@ from spindle.extensions.discover import Candidate, find_candidates
 from spindle.flow import Tasks
 from spindle.resources.loader import Resources
 from spindle.resources.trust import TrustStore, gated_paths
-from spindle.shapes.events import Event, ExtensionError
+from spindle.shapes.events import ExtensionError
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:  # loaded only if there is an extension
@@ -70,7 +70,7 @@ class ExtensionHost:
             return
         from spindle.extensions.generation import Generation
         from spindle.extensions.handlers import ExtensionHooks
-        from spindle.extensions.loader import load_extensions
+        from spindle.extensions.loader import load_extensions, register_providers
 
         generation = Generation(self._options.flags, builtin)
         hooks = ExtensionHooks(generation)
@@ -85,10 +85,10 @@ class ExtensionHost:
         failures += await load_extensions(project, hooks, before=before)
         if project:
             generation.sort([_path(candidate) for candidate in candidates])
+        failures += register_providers(generation, resources.registry)
         self._loaded, self._failures = hooks, failures
         if self.hooks is None:  # at the start; later on, clients are told by events
             self._complain(foreign, generation.conflicts())
-        self._register_providers(resources, hooks)
 
     def _complain(self, foreign: Sequence[Path], conflicts: Sequence[str]) -> None:
         for failure in self._failures:
@@ -99,18 +99,6 @@ class ExtensionHost:
             self._options.warn(FOREIGN.format(", ".join(map(str, foreign))))
         for conflict in conflicts:
             self._options.warn(conflict)
-
-    def _register_providers(self, resources: Resources, hooks: "ExtensionHooks") -> None:
-        """Let models of extensions be there. Those of the generation before are in the registry of its resources."""
-        for extension in hooks.generation.extensions:
-            for name, provider in extension.providers.items():
-                try:
-                    resources.registry.register_provider(name, provider.config, provider.stream)
-                except ValueError as error:
-                    if self._agent is None:
-                        self._options.warn(f"{extension.path}: {error}")
-                    else:
-                        hooks.report(extension.path, "provider", error)
 
     def bind(self, agent: AgentSession) -> None:
         self._agent = agent
@@ -182,7 +170,9 @@ class ExtensionHost:
         """Let extensions of the user decide about the project. Returns whether that changed what there is to load."""
         if resources.options.approve is not None or not gated_paths(resources.cwd):
             return False
-        hooks.generation.binding.place(_BeforeTrust(resources.cwd, mode, self._options.dialogs))
+        from spindle.extensions.generation import BeforeAgent
+
+        hooks.generation.binding.place(BeforeAgent(str(resources.cwd), mode, self._options.dialogs))
         verdict = await hooks.project_trust(str(resources.cwd))
         if verdict is None:
             return False
@@ -199,17 +189,3 @@ class ExtensionHost:
 
 def _path(candidate: Candidate) -> str:
     return str(candidate.path or candidate.place.named)
-
-
-class _BeforeTrust:
-    """The little there is of an agent while a project's trust is undecided: where, how, and whom to ask."""
-
-    aborting = False
-
-    def __init__(self, cwd: Path, mode: str, dialogs: Dialogs | None) -> None:
-        self.cwd = str(cwd)
-        self.mode = mode
-        self.dialogs = dialogs or NoDialogs()
-
-    def publish(self, event: Event) -> None:
-        """No client listens yet; a traceback of an error is on stderr."""

@@ -20,12 +20,13 @@ from typing import Any
 from spindle import limits
 from spindle.extensions.api import Agent
 from spindle.extensions.discover import Candidate, Place
-from spindle.extensions.generation import Extension
+from spindle.extensions.generation import Extension, Generation
 from spindle.extensions.handlers import ExtensionHooks
 from spindle.extensions.threads import Contained, contained
+from spindle.models.model_registry import ModelRegistry
 from spindle.resources.sources import SourceInfo
 
-__all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
+__all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions", "register_providers"]
 
 FACTORY = "extension"
 ENTRY_POINTS = "spindle.extensions"
@@ -70,18 +71,26 @@ async def load_extensions(
     return failures
 
 
+def register_providers(generation: Generation, registry: ModelRegistry) -> list[LoadFailure]:
+    """Let models of extensions be there. Returns what was wrong with some; the extensions work without them."""
+    failures = []
+    for extension in generation.extensions:
+        for name, provider in extension.providers.items():
+            try:
+                registry.register_provider(name, provider.config, provider.stream)
+            except ValueError as error:
+                failures.append(LoadFailure(extension.path, str(error), False))
+    return failures
+
+
 async def _load(candidate: Candidate, path: str, factory: Callable[[Agent], Any], hooks: ExtensionHooks) -> Extension:
     """Run a factory. If it fails, what it had registered does not count."""
     place = candidate.place
     base = str(place.base_dir) if place.base_dir else None
     extension = Extension(path, SourceInfo(path, place.source, place.scope, place.origin, base), factory)
     extension.agent = Agent(extension, hooks)
-    try:
-        with contained():
-            await _run(factory, extension.agent)
-    except BaseException:
-        hooks.generation.bus.forget(extension)
-        raise
+    with contained():
+        await _run(factory, extension.agent)
     return extension
 
 
