@@ -216,6 +216,51 @@ def extension(agent):
         assert [f["type"] for f in agent.frames].count("response") == 4
 
 
+def test_a_prompt_is_answered_before_handlers_have_looked_at_it(tmp_path):
+    source = """
+def extension(agent):
+    @agent.on("input")
+    async def ask(event, ctx):
+        if not await ctx.ui.confirm(event.text):
+            return agent.handled()
+"""
+    with start(tmp_path, source, [reply("hi")]) as agent:
+        for allowed in (False, True):
+            assert agent.data("prompt", message="hello") == {"disposition": "started"}
+            asked = dialog(agent, "confirm")
+            assert agent.data("get_state")["isStreaming"] is True
+            refused = agent.call("prompt", message="another")
+            assert refused["error"].startswith("Agent is already processing")
+            answer(agent, asked, confirmed=allowed)
+            settled = agent.wait("agent_settled")
+            assert settled.get("stopReason") == (None if allowed else "handled")
+        assert [f["type"] for f in agent.frames].count("agent_settled") == 2
+        assert agent.data("get_state")["messageCount"] == 2
+
+
+def test_a_prompt_that_cannot_start_any_more_settles_with_its_error(tmp_path):
+    source = """
+def extension(agent):
+    async def stream(model, request, options):
+        yield "never"
+
+    agent.provider("gone", api="gone", base_url="http://127.0.0.1:1", api_key="k", stream=stream, models=[{"id": "m"}])
+
+    @agent.on("input")
+    def remove(event, ctx):
+        agent.remove_provider("gone")
+"""
+    with start(tmp_path, source, model="gone/m") as agent:
+        assert agent.data("prompt", message="hello") == {"disposition": "started"}
+        settled = agent.wait("agent_settled")
+        assert (settled["aborted"], settled["stopReason"]) == (False, "error")
+        assert "gone" in settled["errorMessage"]
+        assert [f["type"] for f in agent.frames] == ["ready", "response", "agent_settled"]
+        assert agent.data("get_state")["messageCount"] == 0
+        refused = agent.call("prompt", message="again")
+        assert not refused["success"]
+
+
 def test_a_tool_result_may_be_rewritten(tmp_path):
     source = """
 def extension(agent):

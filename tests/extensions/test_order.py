@@ -13,7 +13,7 @@ from spindle.testing import Script
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
 from tests.support.mock_model import MockModel, reply
 
-from .helpers import run, write
+from .helpers import command, run, write
 
 
 @pytest.fixture
@@ -50,7 +50,11 @@ def extension(agent):
             file.write(event.type + "\\n")
     for name in {events!r}:
         agent.on(name, log)
-    agent.command("note")(lambda args, ctx: log(type("Event", (), {{"type": "command"}}), ctx))
+
+    @agent.command("note")
+    def note(args, ctx):
+        log(type("Event", (), {{"type": "command"}}), ctx)
+        ctx.ui.notify("noted")
 """
 
 
@@ -62,7 +66,7 @@ def test_what_a_client_does_after_the_end_comes_after_it_for_extensions_too(tmp_
         agent.run("one")
         agent.data("bash", command="true")
         agent.run("two")
-        agent.prompt("/note")
+        assert command(agent, "/note") == "noted"
         entry = agent.data("get_fork_messages")["messages"][0]["entryId"]
         agent.data("fork", entryId=entry)
         agent.data("new_session")
@@ -97,9 +101,9 @@ def one_shot(tmp_path, source, steps, *messages):
     (tmp_path / "work").mkdir()
     with MockModel(steps) as mock:
         write_models(tmp_path / "agent", mock.openai_url)
-        command = [sys.executable, "-m", "spindle", "-p", *messages, "--model", "mock/m1", "--no-session"]
+        argv = [sys.executable, "-m", "spindle", "-p", *messages, "--model", "mock/m1", "--no-session"]
         done = subprocess.run(
-            [*command, "-e", str(file)],
+            [*argv, "-e", str(file)],
             cwd=tmp_path / "work",
             env=agent_environment(tmp_path / "agent"),
             stdin=subprocess.DEVNULL,
@@ -125,6 +129,19 @@ def extension(agent):
             await agent.send_user_message("again")
 """
     assert one_shot(tmp_path, source, [reply("first"), reply("second")], "go") == ("second\n", 2)
+
+
+def test_a_one_shot_run_waits_for_a_command(tmp_path):
+    source = """
+import asyncio
+
+def extension(agent):
+    @agent.command("slow")
+    async def slow(args, ctx):
+        await asyncio.sleep(0.1)
+        await agent.send_user_message(args)
+"""
+    assert one_shot(tmp_path, source, [reply("first"), reply("second")], "/slow one", "two") == ("second\n", 2)
 
 
 def test_an_extension_may_end_a_one_shot_run_before_its_next_message(tmp_path):
