@@ -66,7 +66,7 @@ def test_a_setup_that_raises_changes_nothing(tmp_path, kind):
     run(main())
 
 
-def test_whoever_asked_may_be_gone_before_the_other_session_has_begun(tmp_path):
+def test_the_one_who_asked_may_be_gone_before_the_other_session_has_begun(tmp_path):
     log, loading, go = [], asyncio.Event(), asyncio.Event()
 
     async def slow(agent):

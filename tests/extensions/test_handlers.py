@@ -31,10 +31,10 @@ def assistant(text: str) -> AssistantMessage:
     return AssistantMessage([Text(text)], "api", "p", "m", Usage(), "stop", 1)
 
 
-# -- nobody listens -----------------------------------------------------------------------------------
+# -- who listens --------------------------------------------------------------------------------------
 
 
-def test_nothing_listens_until_somebody_does_and_after_they_stop():
+def test_nothing_listens_before_the_first_handler_and_after_the_last():
     assert Hooks.listening == frozenset()
 
     async def check():
@@ -47,7 +47,7 @@ def test_nothing_listens_until_somebody_does_and_after_they_stop():
     run(check())
 
 
-def test_an_event_nobody_knows_is_refused_by_name():
+def test_an_unknown_event_is_refused_by_name():
     with pytest.raises(RuntimeError, match='Unknown event "tool_cal"'):
         run(load(lambda a: a.on("tool_cal", print)))
 
@@ -702,7 +702,7 @@ def test_a_shutdown_handler_that_does_not_care_about_its_time_is_left_behind(mon
 
         def extension(agent):
             @agent.on("session_shutdown")
-            async def deaf(event, ctx):
+            async def stubborn(event, ctx):
                 while not enough.is_set():
                     with contextlib.suppress(asyncio.CancelledError):
                         await enough.wait()

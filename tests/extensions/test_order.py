@@ -1,4 +1,4 @@
-"""Extensions see events in the order in which they happened, also those that nobody waits for."""
+"""Extensions see events in the order in which they happened, also those that nothing waits for."""
 
 import asyncio
 import subprocess
@@ -257,7 +257,7 @@ def update(call_id: str, text: str) -> ToolExecutionUpdate:
     return ToolExecutionUpdate(call_id, "bash", {}, ToolResult([], text))
 
 
-def test_progress_that_nobody_has_seen_yet_is_replaced_by_newer_progress():
+def test_progress_that_was_not_seen_yet_is_replaced_by_newer_progress():
     told = []
 
     async def tell(event):
@@ -278,7 +278,7 @@ def test_progress_that_nobody_has_seen_yet_is_replaced_by_newer_progress():
     assert told == [("a", "0"), ("a", "999"), ("b", "x"), ("a", "end")]
 
 
-def test_nobody_waits_for_a_backlog_that_was_closed():
+def test_nothing_waits_for_a_backlog_that_was_closed():
     async def check():
         waiting = Backlog(lambda event: asyncio.Event().wait())
         for number in range(3):
@@ -308,7 +308,7 @@ def test_a_handler_that_does_not_care_to_be_cancelled_does_not_keep_the_end_wait
     async def check():
         enough, at_work = asyncio.Event(), asyncio.Event()
 
-        async def deaf(event):
+        async def stubborn(event):
             at_work.set()
             while not enough.is_set():
                 try:
@@ -316,7 +316,7 @@ def test_a_handler_that_does_not_care_to_be_cancelled_does_not_keep_the_end_wait
                 except asyncio.CancelledError:
                     pass
 
-        waiting = Backlog(deaf)
+        waiting = Backlog(stubborn)
         waiting.add(update("a", ""))
         await at_work.wait()
         await waiting.close()

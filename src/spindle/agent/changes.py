@@ -33,6 +33,8 @@ class SessionChanges:
     def __init__(self, agent: "AgentSession") -> None:
         self._agent = agent
         self._one_at_a_time = asyncio.Lock()
+        self._tell: Callable[[], Awaitable[None]] | None = None
+        """Tells extensions of the change that has just been made."""
         self.tasks = Tasks()
 
     async def new(self, parent: str | None, setup: Setup | None) -> bool:
@@ -65,7 +67,11 @@ class SessionChanges:
         async def carry_out() -> T:
             try:
                 async with self._one_at_a_time:
-                    return await change
+                    outcome = await change
+                    tell, self._tell = self._tell, None
+                if tell is not None:  # a beginning that takes for ever must not keep others from leaving
+                    await tell()
+                return outcome
             finally:
                 lifecycle.changes -= 1
                 if not lifecycle.changes:
@@ -156,8 +162,12 @@ class SessionChanges:
         finally:
             if isinstance(other, Session) and other is not agent.session:
                 other.close()
-        await agent.begin(reason, str(previous) if previous else None)
-        await restored()
+
+        async def tell() -> None:
+            await agent.begin(reason, str(previous) if previous else None)
+            await restored()
+
+        self._tell = tell
 
     async def _load(self, file: str, is_new: bool) -> Session:
         """Open a session file and decode its context, in a thread: a long one takes seconds."""
