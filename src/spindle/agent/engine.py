@@ -246,6 +246,7 @@ class Engine:
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"
+                following = [] if self.queues.prompted else None  # a hook may have sent another prompt in its place
             while following is not None:
                 self.lifecycle.move(Phase.STREAMING)
                 ending = await loop.run(following, self, self.signal)

@@ -192,7 +192,10 @@ class HookChain(Hooks):
 
     async def run_command(self, text: str) -> None:
         name = text[1:].split(" ", 1)[0]
-        await next(member for member in self._members if member.has_command(name)).run_command(text)
+        for member in self._members:
+            if member.has_command(name):  # or extensions were loaded again since, and lack it now
+                await member.run_command(text)
+                break
 
     def commands(self) -> list[Any]:
         return [item for member in self._members for item in member.commands()]

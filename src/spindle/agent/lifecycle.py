@@ -137,13 +137,14 @@ _COLUMNS = (
     _P.ENDING, _P.RETRYING, _P.COMPACTING, _P.SUMMARIZING, _P.SWITCHING,
 )  # fmt: skip
 # A text is a refusal. Clients older than `agent_settled` prompt again at `agent_end`: hence the queue in ENDING.
+# A prompt that is being prepared may wait for the very extension that sends another: hence the queue for INSIDE.
 # fmt: off
 _ROWS: dict[Request, tuple[Verdict | str, ...]] = {
     #                         idle    prepar. room    stream. tools   ending  retry.  compact. summar.   switching
     Request.PROMPT:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _QUEUE, _BUSY,  _QUEUE,  _SUMMARY, _WAIT),
     Request.PROMPT_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _WAIT),
     Request.QUEUE:           (_QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _QUEUE,   _WAIT),
-    Request.INSIDE:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
+    Request.INSIDE:          (_START, _QUEUE, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
     Request.INSIDE_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _CHANGE),
     Request.REGENERATE:      (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
     Request.SUMMARY:         (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),

@@ -6,7 +6,7 @@ extension or a program needs to know of them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -418,11 +418,10 @@ class AgentSession:
             await self._tell_level(old_level)
         await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
 
-    async def set_thinking_level(self, level: ThinkingLevel) -> None:
-        """Set how hard the model thinks, clamped to what it supports."""
+    def set_thinking_level(self, level: ThinkingLevel) -> Coroutine[Any, Any, None]:
+        """Set how hard the model thinks, clamped to what it supports, at once. To be awaited: extensions are told."""
         previous = self.thinking_level
-        if self._engine.choice.set_level(level):
-            await self._tell_level(previous)
+        return self._tell_level(previous) if self._engine.choice.set_level(level) else asyncio.sleep(0)
 
     async def cycle_thinking_level(self) -> ThinkingLevel | None:
         level = self._engine.choice.next_level()
@@ -430,11 +429,11 @@ class AgentSession:
             await self.set_thinking_level(level)
         return level
 
-    async def _tell_level(self, previous: str) -> None:
-        """Keep a change of the thinking level in the session and tell of it."""
+    def _tell_level(self, previous: str) -> Coroutine[Any, Any, None]:
+        """Keep a change of the thinking level in the session and tell of it, in the end extensions."""
         self.session.append_thinking_level(self.thinking_level)
         self.publish(ThinkingLevelChanged(self.thinking_level))
-        await self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
+        return self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
 
     def _record_choice(self) -> None:
         """A new session begins with the model and level it starts with; an old one lacks at most the level."""

@@ -62,7 +62,7 @@ def _terminal() -> Dialogs | None:
     """Return where extensions may ask the user, if there is a terminal."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
-    from spindle.extensions.terminal import TerminalDialogs
+    from spindle.cli.terminal import TerminalDialogs
 
     return TerminalDialogs()
 

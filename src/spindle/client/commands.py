@@ -104,6 +104,10 @@ class Commands(ABC):
         """Return what may follow a slash in a prompt."""
         return await self._list("get_commands", "commands")
 
+    async def complete_command(self, name: str, prefix: str = "") -> list[str]:
+        """Return what the arguments of a command may become."""
+        return await self._list("complete_command", "completions", name=name, prefix=prefix)
+
     async def get_entries(self, since: str | None = None) -> Json:
         """Return the session's `entries` (after entry `since`) and its `leafId`."""
         return await self._object("get_entries", since=since)

@@ -173,6 +173,12 @@ async def get_commands(call: Call) -> list[Any]:
     return call.agent.commands()
 
 
+@command("complete_command", key="completions")
+async def complete_command(call: Call, name: str, prefix: str = "") -> list[str]:
+    """Return what the arguments of an extension's command may become; nothing if it does not say."""
+    return await call.agent.complete_command(name, prefix)
+
+
 @command("get_available_models", key="models")
 async def get_available_models(call: Call) -> list[Model]:
     """Return the models for which there are credentials."""

@@ -6,31 +6,20 @@ import sys
 import threading
 
 import pytest
-from spindle.extensions.registry import Registry
 
-from spindle.agent.hooks import Hooks
-from spindle.extensions import calls, runner
+from spindle import limits
+from spindle.agent.hooks import Hooks, Start
+from spindle.agent.lifecycle import Phase
 from spindle.extensions.events import EVENTS
 from spindle.extensions.generation import StaleExtensionError
-from spindle.extensions.handlers import ExtensionHooks
-from spindle.extensions.loader import load_extensions
-from spindle.extensions.testing import FakeAgent, _FakeRuntime, load
 from spindle.shapes.events import AgentStart, MessageUpdate, TextDelta, ToolResult, TurnEnd, TurnStart
 from spindle.shapes.messages import AssistantMessage, CustomMessage, Image, Text, Usage, UserMessage
+from spindle.testing import load
+from spindle.tools.base import builtin_tools
 
-from .helpers import inline, run
+from .helpers import run
 
-
-async def together(*factories) -> FakeAgent:
-    """Load several extensions into one agent, in this order."""
-    from pathlib import Path
-
-    registry = Registry()
-    hooks = ExtensionHooks(registry)
-    assert await load_extensions(inline(*factories), registry, hooks.context_for) == []
-    runtime = _FakeRuntime(Path.cwd(), [], hooks)
-    registry.binding.bind(runtime)
-    return FakeAgent(hooks, runtime)
+BASH = builtin_tools()["bash"]
 
 
 def user(text: str) -> UserMessage:
@@ -41,10 +30,10 @@ def assistant(text: str) -> AssistantMessage:
     return AssistantMessage([Text(text)], "api", "p", "m", Usage(), "stop", 1)
 
 
-# -- nobody listens -----------------------------------------------------------------------------------
+# -- who listens --------------------------------------------------------------------------------------
 
 
-def test_nothing_listens_until_somebody_does_and_after_they_stop():
+def test_nothing_listens_before_the_first_handler_and_after_the_last():
     assert Hooks.listening == frozenset()
 
     async def check():
@@ -57,7 +46,7 @@ def test_nothing_listens_until_somebody_does_and_after_they_stop():
     run(check())
 
 
-def test_an_event_nobody_knows_is_refused_by_name():
+def test_an_unknown_event_is_refused_by_name():
     with pytest.raises(RuntimeError, match='Unknown event "tool_cal"'):
         run(load(lambda a: a.on("tool_cal", print)))
 
@@ -82,7 +71,7 @@ def test_handlers_run_in_load_order_then_registration_order_and_see_what_came_be
         return extension
 
     async def check():
-        agent = await together(add("a", "b"), add("c"))
+        agent = await load(add("a", "b"), add("c"))
         assert await agent.hooks.input("x", [], "rpc", None) == ("x a b c", [])
 
     run(check())
@@ -128,9 +117,13 @@ def test_before_agent_start_collects_messages_and_chains_the_prompt():
 
     async def check():
         agent = await load(extension)
-        messages, prompt = await agent.hooks.before_agent_start("hi", [], "old", {})
-        assert [(m.custom_type, m.content, m.display) for m in messages] == [("a", "one", False), ("b", "hi", True)]
-        assert prompt == "new!"
+        start = Start("hi", [], "old", {})
+        await agent.hooks.before_agent_start(start)
+        assert [(m.custom_type, m.content, m.display) for m in start.messages] == [
+            ("a", "one", False),
+            ("b", "hi", True),
+        ]
+        assert start.system_prompt == "new!"
 
     run(check())
 
@@ -182,7 +175,7 @@ def test_tool_results_are_replaced_part_by_part():
 
     async def check():
         agent = await load(extension)
-        result, failed = await agent.hooks.tool_result("c", "bash", {}, ToolResult([Text("x")], None, True), False)
+        result, failed = await agent.hooks.tool_result("c", BASH, {}, ToolResult([Text("x")], None, True), False)
         assert (result.content, result.details, result.terminate, failed) == ([Text("x1")], {"n": 1}, True, True)
 
     run(check())
@@ -219,9 +212,9 @@ def test_the_first_cancel_wins_and_answers_are_merged():
 
     async def check():
         agent = await load(extension)
-        assert await agent.hooks.veto("session_before_fork", entry_id="e", position="before")
+        assert (await agent.hooks.ask("session_before_fork", lambda: {"entry_id": "e", "position": "before"}))["cancel"]
         assert asked == [1]
-        answer = await agent.hooks.ask("session_before_tree", preparation=None)
+        answer = await agent.hooks.ask("session_before_tree", lambda: {"preparation": None})
         assert answer == {"label": "one", "summary": {"summary": "s"}}
 
     run(check())
@@ -264,8 +257,8 @@ def test_before_settle_goes_on_only_if_told_to():
 
     async def check():
         answer = assistant("x")
-        assert await (await together(adds)).hooks.before_settle(answer, [answer]) is None
-        agent = await together(adds, goes_on, watches)
+        assert await (await load(adds)).hooks.before_settle(answer, [answer]) is None
+        agent = await load(adds, goes_on, watches)
         (message,) = await agent.hooks.before_settle(answer, [user("hi"), answer])
         assert isinstance(message, CustomMessage) and message.content == "stop"
         assert [item["role"] for item in seen[0]["context"]] == ["user", "assistant"]
@@ -471,7 +464,7 @@ def test_nonsense_of_one_handler_does_not_undo_the_others():
 
     async def check():
         agent = await load(extension)
-        result, _ = await agent.hooks.tool_result("c", "bash", {}, ToolResult([Text("x")]), False)
+        result, _ = await agent.hooks.tool_result("c", BASH, {}, ToolResult([Text("x")]), False)
         assert (result.content, result.details) == ([Text("good")], None)
         assert [event for event, _ in agent.errors] == ["tool_result"] * 2
 
@@ -490,7 +483,7 @@ def test_user_bash_errors_come_out_and_a_result_is_used():
 
 
 def test_shutdown_handlers_share_a_time_limit(monkeypatch):
-    monkeypatch.setattr(runner, "SHUTDOWN_S", 0.2)
+    monkeypatch.setattr(limits, "SESSION_SHUTDOWN", 0.2)
     seen = []
     never = threading.Event()
 
@@ -537,14 +530,15 @@ def test_an_interrupt_ends_handlers_at_work_and_only_those():
 
 
 def test_after_an_abort_no_handler_may_hang(monkeypatch):
-    monkeypatch.setattr(calls, "ABORTED_S", 0.05)
+    monkeypatch.setattr(limits, "HANDLER_AFTER_ABORT", 0.05)
 
     async def check():
         async def hang(event, ctx):
             await asyncio.Event().wait()
 
         agent = await load(lambda a: a.on("agent_end", hang))
-        agent.set(is_aborting=True)
+        agent.agent.lifecycle.begin(Phase.PREPARING)
+        agent.agent.stop()
         await agent.fire("agent_end", messages=[], will_retry=False)
         assert agent.errors == [("agent_end", "The agent_end handler took longer than 0.05 s")]
 
@@ -575,7 +569,7 @@ def test_a_cancelled_call_tells_its_thread():
                 told.set()
 
         agent = await load(lambda a: a.on("tool_call", wait))
-        call = asyncio.create_task(agent.hooks.tool_call("c", "bash", {}))
+        call = asyncio.create_task(agent.hooks.tool_call("c", BASH, {}))
         await asyncio.sleep(0.01)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -675,7 +669,7 @@ def test_the_bus_reaches_the_others_and_survives_their_errors(capsys):
             agent.events.on("news", fail)
             agent.events.on("news", listen)
 
-        agent = await together(sender, receiver)
+        agent = await load(sender, receiver)
         await agent.fire("session_start", reason="startup")
         assert await heard.get() == 1
         await agent.hooks.retire()
@@ -691,15 +685,15 @@ def test_the_bus_works_while_extensions_load():
         async def listen(data):
             heard.put_nowait(data)
 
-        await together(lambda a: a.events.on("news", listen), lambda a: a.events.emit("news", "early"))
+        await load(lambda a: a.events.on("news", listen), lambda a: a.events.emit("news", "early"))
         assert await asyncio.wait_for(heard.get(), 5) == "early"
 
     run(check())
 
 
 def test_a_shutdown_handler_that_does_not_care_about_its_time_is_left_behind(monkeypatch):
-    monkeypatch.setattr(runner, "SHUTDOWN_S", 0.05)
-    monkeypatch.setattr(runner, "DEAF_S", 0.05)
+    monkeypatch.setattr(limits, "SESSION_SHUTDOWN", 0.05)
+    monkeypatch.setattr(limits, "HANDLER_END", 0.05)
     told = []
 
     async def check():
@@ -707,7 +701,7 @@ def test_a_shutdown_handler_that_does_not_care_about_its_time_is_left_behind(mon
 
         def extension(agent):
             @agent.on("session_shutdown")
-            async def deaf(event, ctx):
+            async def stubborn(event, ctx):
                 while not enough.is_set():
                     with contextlib.suppress(asyncio.CancelledError):
                         await enough.wait()
@@ -728,7 +722,7 @@ def test_a_shutdown_handler_that_does_not_care_about_its_time_is_left_behind(mon
 def test_a_listener_may_be_taken_off_the_bus_after_the_end():
     async def check():
         stops = []
-        agent = await together(lambda a: stops.append(a.events.on("news", print)))
+        agent = await load(lambda a: stops.append(a.events.on("news", print)))
         await agent.hooks.retire()
         stops[0]()
         stops[0]()
@@ -746,7 +740,7 @@ def test_commands_of_the_same_name_are_all_kept():
         return extension
 
     async def check():
-        agent = await together(with_command("a"), with_command("b"))
+        agent = await load(with_command("a"), with_command("b"))
         assert [(item.name, item.description) for item in agent.hooks.commands()] == [
             ("go:1", "a"),
             ("go:2", "b"),
