@@ -112,6 +112,11 @@ class World:
     async def emit(self, event: Event) -> None:
         self.publish(event)
 
+    async def observe(self, event: Event) -> None: ...
+
+    async def tell(self, event: Event) -> None:
+        self.publish(event)
+
     async def until(self, kind: type[Event], wanted: Callable[[Any], bool] = lambda event: True) -> Event:
         future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         self._waiters.append((lambda event: isinstance(event, kind) and wanted(event), future))

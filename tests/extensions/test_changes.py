@@ -218,7 +218,7 @@ def test_a_reload_brings_the_providers_of_today(tmp_path):
     run(main())
 
 
-@pytest.mark.parametrize(("waits", "ends"), [(False, ["handled", None]), (True, [None])])
+@pytest.mark.parametrize(("waits", "ends"), [(False, ["handled", "end"]), (True, ["end"])])
 def test_an_input_handler_may_send_another_prompt_in_place_of_the_one_it_takes(tmp_path, waits, ends):
     def extension(agent):
         @agent.on("input")

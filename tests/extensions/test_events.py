@@ -233,7 +233,7 @@ def extension(agent):
             assert refused["error"].startswith("Agent is already processing")
             answer(agent, asked, confirmed=allowed)
             settled = agent.wait("agent_settled")
-            assert settled.get("stopReason") == (None if allowed else "handled")
+            assert settled["stopReason"] == ("end" if allowed else "handled")
         assert [f["type"] for f in agent.frames].count("agent_settled") == 2
         assert agent.data("get_state")["messageCount"] == 2
 

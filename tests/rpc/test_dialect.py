@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.protocol.dialect import DIALECTS, find_dialect, without
+from spindle.protocol.dialect import ANSWER_EDGES, DIALECTS, find_dialect, without
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes import codec
 from spindle.shapes import events as shapes
@@ -27,7 +27,7 @@ KNOWN_EVENTS = {
 } | {str(Ready.__struct_config__.tag)}
 
 # Sent by parts that stand outside `types/events`.
-ELSEWHERE = {"notice", "todo_auto_clear", "todo_reminder", "ttsr_triggered"}
+ELSEWHERE = {ANSWER_EDGES, "notice", "todo_auto_clear", "todo_reminder", "ttsr_triggered"}
 
 values = st.recursive(
     st.none() | st.integers() | st.text("ab", max_size=2),

@@ -236,7 +236,10 @@ def test_whatever_stands_in_a_field_every_command_is_answered_once():
         (b'{"type":"prompt","message":5}', "Invalid message: expected str, got int"),
         (b'{"type":"prompt"}', "message is required"),
         (b'{"type":"set_auto_retry","enabled":"yes"}', "Invalid enabled: expected bool, got str"),
-        (b'{"type":"prompt","message":"x","images":[{"data":1}]}', "images[0] must have data (base64) and mimeType"),
+        (
+            b'{"type":"prompt","message":"x","images":[{"data":1}]}',
+            "images[0] must have data (base64), or a source with a url",
+        ),
         (b'{"type":"set_steering_mode","mode":"some"}', "Invalid mode: 'some' is none of all, one-at-a-time"),
         (b'{"type":"switch_session","sessionPath":"\\u0000"}', "A file cannot have this name: "),
     ],

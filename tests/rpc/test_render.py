@@ -227,7 +227,7 @@ def run_events() -> list[Event]:
     live.usage = Usage(reasoning=3)
     live.raw_stop_reason = "end_turn"
     final = live.finish("stop")
-    events += [MessageEnd(final), AgentEnd([user, final], False), AgentSettled(False)]
+    events += [MessageEnd(final), AgentEnd([user, final], False), AgentSettled(False, "end")]
     return events
 
 

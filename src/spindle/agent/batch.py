@@ -37,6 +37,11 @@ class ToolPort(Protocol):
 
     async def emit(self, event: Event) -> None: ...
 
+    async def observe(self, event: Event) -> None:
+        """Let hooks see an event, before `tell` tells listeners of it."""
+
+    async def tell(self, event: Event) -> None: ...
+
     def publish(self, event: Event) -> None:
         """Tell the listeners without waiting for them."""
 
@@ -206,11 +211,16 @@ class ToolBatch:
         )
         cut = self._message.stop_reason == "length" or item.call.id in self._cut
         self._port.tool_ended(item.call.name, item.call.arguments, failed=failed, cut=cut)
+        duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
+        end = ToolExecutionEnd(
+            item.call.id, item.call.name, ToolResult(outcome.content, outcome.details), failed, duration
+        )
+        # Hooks may change the message, so they see all of it now; clients see the messages in call order later.
+        await self._port.observe(end)
+        await self._port.observe(MessageStart(message))
         stored = await self._port.store(message)
         item.stored = stored if isinstance(stored, ToolResultMessage) else message
-        duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
-        shown = ToolResult(outcome.content, outcome.details)
-        await self._port.emit(ToolExecutionEnd(item.call.id, item.call.name, shown, failed, duration))
+        await self._port.tell(end)
 
     # -- many calls ------------------------------------------------------------------------------
 
@@ -258,7 +268,7 @@ class ToolBatch:
         messages = []
         for item in calls:
             assert item.stored is not None
-            await self._port.emit(MessageStart(item.stored))
+            await self._port.tell(MessageStart(item.stored))
             await self._port.enter(item.stored)
             messages.append(item.stored)
         return messages, self._terminated()

@@ -179,14 +179,24 @@ class Engine:
 
     async def emit(self, event: Event) -> None:
         """Tell of something, to hooks first, and wait while listeners cannot keep up."""
-        hooks = self._active_hooks
         try:
-            if hooks.hears(type(event).__struct_config__.tag):
-                await hooks.observe(event)
+            await self.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.hub.publish(event)
+        hooks = self._active_hooks
         if hooks.sees_pieces and type(event) is MessageUpdate:
             hooks.piece(event)
+        if self.hub.congested and not self.signal.aborted:
+            await self._wait_for_room()
+
+    async def observe(self, event: Event) -> None:
+        """Let hooks see something before others do."""
+        if self._active_hooks.hears(type(event).__struct_config__.tag):
+            await self._active_hooks.observe(event)
+
+    async def tell(self, event: Event) -> None:
+        """Tell listeners what hooks have seen, and wait while they cannot keep up."""
+        self.hub.publish(event)
         if self.hub.congested and not self.signal.aborted:
             await self._wait_for_room()
 

@@ -4,7 +4,6 @@ ripgrep's own `--glob` would also find what ignore files leave out.
 """
 
 import os
-from pathlib import Path
 from typing import Any
 
 from spindle.shapes.events import ToolResult
@@ -39,7 +38,11 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 def _in_repository(root: str) -> bool:
     """Return whether the folder lies in a git repository. Raises `ToolError` if it is no folder."""
     require_folder(root)
-    return any(os.path.lexists(folder / ".git") for folder in (Path(root), *Path(root).parents))
+    while not os.path.lexists(os.path.join(root, ".git")):
+        root, folder = os.path.dirname(root), root
+        if root == folder:
+            return False
+    return True
 
 
 class _Search:
