@@ -143,10 +143,10 @@ def test_json_mode_in_full(place: Place) -> None:
     assert all("message" in u and len(u["assistantMessageEvent"]) > 1 for u in updates)
 
 
-def test_json_mode_exits_with_0_when_the_model_failed(place: Place) -> None:
+def test_json_mode_ends_with_agent_settled_when_the_model_failed(place: Place) -> None:
     place.write("agent/settings.json", {"retry": {"enabled": False}})
     done = place.run("--no-session", "--model", place.script({"error": "boom"}), "--mode", "json", "x")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert json.loads(done.stdout.splitlines()[-1])["type"] == "agent_settled"
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spindle import limits
+from spindle import limits as times
 from spindle.agent import AgentError
+from spindle.agent.budget import RunLimits
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Approval, Dialogs, NoDialogs, WireDialogs
@@ -71,6 +72,7 @@ class AgentSession:
         plugins: Plugins | None = None,
         dialogs: Dialogs | None = None,
         provider_session_id: str | None = None,
+        limits: RunLimits = RunLimits(),  # noqa: B008 - frozen
     ) -> None:
         self.resources = resources
         self.mode = mode
@@ -84,6 +86,7 @@ class AgentSession:
         self.hooks = HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id = provider_session_id
+        engine.limits = limits
         self._shell = Shell(engine)
         self._replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
@@ -582,11 +585,11 @@ class AgentSession:
         self._todos.close()
         if not self.busy:  # what was running has ended by itself, and extensions may see to that
             self.dialogs.withdraw()
-            await self.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
+            await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
         await self._shell.abort_all()
-        await self._changes.tasks.end(limits.TASKS_END)
-        await self._prompting.commands.end(limits.TASKS_END)
+        await self._changes.tasks.end(times.TASKS_END)
+        await self._prompting.commands.end(times.TASKS_END)
         await self.plugins.close()
         self._conversation.release_held()
         self.session.close()

@@ -81,6 +81,14 @@ class Options(Struct):
     redact: bool = False
     list_models: str | None = None
     """The search text; empty lists all."""
+    max_turns: str | None = None
+    max_cost: str | None = None
+    max_time: str | None = None
+    max_total_tokens: str | None = None
+    json_schema: str | None = None
+    """JSON, or the path of a file with it."""
+    output: str | None = None
+    """`text` or `json`."""
     dialect: str | None = None
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
@@ -158,6 +166,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("--export", "export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
     _switch("--redact", "redact", "Leave what looks like keys and tokens out of the exported page"),
     Option("--list-models", "list_models", "[SEARCH]", "List models that are ready to use", "maybe"),
+    Option("--max-turns", "max_turns", "N", "End a run after so many model calls"),
+    Option("--max-cost", "max_cost", "USD", "End a run when it has cost so much"),
+    Option("--max-time", "max_time", "SECONDS", "End a run after this time"),
+    Option("--max-total-tokens", "max_total_tokens", "N", "End a run after so many tokens, input and output"),
+    Option("--json-schema", "json_schema", "FILE|JSON", "The result has to fit this JSON Schema"),
+    Option("--output", "output", "FORM", "With -p: text, or json (one object)", choices=("text", "json")),
     Option("--dialect", "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS),
     Option("--updates", "updates", "FORM", "full or delta message updates", choices=("full", "delta")),
     Option("--remote", "remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),

@@ -5,11 +5,13 @@ import os
 import sys
 from collections.abc import Coroutine
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any, NoReturn
 
 from msgspec import Struct
 
 from spindle.agent import AgentError
+from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
@@ -21,6 +23,7 @@ from spindle.extensions.discover import find_candidates
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.process import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.shapes.codec import DecodeError, decode
 
 
 def resource_options(options: Options) -> ResourceOptions:
@@ -34,6 +37,7 @@ def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
 
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
+    limits = run_limits(options)
     resources = load_resources(os.getcwd(), resource_options(options))
     session = choose_session(options, resources.settings)
     resources = resources.at(session.cwd)
@@ -42,6 +46,7 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
     tools = [] if options.no_tools else options.tools
     wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
+    wanted["limits"] = limits
     agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
@@ -56,6 +61,37 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     if options.name:
         agent.set_name(options.name)
     return agent
+
+
+def run_limits(options: Options) -> RunLimits:
+    """Return the limits of a run. Raises `UsageError`."""
+    given: dict[str, Any] = {}
+    for name, kind in (("max_turns", int), ("max_cost", float), ("max_time", float), ("max_total_tokens", int)):
+        text = getattr(options, name)
+        if text is None:
+            continue
+        try:
+            given[name] = kind(text)
+        except ValueError:
+            given[name] = 0
+        if not given[name] > 0 or given[name] == float("inf"):
+            raise UsageError(f"--{name.replace('_', '-')} must be a number above 0, not {text!r}")
+    return RunLimits(**given)
+
+
+def result_schema(options: Options) -> dict[str, Any] | None:
+    """Return the JSON Schema that the result has to fit. Raises `UsageError`."""
+    given = options.json_schema
+    if given is None:
+        return None
+    try:
+        text = given if given.lstrip().startswith("{") else Path(given).read_text()
+        schema = decode(text)
+    except (OSError, DecodeError, UnicodeError) as error:
+        raise UsageError(f"--json-schema: {error}") from None
+    if not isinstance(schema, dict):
+        raise UsageError("--json-schema must be a JSON object")
+    return schema
 
 
 def _terminal() -> Dialogs | None:

@@ -4,14 +4,19 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from msgspec import UNSET
+
+from spindle.agent.result import RunResult, exit_code
 from spindle.agent.session import AgentSession
+from spindle.agent.submission import RunOptions
 from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble, run_and_exit
+from spindle.cli.assemble import assemble, result_schema, run_and_exit
+from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, ExtensionError
 from spindle.shapes.messages import Image, Text
 
@@ -84,8 +89,13 @@ async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
 
 async def _play(
     options: Options, inputs: _Inputs, mode: str, ready: Callable[[AgentSession], None] = lambda agent: None
-) -> AgentSession:
-    """Make the agent, call `ready`, and run every message to its end. The agent is closed either way."""
+) -> tuple[AgentSession, list[RunResult]]:
+    """Make the agent, call `ready`, and run every message to its end. The agent is closed either way.
+
+    Returns it, and what came of each message that the model had to answer.
+    """
+    results: list[RunResult] = []
+    wishes = RunOptions(schema=result_schema(options))
     agent = await assemble(options, mode=mode)
     try:
         ready(agent)
@@ -100,12 +110,14 @@ async def _play(
         for message in messages:
             if agent.shutdown_requested.is_set():
                 break
-            await agent.submit(message, images, source=mode)
+            taken = await agent.submit(message, images, source=mode, options=wishes)
             images = []
             await agent.finished()
+            if taken != "handled" and (result := agent.last_result()) is not None:
+                results.append(result)
     finally:
         await agent.close()
-    return agent
+    return agent, results
 
 
 class _ErrorTeller:
@@ -136,20 +148,41 @@ async def _print(options: Options, inputs: _Inputs) -> int:
     stdout = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    agent = await _play(options, inputs, "print")
+    agent, results = await _play(options, inputs, "print")
+    code = _exit_code(results)
+    result = results[-1] if results else None
     answer = agent.last_answer()
-    if answer is None:
-        return 0
-    if answer.stop_reason in ("error", "aborted"):
-        print(answer.error_message or f"Request {answer.stop_reason}", file=sys.stderr)
-        return 1
+    if result is not None and result.status not in ("ok", "denied"):
+        print(_why(result), file=sys.stderr)
+    if options.output == "json":
+        lines = [encode(result).decode()] if result is not None else []
+    elif result is not None and result.value is not UNSET:
+        lines = [encode(result.value).decode()]
+    elif answer is None or answer.stop_reason in ("error", "aborted"):
+        return code
+    else:
+        lines = [block.text for block in answer.content if isinstance(block, Text)]
     try:
         with os.fdopen(stdout, "w", encoding="utf-8", errors="replace", newline="") as out:
-            out.writelines(block.text + "\n" for block in answer.content if isinstance(block, Text))
+            out.writelines(line + "\n" for line in lines)
     except OSError as error:
         tell("Error", f"Cannot write the answer: {error.strerror}")
         return 1
-    return 0
+    return code
+
+
+def _exit_code(results: Sequence[RunResult]) -> int:
+    """Return the code of the first run that did not end well."""
+    return next((code for result in results if (code := exit_code(result))), 0)
+
+
+def _why(result: RunResult) -> str:
+    """Say why a run did not end well."""
+    if result.status == "limit":
+        return f"Stopped by a limit: {result.stop_reason}. Go on with: spindle -c"
+    if result.status == "schema":
+        return "The model handed in no result that fits the JSON Schema"
+    return result.error or f"Request {result.stop_reason}"
 
 
 # -- JSON: the session's header, then every event, one object a line -----------------------------
@@ -201,8 +234,8 @@ async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs) -> int:
         agent.subscribe(outbox)
 
     try:
-        await _play(options, inputs, "json", ready)
+        _, results = await _play(options, inputs, "json", ready)
     finally:
         await wire.drain(OUTPUT_DRAIN)
         wire.close()
-    return 0
+    return _exit_code(results)

@@ -10,11 +10,14 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from spindle.agent.budget import RunLimits
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.prompting import Disposition
 from spindle.agent.queues import QueueMode
+from spindle.agent.result import RunResult
 from spindle.agent.session import AgentSession
 from spindle.agent.snapshot import Queued, SessionStats, State
+from spindle.agent.submission import RunOptions
 from spindle.protocol.dialect import UpdateMode
 from spindle.sessions.entries import iso_time
 from spindle.shapes.events import CompactionResult
@@ -88,10 +91,23 @@ def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[
 
 @command("prompt", key="disposition")
 async def prompt(
-    call: Call, message: str, images: Sequence[Any] = (), streaming_behavior: str | None = None
+    call: Call,
+    message: str,
+    images: Sequence[Any] = (),
+    streaming_behavior: Literal["steer", "followUp"] | None = None,
+    max_turns: int | None = None,
+    max_cost: float | None = None,
+    max_time: float | None = None,
+    max_total_tokens: int | None = None,
+    json_schema: dict[str, Any] | None = None,
 ) -> Disposition:
-    """Send a message. Answered once it is accepted, queued or handled; the run's events follow."""
-    return await call.agent.submit(message, images, streaming_behavior)
+    """Send a message. Answered once it is accepted, queued or handled; the run's events follow.
+
+    Limits (model calls, US dollars, seconds, tokens) and the JSON Schema of the result hold for the run it starts.
+    """
+    limits = RunLimits(max_turns, max_cost, max_time, max_total_tokens)
+    options = RunOptions(limits=limits, schema=json_schema)
+    return await call.agent.submit(message, images, streaming_behavior, options=options)
 
 
 @command("steer", key="disposition")
@@ -287,6 +303,12 @@ async def get_messages(call: Call) -> list[Any]:
 async def get_last_assistant_text(call: Call) -> str | None:
     """Return the text of the last answer, or null."""
     return call.agent.last_assistant_text()
+
+
+@command("get_run_result", key="result")
+async def get_run_result(call: Call) -> RunResult | None:
+    """Return what came of the last run; null if there was none."""
+    return call.agent.last_result()
 
 
 @command("get_session_stats")
