@@ -70,9 +70,7 @@ class AgentProcess:
         self.cwd.mkdir(parents=True, exist_ok=True)
         self.mock = MockModel(list(steps))
         self.mock.__enter__()
-        write_models(self.agent_dir, self.mock.openai_url)
-        defaults = {"retry": {"baseDelayMs": 20}}
-        (self.agent_dir / "settings.json").write_text(json.dumps({**defaults, **(settings or {})}))
+        self.configure(settings or {})
         command = [sys.executable, "-m", "spindle", "--mode", "rpc"]
         command += ["--model", model] if model else []
         command += [] if session else ["--no-session"]
@@ -95,6 +93,12 @@ class AgentProcess:
             self._threads.append(threading.Thread(target=self._read, daemon=True))
         for thread in self._threads:
             thread.start()
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """Write the files that the process reads when it starts."""
+        write_models(self.agent_dir, self.mock.openai_url)
+        defaults = {"retry": {"baseDelayMs": 20}}
+        (self.agent_dir / "settings.json").write_text(json.dumps({**defaults, **settings}))
 
     # -- talking ---------------------------------------------------------------------------------
 
