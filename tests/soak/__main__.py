@@ -8,6 +8,7 @@ import argparse
 import os
 import platform
 import secrets
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -45,8 +46,8 @@ def main() -> int:
         seconds = None if options.rounds else options.seconds * kind.share / shares
         try:
             strike(attack, options.seed, rounds=rounds, seconds=seconds, first=options.first)
-        except AssertionError as error:
-            result, failed = f"BROKEN: {str(error)[:300]}", True
+        except Exception as error:
+            result, failed = f"BROKEN: {type(error).__name__}: {str(error)[:300]}", True
         rows.append(row(attack, time.monotonic() - start, result))
         print(rows[-1], flush=True)
     if options.report:
@@ -57,20 +58,23 @@ def main() -> int:
 def row(attack: Attack, seconds: float, result: str) -> str:
     figures = [f"{count:,} {name}" for name, count in attack.figures.items()] + attack.notes
     gaps = [f"open: {promise} ({count} times not)" for promise, count in attack.broken.items()]
-    return f"| {attack.name} | {seconds:,.0f} s | {', '.join(figures)} | {'; '.join([result, *gaps])} |"
+    told = " ".join("; ".join([result, *gaps]).replace("|", "/").split())
+    return f"| {attack.name} | {seconds:,.0f} s | {', '.join(figures)} | {told} |"
 
 
 def page(seed: str, seconds: float, rows: list[str]) -> str:
+    describe = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip() or "unknown"
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return PAGE.format(date=date, minutes=seconds / 60, machine=machine, seed=seed, rows="\n".join(rows))
+    return PAGE.format(commit=commit, date=date, minutes=seconds / 60, machine=machine, seed=seed, rows="\n".join(rows))
 
 
 PAGE = """# Endurance
 
 Written by `make soak`, which attacks the real process (`spindle --mode rpc`, `spindle --remote`) with a scripted model
-server; `tests/soak` says how. The run of {date} took {minutes:.0f} minutes on {machine}. Seed {seed}:
-`make soak SEED={seed}` strikes the same blows, though not at the same moments.
+server; `tests/soak` says how. This run, of commit {commit} on {date}, took {minutes:.0f} minutes (a whole one takes an
+hour) on {machine}. Its seed is {seed}: `make soak SEED={seed}` strikes the same blows, though not at the same moments.
 
 | attack | time | counts | result |
 |---|---|---|---|

@@ -41,6 +41,7 @@ OPEN = {
     "An accepted message that still waits survives a kill",
     "No process outlives the agent",
     "No tool runs on incomplete arguments",
+    "A session that has ended is freed",
 }
 APIS = ["openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai"]
 
