@@ -59,6 +59,8 @@ class Attack:
         """Sentences for the report."""
         self.broken: Counter[str] = Counter()
         """Open promises, and how often each broke."""
+        self.number = 0
+        """Of the round that is struck."""
         self.stack = ExitStack()
         """What is closed when the attack is over."""
 
@@ -94,6 +96,7 @@ def strike(
                 break
             if end is not None and time.monotonic() > end:
                 break
+            attack.number = number
             try:
                 attack.round(random.Random(f"{seed}/{attack.name}/{number}"))
             except BaseException:

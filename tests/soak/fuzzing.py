@@ -15,7 +15,7 @@ from pathlib import Path
 from websockets.exceptions import ConnectionClosed
 
 from tests.remote.server import RpcSocket, ServerProcess
-from tests.soak.attack import APIS, Attack, SoakAgent, until
+from tests.soak.attack import APIS, OPEN, Attack, SoakAgent, until
 from tests.soak.corpus import keep, kept, mutated, mutated_json
 from tests.support.mock_model import call, raw, reply
 
@@ -24,43 +24,46 @@ ONCE = "Every line gets exactly one answer"
 ENDS = "Every run ends"
 COMPLETE = "No tool runs on incomplete arguments"
 QUIET = "No error of ours reaches stderr"
-BATCH = 40
-"""Inputs of one round."""
 LEFT_OUT = (b"shutdown", b"ui_response", b"host_tool_")
 NOVELTIES = int(os.environ.get("SOAK_KEEP", "0"))
 """How many inputs of a run that were answered as none before are kept."""
 
 
 class Fuzz(Attack):
-    """Takes inputs from a corpus. `inputs` gives one round's, the found ones of the corpus first."""
+    """Takes inputs from a corpus: first as they are, the found ones before the others, then changed."""
+
+    batch = 40
+    """Inputs of one round."""
 
     def start(self) -> None:
         self.corpus = kept(self.name)
-        self.fresh = list(self.corpus)
         self.shapes: set[str] = set()
+        self.current = b""
+        """What the process was given last."""
 
     def inputs(self, chance: random.Random) -> list[bytes]:
-        found, self.fresh = self.fresh[:BATCH], self.fresh[BATCH:]
-        return found or [self.change(chance.choice(self.corpus), chance) for _ in range(BATCH)]
+        same = self.corpus[self.number * self.batch :][: self.batch]
+        return same or [self.change(chance.choice(self.corpus), chance) for _ in range(self.batch)]
 
     def change(self, data: bytes, chance: random.Random) -> bytes:
         return mutated(data, chance)
 
     def novel(self, data: bytes, answer: str) -> None:
         """Note how an input was answered; keep it if none was answered like that before, and that is asked for."""
-        shape = re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "*", answer)[:80]
+        shape = " ".join(re.findall("[A-Za-z]+", answer)[:4])
         if shape not in self.shapes:
             self.shapes.add(shape)
             self.figures["kinds of answers"] += 1
             if self.figures["kinds of answers"] <= NOVELTIES and len(data) < 1000:
                 keep(self.name, data)
 
-    def lives(self, agent: SoakAgent, data: bytes) -> None:
-        """Check that the process is alive and well; what it was given is kept if not."""
-        alive = agent.process.poll() is None
-        if not alive or b"Traceback" in agent.stderr:
-            keep(self.name, data)
-        self.must(LIVES, alive, agent.stderr[-500:])
+    def must(self, promise: str, holds: bool, detail: object = "") -> None:
+        if not holds and promise not in OPEN:
+            keep(self.name, self.current)
+        super().must(promise, holds, detail)
+
+    def lives(self, agent: SoakAgent) -> None:
+        self.must(LIVES, agent.process.poll() is None, agent.stderr[-500:])
         self.must(QUIET, b"Traceback" not in agent.stderr, agent.stderr[-1500:])
 
 
@@ -88,12 +91,11 @@ class Lines(Fuzz):
 
     def round(self, chance: random.Random) -> None:
         lines = self.inputs(chance)
-        self.agent.write(b"".join(line + b"\n" for line in lines))
-        complete = until(lambda: len(self.agent.responses()) >= len(lines) or self.agent.process.poll() is not None, 20)
-        self.lives(self.agent, b"\n".join(lines))
+        self.current = b"\n".join(lines)
+        self.agent.write(self.current + b"\n")
+        until(lambda: len(self.agent.responses()) >= len(lines) or self.agent.process.poll() is not None, 20)
+        self.lives(self.agent)
         answers = self.agent.responses()
-        if not complete or len(answers) != len(lines):
-            keep(self.name, b"\n".join(lines))
         self.must(ONCE, len(answers) == len(lines), f"{len(lines)} lines, {len(answers)} answers")
         for line, answer in zip(lines, answers, strict=False):
             self.novel(line, answer.get("error", ""))
@@ -116,6 +118,7 @@ class Frames(Fuzz):
     def round(self, chance: random.Random) -> None:
         for path in ("/", "/rpc"):
             frames = self.inputs(chance)
+            self.current = b"\n".join(frames)
             connection = self.server.chat() if path == "/" else self.server.rpc()
             with connection:
                 try:
@@ -127,8 +130,6 @@ class Frames(Fuzz):
                         self.figures["frames"] += 1
                 except (ConnectionClosed, OSError):
                     self.figures["connections it closed"] += 1
-        if self.server.process.poll() is not None or "Traceback" in self.server.stderr:
-            keep(self.name, b"\n".join(frames))
         self.must(LIVES, self.server.process.poll() is None, self.server.stderr[-500:])
         self.must(QUIET, "Traceback" not in self.server.stderr, self.server.stderr[-1500:])
         with self.server.rpc() as client:
@@ -150,6 +151,7 @@ class Files(Fuzz):
     """Session files: each is opened by a process, looked at and written to."""
 
     name = "files"
+    batch = 10
 
     def start(self) -> None:
         super().start()
@@ -177,9 +179,10 @@ class Files(Fuzz):
         return mutated(whole, chance) if chance.random() < 0.2 else whole
 
     def round(self, chance: random.Random) -> None:
-        for number, data in enumerate(self.inputs(chance)[:10]):
+        for number, data in enumerate(self.inputs(chance)):
             path = self.place / f"{number}.jsonl"
             path.write_bytes(data)
+            self.current = data
             answer = self.agent.call("switch_session", sessionPath=str(path))
             self.novel(data, answer.get("error", ""))
             if answer["success"]:
@@ -189,7 +192,7 @@ class Files(Fuzz):
                     self.must("What was opened can be shown", answer["success"], answer)
                 self.agent.run("go on")
                 self.must("A session that was opened goes on", b'"go on"' in path.read_bytes(), data[:300])
-            self.lives(self.agent, data)
+            self.lives(self.agent)
             self.agent.data("new_session")
             self.agent.forget()
             path.unlink()
@@ -201,37 +204,37 @@ class Streams(Fuzz):
 
     name = "streams"
     share = 1.5
+    batch = 10
 
     def start(self) -> None:
         super().start()
-        self.by_api = {api: [data for data in self.corpus if data.startswith(f"{api}\n".encode())] for api in APIS}
         self.agent = self.stack.enter_context(SoakAgent(settings={"retry": {"enabled": False}}))
 
     def round(self, chance: random.Random) -> None:
-        api = chance.choice(APIS)
-        self.agent.data("new_session")
-        self.agent.data("set_model", provider=api, modelId="m1")
-        seeds = [data for data in self.fresh if data in self.by_api[api]]
-        self.fresh = [data for data in self.fresh if data not in seeds]
-        for data in seeds or [mutated(chance.choice(self.by_api[api]), chance) for _ in range(10)]:
-            stream = data.partition(b"\n")[2]
+        for data in self.inputs(chance):
+            api, _, stream = data.partition(b"\n")
+            if api.decode(errors="replace") not in APIS:
+                continue
+            self.agent.data("set_model", provider=api.decode(), modelId="m1")
+            self.current = data
             cut = sorted(chance.randrange(len(stream) + 1) for _ in range(chance.randrange(4)))
             pieces = [stream[a:b] for a, b in zip([0, *cut], [*cut, len(stream)], strict=True) if a < b]
             self.agent.mock.script(raw(*pieces), reply("after a tool"), raw(b"data: [DONE]\n\n"))
             frames = self.agent.run("go")
             self.must(ENDS, frames[-1]["type"] == "agent_settled", frames[-1])
-            self.lives(self.agent, data)
+            self.lives(self.agent)
             answers = [frame["message"] for frame in frames if frame["type"] == "message_end"]
             self.novel(data, next((m.get("errorMessage", m["stopReason"]) for m in answers if "stopReason" in m), ""))
             self.agent.forget()
             self.figures["streams"] += 1
-        self.figures[api] += 1
+        self.agent.data("new_session")
 
 
 class Arguments(Fuzz):
     """Arguments of tool calls: odd values in whole JSON, and JSON that was cut, which must not be run."""
 
     name = "arguments"
+    batch = 10
 
     def start(self) -> None:
         super().start()
@@ -248,15 +251,15 @@ class Arguments(Fuzz):
 
     def round(self, chance: random.Random) -> None:
         steps, cut = [], set()
-        inputs = self.inputs(chance)[:10]
-        for data in inputs:
+        for data in self.inputs(chance):
+            self.current = data
             name, _, text = data.decode().partition("\n")
             id, half = f"call-{chance.getrandbits(40):x}", chance.randrange(len(text) + 1)
             cut |= set() if is_json(text) else {id}
             steps.append(reply(call(name, [text[:half], text[half:]], id=id)))
         self.agent.mock.script(*steps, reply("done"))
         frames = self.agent.run("go")
-        self.lives(self.agent, inputs[0])
+        self.lives(self.agent)
         ends = {frame["toolCallId"]: frame for frame in frames if frame["type"] == "tool_execution_end"}
         self.must("Every tool call has one end", len(ends) == len(steps), sorted(ends))
         for id in cut:
