@@ -86,6 +86,7 @@ class World:
     """Implements `LoopPort` and `ToolPort`."""
 
     congested = False
+    failure = None
 
     def __init__(self, steps: Sequence[Step], tools: Sequence[Tool] = (), interrupt: bool = True) -> None:
         self.steps = list(steps)
@@ -136,8 +137,15 @@ class World:
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
         return LiveMessage(MODEL).finish(stop_reason, error)
 
-    async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
-        return await ToolBatch(self, Hooks(), message, signal).run()
+    async def run_tools(
+        self, message: AssistantMessage, cut: Any, signal: AbortSignal
+    ) -> tuple[list[ToolResultMessage], bool]:
+        return await ToolBatch(self, Hooks(), message, cut, signal).run()
+
+    def exhausted(self) -> bool:
+        return False
+
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None: ...
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return False

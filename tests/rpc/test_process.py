@@ -13,6 +13,7 @@ import pytest
 
 from spindle.protocol.commands import COMMANDS
 from tests.support.agent_process import AgentProcess
+from tests.support.images import PIXEL
 from tests.support.mock_model import call, cut, dropped, failure, gate, reply, silent, stall
 
 
@@ -173,7 +174,7 @@ def test_a_thousand_random_and_mutated_lines_never_kill_it():
             "id": 2,
             "type": "prompt",
             "message": "hi",
-            "images": [{"type": "image", "data": "QQ==", "mimeType": "image/png"}],
+            "images": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}],
         },
         {"id": 3, "type": "set_model", "provider": "mock", "modelId": "m2"},
         {"id": 4, "type": "fork", "entryId": "aaaaaaaa"},

@@ -40,7 +40,6 @@ __all__ = [
 OPEN = {
     "An accepted message that still waits survives a kill",
     "No process outlives the agent",
-    "No tool runs on incomplete arguments",
     "A session that has ended is freed",
 }
 APIS = ["openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai"]
@@ -110,8 +109,10 @@ def strike(
 class SoakAgent(AgentProcess):
     """An agent with a provider for each model API, quick to try again, that survives being killed in mid-line."""
 
-    def configure(self, settings: dict[str, Any]) -> None:
-        super().configure({"retry": {"baseDelayMs": 2, "maxRetries": 2}, **settings})
+    def configure(self) -> None:
+        path = self.agent_dir / "settings.json"
+        quick = {"retry": {"baseDelayMs": 2, "maxRetries": 2}}
+        path.write_text(json.dumps({**json.loads(path.read_text()), **quick}))
         path = self.agent_dir / "models.json"
         models = json.loads(path.read_text())
         mock = models["providers"]["mock"]

@@ -208,7 +208,7 @@ class Streams(Fuzz):
 
     def start(self) -> None:
         super().start()
-        self.agent = self.stack.enter_context(SoakAgent(settings={"retry": {"enabled": False}}))
+        self.agent = self.stack.enter_context(SoakAgent())
 
     def round(self, chance: random.Random) -> None:
         for data in self.inputs(chance):

@@ -61,6 +61,8 @@ class AgentProcess:
         base: Path | None = None,
         env: dict[str, str] | None = None,
         model: str | None = "mock/m1",
+        api: str = "openai-completions",
+        url: str | None = None,
         stdout: int = subprocess.PIPE,
         read: bool = True,
     ) -> None:
@@ -70,7 +72,11 @@ class AgentProcess:
         self.cwd.mkdir(parents=True, exist_ok=True)
         self.mock = MockModel(list(steps))
         self.mock.__enter__()
-        self.configure(settings or {})
+        own = self.mock.anthropic_url if api == "anthropic-messages" else self.mock.openai_url
+        write_models(self.agent_dir, url or own, api=api)
+        defaults = {"retry": {"baseDelayMs": 20}}
+        (self.agent_dir / "settings.json").write_text(json.dumps({**defaults, **(settings or {})}))
+        self.configure()
         command = [sys.executable, "-m", "spindle", "--mode", "rpc"]
         command += ["--model", model] if model else []
         command += [] if session else ["--no-session"]
@@ -94,11 +100,8 @@ class AgentProcess:
         for thread in self._threads:
             thread.start()
 
-    def configure(self, settings: dict[str, Any]) -> None:
-        """Write the files that the process reads when it starts."""
-        write_models(self.agent_dir, self.mock.openai_url)
-        defaults = {"retry": {"baseDelayMs": 20}}
-        (self.agent_dir / "settings.json").write_text(json.dumps({**defaults, **settings}))
+    def configure(self) -> None:
+        """Change the files that the process is about to read; for subclasses."""
 
     # -- talking ---------------------------------------------------------------------------------
 

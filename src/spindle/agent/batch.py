@@ -5,7 +5,7 @@ A result is in the session file before its end is told, so the file has results 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -55,6 +55,9 @@ class ToolPort(Protocol):
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
 
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
+        """Count a call; `cut` if it never ran because its answer was cut off."""
+
     def interrupting(self) -> bool:
         """Whether a steering message should cut this batch short."""
 
@@ -78,7 +81,11 @@ class _Call(Struct):
 
 
 class ToolBatch:
-    def __init__(self, port: ToolPort, hooks: Hooks, message: AssistantMessage, signal: AbortSignal) -> None:
+    def __init__(
+        self, port: ToolPort, hooks: Hooks, message: AssistantMessage, cut: Container[str], signal: AbortSignal
+    ) -> None:
+        """`cut` are ids of calls whose arguments are not complete: they are not run."""
+        self._cut = cut
         self._port = port
         self._hooks = hooks
         self._message = message
@@ -160,6 +167,11 @@ class ToolBatch:
 
         if item.tool is None:
             raise ToolError(f"Tool {item.call.name} not found")
+        if item.call.id in self._cut:
+            raise ToolError(
+                f'Tool call "{item.call.name}" was not executed: its arguments are not complete JSON. '
+                "Re-issue the tool call with complete arguments."
+            )
         args = item.tool.prepare(item.call.arguments) if item.tool.prepare else item.call.arguments
         checked = validate_arguments(item.tool.name, item.tool.parameters, args)
         item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
@@ -193,6 +205,8 @@ class ToolBatch:
             is_error=failed,
             timestamp=int(time.time() * 1000),
         )
+        cut = self._message.stop_reason == "length" or item.call.id in self._cut
+        self._port.tool_ended(item.call.name, item.call.arguments, failed=failed, cut=cut)
         stored = await self._port.store(message)
         item.stored = stored if isinstance(stored, ToolResultMessage) else message
         duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None

@@ -61,7 +61,7 @@ class SessionChanges:
     async def _owned(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
         lifecycle = self._agent.lifecycle
-        lifecycle.changes += 1  # from now on prompts are meant for the session that this leads to
+        lifecycle.begin_change()
 
         async def carry_out() -> T:
             try:
@@ -69,7 +69,7 @@ class SessionChanges:
                     result, after = await change
             finally:
                 change.close()
-                lifecycle.changes -= 1
+                lifecycle.end_change()
                 if not lifecycle.changes:
                     self._agent.take_arrivals()
             if after is not None:

@@ -255,7 +255,7 @@ class HookChain(Hooks):
                 return True
         return False
 
-    def hears(self, kind: str) -> bool:
+    def hears(self, kind: object) -> bool:
         """Say whether any member wants events of this type."""
         for member in self._members:
             if member.hears(kind) if isinstance(member, HookChain) else kind in member.listening:

@@ -164,6 +164,8 @@ class Lifecycle:
         """Changes of session that were asked for and have not happened yet."""
         self._idle = asyncio.Event()
         self._idle.set()
+        self._unchanging = asyncio.Event()
+        self._unchanging.set()
 
     @property
     def running(self) -> bool:
@@ -203,6 +205,22 @@ class Lifecycle:
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
+
+    def begin_change(self) -> None:
+        """A change of session is asked for: from now on prompts are meant for the session that it leads to."""
+        self.changes += 1
+        self._unchanging.clear()
+
+    def end_change(self) -> None:
+        self.changes -= 1
+        if not self.changes:
+            self._unchanging.set()
+
+    async def wait_free(self) -> None:
+        """Return when a prompt would start at once: there is neither a run nor a change of session."""
+        while self.phase is not Phase.IDLE or self.changes:
+            await self._idle.wait()
+            await self._unchanging.wait()
 
     @asynccontextmanager
     async def alone(self, request: Request, phase: Phase, stop: Callable[[], None]) -> AsyncIterator[AbortSignal]:

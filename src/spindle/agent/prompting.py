@@ -52,6 +52,8 @@ class Prompting:
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
             return "queued"
         self.require_model()
+        if engine.model is not None:
+            submission.options.limits.over(engine.limits).check(engine.model)
         engine.start(lambda run: self._prepare(submission, run), submission.options)
         return "started"
 

@@ -24,10 +24,11 @@ from spindle.agent.lifecycle import Lifecycle, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.prompting import Disposition, Prompting
 from spindle.agent.queues import QueueMode
+from spindle.agent.result import RunResult
 from spindle.agent.shell import Shell
 from spindle.agent.snapshot import ContextUsage, Queued, SessionStats, State, context_usage, session_stats, snapshot
 from spindle.agent.stream_rules import StreamRules
-from spindle.agent.submission import RunOptions, Submission, read_images
+from spindle.agent.submission import RunOptions, Submission
 from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
 from spindle.config.settings import Todo
@@ -153,15 +154,25 @@ class AgentSession:
         templates in it count. `ordered` is the same text and images in an order of their own.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        return self._prompting.take(Submission(text, read_images(images), behavior, source, expand, ordered, options))
+        pictures = await self._read_images(images)
+        return self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
+
+    async def _read_images(self, images: Sequence[Any]) -> list[Image]:
+        if not images:
+            return []
+        from spindle.agent.prompt_images import read_images
+
+        return await read_images(images, self.resources.settings.http_proxy)
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        return self._prompting.take(Submission(text, read_images(images), "steer", source, is_prompt=False))
+        return self._prompting.take(Submission(text, await self._read_images(images), "steer", source, is_prompt=False))
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        return self._prompting.take(Submission(text, read_images(images), "followUp", source, is_prompt=False))
+        return self._prompting.take(
+            Submission(text, await self._read_images(images), "followUp", source, is_prompt=False)
+        )
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""
@@ -283,6 +294,10 @@ class AgentSession:
 
     async def stats(self) -> SessionStats:
         return session_stats(self._engine, await self._conversation.stats())
+
+    def last_result(self) -> RunResult | None:
+        """Return what came of the last prompt."""
+        return self._engine.last_result
 
     def last_answer(self) -> AssistantMessage | None:
         return self._conversation.last_assistant()
@@ -551,6 +566,10 @@ class AgentSession:
 
     async def wait_idle(self) -> None:
         await self.lifecycle.wait_idle()
+
+    async def wait_free(self) -> None:
+        """Return when a prompt would start at once: there is neither a run nor a change of session."""
+        await self.lifecycle.wait_free()
 
     async def finished(self) -> None:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""

@@ -18,6 +18,7 @@ from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.rule_files import Rule, RuleScope
 from spindle.shapes.content import text_of
 from spindle.shapes.events import (
+    AnswerEdge,
     MessageUpdate,
     RuleTriggered,
     TextDelta,
@@ -136,7 +137,7 @@ class StreamRules(Hooks):
             return  # these are the last pieces of an answer that was stopped already
         piece = update.assistant_message_event
         kind = _KINDS.get(type(piece))
-        if kind is None:
+        if kind is None or isinstance(piece, AnswerEdge):
             return
         block = self._texts.setdefault(piece.content_index, _Text())
         if isinstance(piece, TextDelta | ThinkingDelta | ToolCallDelta):

@@ -50,8 +50,8 @@ def run_remote(options: Options) -> int:
     """Serve until a signal comes. Raises `UsageError`."""
     try:
         from spindle.remote.access import parse_address
-        from spindle.remote.live import UnknownSession
         from spindle.remote.options import RemoteOptions, changed
+        from spindle.remote.pool import UnknownSession
         from spindle.remote.server import RemoteServer
     except ImportError as error:
         raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle[remote]'") from None

@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-__all__ = ["Commands", "Json", "Timeout", "image_file"]
+from spindle.client.transport import Json
 
-Json: TypeAlias = dict[str, Any]
+__all__ = ["Commands", "Timeout", "image_file"]
+
 Timeout: TypeAlias = float | UnsetType | None
 """Seconds; None waits for ever; unset is the client's usual time."""
 QueueMode: TypeAlias = Literal["all", "one-at-a-time"]

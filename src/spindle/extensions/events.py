@@ -15,6 +15,7 @@ from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     AgentStart,
+    AnswerEdge,
     Event,
     LiveSource,
     SessionInfoChanged,
@@ -214,7 +215,7 @@ class MessageStartEvent(_MessageEvent, tag="message_start"):
 
 
 class MessageUpdateEvent(_MessageEvent, tag="message_update"):
-    assistant_message_event: StreamEvent
+    assistant_message_event: StreamEvent | AnswerEdge
 
 
 class MessageEndEvent(_MessageEvent, tag="message_end"):

@@ -58,7 +58,7 @@ def list_models(provider: str, base_url: str) -> list[Model]:
     models = []
     for item in listed:
         if isinstance(item, dict) and isinstance(model_id := item.get("id"), str):
-            model = open_model(provider, model_id, "openai-completions", base_url)
+            model = open_model(provider, model_id, "openai-completions", base_url, free=True)
             models.append(_with_window(model, item))
     return _describe_ollama(models) if provider == "ollama" else models
 

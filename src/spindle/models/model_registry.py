@@ -152,10 +152,10 @@ class ModelRegistry:
         if provider == LOCAL and model_id:
             return self._local_file(model_id)
         if provider == SCRIPTED and model_id:
-            model = open_model(SCRIPTED, model_id, "scripted", model_id)
+            model = open_model(SCRIPTED, model_id, "scripted", model_id, free=True)
             return replace(model, reasoning=True, input=["text", "image"])
         if provider in LOOPBACK and model_id:
-            return open_model(provider, model_id, "openai-completions", self._server(provider))
+            return open_model(provider, model_id, "openai-completions", self._server(provider), free=True)
         return None
 
     def find_available(self, provider: str, model_id: str) -> Model | None:

@@ -191,8 +191,8 @@ class _Reader:
 # -- models made of these descriptions ------------------------------------------------------------
 
 
-def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
-    """Make a model of which nothing is known but where it is."""
+def open_model(provider: str, model_id: str, api: str, base_url: str, *, free: bool = False) -> Model:
+    """Make a model of which nothing is known but where it is, and perhaps that it costs nothing."""
     return Model(
         id=model_id,
         name=model_id,
@@ -204,6 +204,7 @@ def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
         cost=ModelCost(0, 0, 0, 0),
         context_window=_CONTEXT_WINDOW,
         max_tokens=_MAX_TOKENS,
+        cost_unknown=not free,
     )
 
 
@@ -215,6 +216,7 @@ def _change(model: Model, change: ModelChange) -> Model:
     plain = _given(change, _PLAIN)
     if change.cost is not None:
         plain["cost"] = replace(model.cost, **_given(change.cost, change.cost.__struct_fields__))
+        plain["cost_unknown"] = False
     if change.compat is not None:
         plain["compat"] = {**(model.compat or {}), **change.compat}
     if change.thinking_level_map is not None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "find_dialect", "leave_out"]
+__all__ = ["ANSWER_EDGES", "DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "find_dialect", "leave_out"]
 
 UpdateMode: TypeAlias = Literal["full", "delta"]
 Path: TypeAlias = tuple[str, ...]
@@ -94,6 +94,8 @@ _EVENTS_OF_XCSH = {
 # get_state: what is ours, and what only xcsh has besides.
 _STATE_OF_SPINDLE = "data.approval data.autoRetryEnabled data.contextUsage data.queue"
 _WITHDRAWN = "extension_ui_request cancel"
+ANSWER_EDGES = "message_update start done error"
+"""The updates at the start and the end of an answer, as the name of an event."""
 _TITLE = "extension_ui_request setTitle"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
 _BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
@@ -107,7 +109,7 @@ DIALECTS: Mapping[str, Dialect] = {
         SPINDLE,
         Dialect(
             "pi-0.74",
-            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN}),
+            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN, ANSWER_EDGES}),
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
                 compaction_end="result.estimatedTokensAfter result.usage",
@@ -119,7 +121,7 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.87",
             updates="delta",
-            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN}),
+            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN, ANSWER_EDGES}),
             keys=_keys(
                 agent_settled="aborted stopReason errorMessage",
                 tool_execution_end="durationMs",

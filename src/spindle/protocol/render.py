@@ -11,10 +11,14 @@ import msgspec
 from msgspec import UNSET
 
 from spindle.llm.live import LiveMessage
-from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode, leave_out
+from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode, leave_out
 from spindle.protocol.live_json import LiveJson
 from spindle.shapes import codec
 from spindle.shapes.events import (
+    AnswerDone,
+    AnswerEdge,
+    AnswerFailed,
+    AnswerStart,
     Event,
     ExtensionError,
     ExtensionUIRequest,
@@ -28,6 +32,8 @@ from spindle.shapes.events import (
 __all__ = ["DELTAS", "Item", "Ready", "Renderer", "Response"]
 
 DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
+EDGES = (AnswerStart, AnswerDone, AnswerFailed)
+_MESSAGE_KEYS = {AnswerStart: "partial", AnswerDone: "message", AnswerFailed: "error"}
 
 
 class Ready(Event, tag="ready"):
@@ -63,6 +69,7 @@ class Renderer:
         self._with_usage = ("usage",) not in unknown
         self._unknown_in_piece = tuple(path[1:] for path in unknown if path[0] == "assistantMessageEvent")
         self._unknown_in_message = tuple(path[1:] for path in unknown if path[0] == "message")
+        self._with_edges = ANSWER_EDGES not in dialect.events
         _keep_big_blocks()
 
     def set_update_mode(self, mode: UpdateMode) -> None:
@@ -73,7 +80,10 @@ class Renderer:
         """Return `item` as a line, newline included; nothing if this client does not know such events."""
         try:
             if type(item) is MessageUpdate:
-                return self._update(item.assistant_message_event, item.message)
+                piece = item.assistant_message_event
+                if isinstance(piece, EDGES):
+                    return self._edge(piece, item.message) if self._with_edges else b""
+                return self._update(piece, item.message)
             return self._plain(item)
         except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
             # The item holds a value that JSON cannot hold. The client must still be told.
@@ -101,6 +111,19 @@ class Renderer:
             return b"".join((event, usage, b"}\n"))
         message = kept.pieces()
         return b"".join((event, b',"partial":', *message, usage, b',"message":', *message, b"}\n"))
+
+    def _edge(self, edge: AnswerEdge, message: Any) -> bytes:
+        """Return the update at the start or at the end of an answer."""
+        value = codec.to_builtins(message)
+        leave_out(value, self._unknown_in_message)
+        event = codec.to_builtins(edge)
+        update = {"type": "message_update", "assistantMessageEvent": event}
+        if self._with_usage:
+            update["usage"] = value.get("usage")
+        if self.update_mode == "full":
+            event[_MESSAGE_KEYS[type(edge)]] = value
+            update["message"] = value
+        return codec.encode(update) + b"\n"
 
     def _open_event(self, piece: StreamEvent) -> bytes:
         """Return the frame up to the last key of `assistantMessageEvent`, which is left open."""

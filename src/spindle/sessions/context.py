@@ -24,7 +24,14 @@ from spindle.shapes.messages import (
     message_from_value,
 )
 
-__all__ = ["SessionContext", "build_context", "entry_message", "model_in_force", "thinking_level_in_force"]
+__all__ = [
+    "SessionContext",
+    "build_context",
+    "entry_message",
+    "model_in_force",
+    "results_in_call_order",
+    "thinking_level_in_force",
+]
 
 
 class SessionContext(msgspec.Struct):
@@ -55,13 +62,18 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
                 _add_checkpoint(entry, context)
             context.messages.append(message)
             context.entry_ids.append(entry.id)
-    _put_results_in_call_order(context)
+    order = results_in_call_order(context.messages)
+    context.messages = [context.messages[at] for at in order]
+    context.entry_ids = [context.entry_ids[at] for at in order]
     return context
 
 
-def _put_results_in_call_order(context: SessionContext) -> None:
-    """Sort the results of each answer's calls: the file has them in the order in which they ended."""
-    messages, ids = context.messages, context.entry_ids
+def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int]:
+    """Return the places of the messages with the results of each answer sorted by its calls.
+
+    The file has them in the order in which they ended.
+    """
+    order = list(range(len(messages)))
     for index, answer in enumerate(messages):
         calls = (
             [b.id for b in answer.content if isinstance(b, ToolCall)] if isinstance(answer, AssistantMessage) else []
@@ -75,10 +87,9 @@ def _put_results_in_call_order(context: SessionContext) -> None:
                 places.append((calls.index(message.tool_call_id), at))
             elif isinstance(message, AssistantMessage | UserMessage):
                 break
-        if places != sorted(places):
-            found = [(messages[at], ids[at]) for _, at in sorted(places)]
-            for (_, at), (message, entry_id) in zip(places, found, strict=True):
-                messages[at], ids[at] = message, entry_id
+        for (_, at), (_, found) in zip(places, sorted(places), strict=True):
+            order[at] = found
+    return order
 
 
 def entry_message(entry: Entry) -> AgentMessage | None:

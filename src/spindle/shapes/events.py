@@ -15,6 +15,10 @@ __all__ = [
     "AgentEnd",
     "AgentSettled",
     "AgentStart",
+    "AnswerDone",
+    "AnswerEdge",
+    "AnswerFailed",
+    "AnswerStart",
     "AutoCompactionEnd",
     "AutoCompactionStart",
     "AutoRetryEnd",
@@ -126,6 +130,25 @@ class ToolCallEnd(_Piece, tag="toolcall_end"):
     tool_call: ToolCall
 
 
+class AnswerStart(Wire, tag_field="type", tag="start"):
+    """An answer begins. On the wire it has the answer as `partial`."""
+
+
+class AnswerDone(Wire, tag_field="type", tag="done"):
+    """An answer is complete. On the wire it has it as `message`."""
+
+    reason: str
+    """`stop`, `length` or `toolUse`."""
+
+
+class AnswerFailed(Wire, tag_field="type", tag="error"):
+    """An answer was stopped or failed. On the wire it has what there is of it as `error`."""
+
+    reason: str
+    """`aborted` or `error`."""
+
+
+AnswerEdge: TypeAlias = AnswerStart | AnswerDone | AnswerFailed
 StreamEvent: TypeAlias = (
     TextStart
     | TextDelta
@@ -169,9 +192,9 @@ class MessageStart(Event, tag="message_start"):
 
 
 class MessageUpdate(Event, tag="message_update"):
-    assistant_message_event: StreamEvent
+    assistant_message_event: StreamEvent | AnswerEdge
     message: Any
-    """`LiveSource`: a snapshot is made when it is read."""
+    """`LiveSource`: a snapshot is made when it is read. At the end of an answer the message itself."""
 
 
 class MessageEnd(Event, tag="message_end"):
@@ -225,7 +248,7 @@ class AgentSettled(Event, tag="agent_settled"):
     """Nothing more will happen by itself."""
 
     aborted: bool
-    stop_reason: str = "end"
+    stop_reason: str
     """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or what stopped it."""
     error_message: str | None = None
 

@@ -42,6 +42,8 @@ class Model(Wire):
     sampling_params: dict[str, Any] | None = None
     input_limits: dict[str, Any] | None = None
     prompt_cache: dict[str, Any] | None = None
+    cost_unknown: bool = False
+    """Whether `cost` is only a placeholder."""
 
     def thinking_levels(self) -> list[ThinkingLevel]:
         """Return the levels this model supports, lowest first."""

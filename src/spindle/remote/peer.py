@@ -1,6 +1,6 @@
 """One WebSocket as the server sees it: read no faster than allowed, written to while the client reads, closed politely.
 
-What the frames mean is the business of the `Client` on the line: the remote protocol or the RPC protocol.
+What the frames mean is the business of the `Client` behind it: the remote protocol or the RPC protocol.
 """
 
 import asyncio
@@ -10,24 +10,33 @@ from typing import Protocol
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from spindle.remote.throttle import Throttle
+from spindle.limits import CLOSE_FRAME, LAST_FRAMES
 
-__all__ = ["BYE", "CLOSE_S", "FAILED", "GOING_AWAY", "NO_SUCH_SESSION", "REPLACED", "TRY_AGAIN_LATER", "Client", "Line"]
+__all__ = [
+    "BYE",
+    "FAILED",
+    "GOING_AWAY",
+    "NO_SUCH_SESSION",
+    "REPLACED",
+    "TRY_AGAIN_LATER",
+    "Client",
+    "Peer",
+    "Throttle",
+]
 
 # Close codes.
 BYE, GOING_AWAY, FAILED, TRY_AGAIN_LATER, REPLACED, NO_SUCH_SESSION = 1000, 1001, 1011, 1013, 4001, 4004
 
-LAST_FRAMES_S = 1.0
-CLOSE_S = 5.0
-"""How long a client may take to answer a close frame."""
 MAX_REASON_BYTES = 123
 """A close frame holds no more."""
+BURST_SECONDS = 5
+"""A client may send so many seconds' worth of frames at once."""
 
 log = logging.getLogger("spindle.remote")
 
 
 class Client(Protocol):
-    """Whoever speaks a protocol on a line."""
+    """One end of a protocol, on top of a peer."""
 
     def receive(self, message: str | bytes) -> None:
         """Take a frame; never waits."""
@@ -42,10 +51,10 @@ class Client(Protocol):
         """The client is gone or has to go: stop what it started. Last frames may still be taken."""
 
     def drop(self) -> None:
-        """Nobody takes frames any more: let nobody wait for that."""
+        """Frames are not taken any more: nothing should wait for that."""
 
 
-class Line:
+class Peer:
     def __init__(self, socket: ServerConnection, *, stall_timeout: float, frames_per_second: float) -> None:
         self._socket = socket
         self._stall_timeout = stall_timeout
@@ -75,8 +84,8 @@ class Line:
         finally:
             self._reading.cancel()
             ending = asyncio.create_task(client.end())
-            await asyncio.wait([ending], timeout=LAST_FRAMES_S)
-            await asyncio.wait([writing], timeout=LAST_FRAMES_S)
+            await asyncio.wait([ending], timeout=LAST_FRAMES)
+            await asyncio.wait([writing], timeout=LAST_FRAMES)
             client.drop()
             writing.cancel()
             await asyncio.wait([self._reading, writing, ending])
@@ -89,7 +98,7 @@ class Line:
         # A reason cut in the middle of a character would not be text any more.
         reason = reason.encode()[:MAX_REASON_BYTES].decode("utf-8", "ignore")
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(CLOSE_FRAME):
                 await self._socket.close(code, reason)
         except TimeoutError:
             self._socket.transport.abort()
@@ -113,7 +122,7 @@ class Line:
                     await self._socket.send(frame)
                 self.frames_out += 1
         except TimeoutError:
-            # Somebody who does not read must not hold up the agent for ever, nor others who listen to it.
+            # A client that does not read must not hold up the agent for ever, nor others that listen to it.
             self._farewell = TRY_AGAIN_LATER, "reading too slowly"
         except ConnectionClosed:
             pass
@@ -122,3 +131,21 @@ class Line:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a connection failed", exc_info=error)
             self._farewell = FAILED, "internal error"
+
+
+class Throttle:
+    """A limit on how fast a client is read: a bucket of credit that fills with time."""
+
+    def __init__(self, per_second: float) -> None:
+        self._rate = per_second
+        self._credit = self._most = per_second * BURST_SECONDS
+        self._last: float | None = None
+        """When the last frame came."""
+
+    def delay(self, now: float) -> float:
+        """Count a frame that came at `now`; return how many seconds the next one should wait."""
+        if self._last is not None:
+            self._credit = min(self._most, self._credit + (now - self._last) * self._rate)
+        self._last = now
+        self._credit -= 1
+        return max(0.0, -self._credit / self._rate)

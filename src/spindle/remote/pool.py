@@ -5,21 +5,21 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from weakref import WeakValueDictionary
 
+from spindle import limits
 from spindle.agent.session import AgentSession
+from spindle.flow import Tasks
 from spindle.protocol.render import Renderer
-from spindle.remote.line import BYE, REPLACED, Line
 from spindle.remote.options import RemoteOptions
+from spindle.remote.peer import BYE, REPLACED, Peer
 from spindle.shapes.events import Event, ExtensionUIRequest
 
 __all__ = ["EventLog", "LiveSession", "MakeAgent", "SessionPool", "UnknownSession"]
 
 LOG_BYTES = 4 << 20
-INTERRUPT_S = 2.0
-CLOSE_S = 5.0
 
 MakeAgent = Callable[[str | None], Awaitable[AgentSession]]
 """Makes an agent on a new session, or on the stored one with that id. Raises `UnknownSession`."""
@@ -71,22 +71,22 @@ class LiveSession:
     def __init__(self, agent: AgentSession, first_event: int = 0) -> None:
         self.agent = agent
         self.log = EventLog(first_event)
-        self.clients: set[Line] = set()
-        self._chat: Line | None = None
+        self.clients: set[Peer] = set()
+        self._chat: Peer | None = None
         """The newest client of the remote protocol."""
         self._chatting = asyncio.Lock()
         agent.subscribe(self.log)
         agent.subscribe(self)
 
     def put(self, event: Event) -> None:
-        """Hear of a dialog."""
+        """Look whether a dialog can be answered."""
         if isinstance(event, ExtensionUIRequest):
             self._withdraw_unanswerable()
 
     async def room(self) -> None:
         """Dialogs need none."""
 
-    def leave(self, client: Line) -> None:
+    def leave(self, client: Peer) -> None:
         self.clients.discard(client)
         self._withdraw_unanswerable()
 
@@ -100,16 +100,16 @@ class LiveSession:
         return self.agent.session.id
 
     @asynccontextmanager
-    async def only_chat(self, line: Line) -> AsyncIterator[None]:
+    async def only_chat(self, peer: Peer) -> AsyncIterator[None]:
         """Make this the one client of the remote protocol; the one before it has stopped its work then."""
-        older, self._chat = self._chat, line
+        older, self._chat = self._chat, peer
         if older is not None:
             older.leave(REPLACED, "this session was opened elsewhere")
         try:
             async with self._chatting:
                 yield
         finally:
-            if self._chat is line:
+            if self._chat is peer:
                 self._chat = None
 
 
@@ -118,16 +118,17 @@ class SessionPool:
         self._make_agent = make_agent
         self._keep_seconds = options.keep_seconds
         self._max_kept = options.max_kept
+        self._tasks = Tasks()
         self._live: dict[LiveSession, asyncio.Task[None]] = {}
-        """Every session, and who waits for an extension to end it."""
+        """Every session, and the task that waits for an extension to end it."""
         self._kept: dict[LiveSession, asyncio.TimerHandle] = {}
         """Sessions without clients, the one left longest first, and when they end."""
         self._closing: dict[str, asyncio.Task[None]] = {}
         """Id → the end of a session, while it takes."""
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Id → who looks for that session; two clients must not open it twice."""
+        """Id → held while that session is looked for; two clients must not open it twice."""
 
-    async def join(self, client: Line, session_id: str | None) -> LiveSession:
+    async def join(self, client: Peer, session_id: str | None) -> LiveSession:
         """Give a client its session: the live one of that id, the one on disk, or a new one."""
         if session_id is None:
             live = LiveSession(await self._make_agent(None))
@@ -135,7 +136,7 @@ class SessionPool:
             async with self._opening.setdefault(session_id, asyncio.Lock()):
                 live = self._find(session_id) or await self._open(session_id)
         if live not in self._live:
-            self._live[live] = asyncio.create_task(self._end_on_request(live))
+            self._live[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
         if (timer := self._kept.pop(live, None)) is not None:
             timer.cancel()
         live.clients.add(client)
@@ -150,7 +151,7 @@ class SessionPool:
         # A client may remember event numbers of this session's former life; they must not fit by accident.
         return LiveSession(await self._make_agent(session_id), first_event=secrets.randbelow(1 << 40))
 
-    def leave(self, client: Line, live: LiveSession) -> None:
+    def leave(self, client: Peer, live: LiveSession) -> None:
         """Take a client out; a session without clients is kept for a while, then closed."""
         live.leave(client)
         if live.clients or live not in self._live:
@@ -172,7 +173,7 @@ class SessionPool:
         if (timer := self._kept.pop(live, None)) is not None:
             timer.cancel()
         id = live.id
-        task = self._closing[id] = asyncio.create_task(self._close_one(live))
+        task = self._closing[id] = self._tasks.spawn(self._close_one(live), "spindle-session-close")
         task.add_done_callback(lambda _: self._closing.pop(id, None))
 
     async def _close_one(self, live: LiveSession) -> None:
@@ -185,15 +186,14 @@ class SessionPool:
         """Stop every run; clients get to see its end."""
         for live in self._live:
             live.agent.stop()
-        waiting = [asyncio.create_task(live.agent.wait_idle()) for live in self._live]
-        if waiting:
-            await asyncio.wait(waiting, timeout=INTERRUPT_S)
-        for task in waiting:
-            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.SESSIONS_INTERRUPT):
+                for live in list(self._live):
+                    await live.agent.wait_idle()
 
     async def close(self) -> None:
         """End every session: runs are stopped, children killed, files flushed."""
         for live in list(self._live):
             self._expire(live)
         if self._closing:
-            await asyncio.wait(self._closing.values(), timeout=CLOSE_S)
+            await asyncio.wait(self._closing.values(), timeout=limits.SESSIONS_CLOSE)
