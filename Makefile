@@ -36,7 +36,7 @@ soak:
 
 bench:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
-	@cd "$(ROOT)" && "$(BIN)/python" -m benchmarks $(if $(BASE),--base $(BASE),--report docs/benchmarks.md) $(BENCH)
+	@cd "$(ROOT)" && "$(BIN)/python" -m benchmarks $(if $(BASE),--base $(BASE)) $(if $(BASE)$(BENCH),,--report docs/benchmarks.md) $(BENCH)
 
 # Pin the newest versions that pyproject.toml allows (needs uv and the network).
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links

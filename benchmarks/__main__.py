@@ -90,7 +90,7 @@ def page(peers: dict[str, list[Peer]], samples: Samples, seconds: float) -> str:
             f"| {about.title} | {spread(mine, about.form)} | {spread(theirs, about.form)} ({title}) "
             f"| {ratio:.2f} | {len(mine)} |"
         )
-        if (ratio < 1) if about.more_is_better else (ratio > 1):
+        if about.more_is_better is not None and (ratio < 1 if about.more_is_better else ratio > 1):
             overlap = min(max(mine), max(theirs)) >= max(min(mine), min(theirs))
             note = "within the spread of this run" if overlap else "beyond the spread of this run"
             worse.append(f"* {about.title}: {ratio:.2f} of {title}'s figure, {note}.")
@@ -103,6 +103,7 @@ def page(peers: dict[str, list[Peer]], samples: Samples, seconds: float) -> str:
         python=platform.python_version(),
         load=" ".join(f"{value:.1f}" for value in os.getloadavg()),
         seconds=seconds,
+        busy=BUSY if os.getloadavg()[0] > (os.cpu_count() or 1) else "",
         rows="\n".join(rows),
         worse="\n".join(worse) or "* In nothing that was measured.",
     )
@@ -122,14 +123,17 @@ def git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], capture_output=True, text=True).stdout.strip()
 
 
+BUSY = """
+
+**The machine was busy with other work: these figures show that the program runs, not how fast anything is.**"""
 PAGE = """# Benchmarks
 
 Spindle ({commit}, Python {python}) beside {names}, written by `make bench` on {date}.
-{machine}, load average {load} at the end, {seconds:.0f} seconds.
+{machine}, load average {load} at the end, {seconds:.0f} seconds.{busy}
 
-All talk to the same model server on loopback and take turns, each sample in a fresh
-process. Figures are medians, with the least and the greatest in brackets. Compare the ratios; absolute figures differ
-from machine to machine and from hour to hour.
+All talk to the same model server on loopback and take turns, each sample in a fresh process. Figures are medians, with
+the least and the greatest in brackets. Compare the ratios; absolute figures differ from machine to machine and from
+hour to hour.
 
 | what | Spindle | beside | Spindle / other | samples |
 |---|---|---|---|---|

@@ -22,7 +22,8 @@ class Figure:
     title: str
     form: str
     """How it is printed."""
-    more_is_better: bool = False
+    more_is_better: bool | None = False
+    """None: it is neither, it explains another figure."""
 
 
 FIGURES = {
@@ -40,7 +41,9 @@ FIGURES = {
     "switch_again": Figure("switch to it again (ms)", ".0f"),
     "messages": Figure("`get_messages` of 2,000 (ms)", ".1f"),
     "unpaced": Figure("full form: bytes of 1,000 deltas at once (MB)", ".2f"),
+    "unpaced_told": Figure("… told in so many updates", ",.0f", None),
     "paced": Figure("full form: bytes of 1,000 deltas, one per ms (MB)", ".2f"),
+    "paced_told": Figure("… told in so many updates", ",.0f", None),
 }
 
 
@@ -128,9 +131,15 @@ def full_form(peer: Peer) -> Sample:
     with MeasuredAgent(peer) as agent:
         agent.prompt("bench:text:100")
         agent.request("new_session")
-        unpaced = agent.prompt("bench:text:1000").bytes
+        unpaced = agent.prompt("bench:text:1000")
         agent.request("new_session")
-        return {"unpaced": unpaced / 1e6, "paced": agent.prompt("bench:slow:1000:1").bytes / 1e6}
+        paced = agent.prompt("bench:slow:1000:1")
+        return {
+            "unpaced": unpaced.bytes / 1e6,
+            "unpaced_told": unpaced.deltas,
+            "paced": paced.bytes / 1e6,
+            "paced_told": paced.deltas,
+        }
 
 
 @dataclass(frozen=True)
