@@ -76,6 +76,7 @@ class AgentProcess:
         write_models(self.agent_dir, url or own, api=api)
         defaults = {"retry": {"baseDelayMs": 20}}
         (self.agent_dir / "settings.json").write_text(json.dumps({**defaults, **(settings or {})}))
+        self.configure()
         command = [sys.executable, "-m", "spindle", "--mode", "rpc"]
         command += ["--model", model] if model else []
         command += [] if session else ["--no-session"]
@@ -98,6 +99,9 @@ class AgentProcess:
             self._threads.append(threading.Thread(target=self._read, daemon=True))
         for thread in self._threads:
             thread.start()
+
+    def configure(self) -> None:
+        """Change the files that the process is about to read; for subclasses."""
 
     # -- talking ---------------------------------------------------------------------------------
 

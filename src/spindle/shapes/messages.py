@@ -227,5 +227,5 @@ def message_from_value(value: Any) -> AgentMessage:
     try:
         known: KnownMessage = msgspec.convert(filled, KnownMessage)
         return known
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # half a surrogate pair where a number belongs
         return OpaqueMessage(value)
