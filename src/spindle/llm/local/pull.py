@@ -16,8 +16,6 @@ from spindle.limits import PULL_LOOK
 from spindle.llm.local import SUFFIX, LocalModelError, read_header
 from spindle.process import adopt
 
-__all__ = ["PULLABLE", "Pullable", "pull"]
-
 _MIB = 1 << 20
 
 
