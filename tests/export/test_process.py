@@ -18,7 +18,7 @@ def test_a_session_that_talks(tmp_path: Path) -> None:
         agent.run("A question")
         # Without a path: in the current folder, named after the session file.
         name = agent.data("export_html")["path"]
-        assert name == f"pi-session-{Path(agent.data('get_state')['sessionFile']).stem}.html"
+        assert Path(name).name == f"pi-session-{Path(agent.data('get_state')['sessionFile']).stem}.html"
         page = (agent.cwd / name).read_text()
         assert "<title>A question</title>" in page
         assert "The answer." in page
@@ -32,8 +32,11 @@ def test_a_session_that_talks(tmp_path: Path) -> None:
 
 
 def test_a_session_in_memory() -> None:
-    with AgentProcess([]) as agent:
-        assert agent.call("export_html")["error"] == "Cannot export in-memory session to HTML"
+    with AgentProcess([reply("hello")]) as agent:
+        assert "Nothing to export yet" in agent.call("export_html")["error"]
+        agent.run("hi")
+        path = Path(agent.data("export_html")["path"])
+        assert path.is_absolute() and "hi" in path.read_text()
 
 
 def test_questions_are_answered_while_a_large_session_is_exported(tmp_path: Path) -> None:

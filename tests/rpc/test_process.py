@@ -233,9 +233,9 @@ def test_whatever_stands_in_a_field_every_command_is_answered_once():
     "line, error",
     [
         (b"[" * 100_000, "Failed to parse command: "),
-        (b'{"type":"prompt","message":5}', "Invalid message: expected str, got int"),
+        (b'{"type":"prompt","message":5}', "Invalid message: expected string, got integer"),
         (b'{"type":"prompt"}', "message is required"),
-        (b'{"type":"set_auto_retry","enabled":"yes"}', "Invalid enabled: expected bool, got str"),
+        (b'{"type":"set_auto_retry","enabled":"yes"}', "Invalid enabled: expected boolean, got string"),
         (
             b'{"type":"prompt","message":"x","images":[{"data":1}]}',
             "images[0] must have data (base64), or a source with a url",

@@ -25,6 +25,9 @@ def bash(cwd: Path, args: Any, **options: Any) -> tuple[ToolResult | str, list[A
     return run(body)
 
 
+UNCUT = {"truncation": None, "fullOutputPath": None}
+
+
 @pytest.mark.parametrize(
     ("command", "text"),
     [
@@ -41,7 +44,7 @@ def bash(cwd: Path, args: Any, **options: Any) -> tuple[ToolResult | str, list[A
 def test_output_as_it_was_written(command: str, text: str, tmp_path: Path) -> None:
     result = call("bash", tmp_path, command=command)
     assert text_of(result) == text
-    assert result.details is None
+    assert result.details == UNCUT
 
 
 @pytest.mark.parametrize(
@@ -219,8 +222,8 @@ def test_progress_is_told_at_once_then_all_so_far(tmp_path: Path) -> None:
 
     assert run(body) == [
         {"content": []},
-        {"content": [{"type": "text", "text": "a\n"}], "details": {}},
-        {"content": [{"type": "text", "text": "a\nb\n"}], "details": {}},
+        {"content": [{"type": "text", "text": "a\n"}], "details": UNCUT},
+        {"content": [{"type": "text", "text": "a\nb\n"}], "details": UNCUT},
     ]
 
 

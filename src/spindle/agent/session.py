@@ -42,6 +42,7 @@ from spindle.shapes.events import (
     Event,
     ExtensionError,
     MessageStart,
+    Notice,
     SessionChanged,
     SessionInfoChanged,
     StateChanged,
@@ -79,6 +80,8 @@ class AgentSession:
         self.shutdown_requested = asyncio.Event()
         """An extension wants the session to end."""
         self._conversation = Conversation(session)
+        self._noticed: str | None = None
+        """What was told of resources that were left out."""
         self._extension_hooks = Hooks()
         """Those that plugins brought."""
         self.hooks = HookChain()
@@ -398,7 +401,12 @@ class AgentSession:
             if (model.provider, model.id) == (provider, model_id):
                 await self.use_model(model, None, "set")
                 return model
-        raise AgentError(f"Model not found: {provider}/{model_id}")
+        unlisted = self.resources.registry.unlisted(provider, model_id)
+        if unlisted is None:
+            raise AgentError(f"Model not found: {provider}/{model_id}")
+        await self.use_model(unlisted, None, "set")
+        self.publish(Notice(f"{provider}/{model_id} is not in the catalogue; its limits and price are guesses"))
+        return unlisted
 
     async def cycle_model(self) -> CycledModel | None:
         following = self._engine.choice.next_model()
@@ -501,7 +509,7 @@ class AgentSession:
             )
         except ExportError as error:
             raise AgentError(str(error)) from None
-        return output or str(written)
+        return output or str(written.absolute())
 
     # -- shell commands of the user --------------------------------------------------------------
 
@@ -544,7 +552,11 @@ class AgentSession:
         await self._changes.reload()
 
     async def begin(self) -> None:
-        """Tell extensions that a session has begun; at start-up once there is a client to see what they say."""
+        """Tell what was left out, and tell extensions that a session has begun, once there is a client to see it."""
+        notice = self.resources.trust.notice()
+        if notice is not None and notice.message != self._noticed:
+            self._noticed = notice.message
+            self.publish(Notice(notice.message))
         await self.plugins.begin()
 
     # -- stopping --------------------------------------------------------------------------------

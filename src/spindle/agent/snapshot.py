@@ -67,6 +67,8 @@ class State(Wire, kw_only=True):
     dump_tools: list[dict[str, Any]]
     """The active tools as the model is told of them."""
     context_usage: ContextUsage | None = None
+    untrusted_resources: list[str] = []
+    """Files of the project that were not loaded, because it is not trusted."""
 
 
 def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
@@ -97,6 +99,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
             for tool in engine.toolbox.active_tools()
         ],
         context_usage=context_usage(engine),
+        untrusted_resources=[str(path) for path in engine.resources.trust.skipped],
     )
 
 

@@ -32,20 +32,18 @@ def export_session(
 ) -> Path:
     """Write the page of a session and return its path.
 
-    Without `out` the page goes to the current folder. Raises `ExportError`: the session lives in memory only, has
-    nothing in it yet, or the page cannot be written.
+    Without `out` the page goes to the current folder. Raises `ExportError`: nothing was said
+    yet, or the page cannot be written.
     """
     from spindle.export.page import build_page
 
     source = session.path
-    if source is None:
-        raise ExportError("Cannot export in-memory session to HTML")
     # In this order, for the session may grow meanwhile: the leaf is always among the entries.
     leaf_id = session.leaf_id
     entries = session.entries
-    if not source.exists() or not entries:
+    if not any(entry.type == "message" for entry in entries):
         raise ExportError("Nothing to export yet - start a conversation first")
-    target = out if out is not None else Path(f"pi-session-{source.stem}.html")
+    target = out if out is not None else Path(f"pi-session-{source.stem if source else session.id}.html")
     page = build_page(
         session.header.value,
         (entry.value for entry in entries),

@@ -48,8 +48,23 @@ IMAGE_CHARACTERS = 4800
 def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
     """Return what a model is sent of a history; messages that are not for it are left out."""
     # Most go as they are, and long histories are converted for every model call.
-    converted = (message if isinstance(message, _MODEL_ROLES) else _convert(message) for message in messages)
+    converted = (
+        (message if isinstance(message, _MODEL_ROLES) else _convert(message))
+        if type(message) is not UserMessage or not message.attachments
+        else _with_attachments(message, message.attachments)
+        for message in messages
+    )
     return [message for message in converted if message is not None]
+
+
+def _with_attachments(message: UserMessage, attachments: list[Any]) -> UserMessage:
+    """Put the text of attached files behind what the user wrote."""
+    content: list[Text | Image] = []
+    content += [Text(message.content)] if isinstance(message.content, str) else message.content
+    for item in attachments:
+        if isinstance(item, dict) and isinstance(text := item.get("extractedText"), str) and text:
+            content.append(Text(f"[Attached file: {item.get('fileName') or 'unnamed'}]\n{text}"))
+    return UserMessage(content, message.timestamp)
 
 
 def without_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:

@@ -271,6 +271,15 @@ class ModelRegistry:
         ways += ["pass --api-key", f"add the key to {self.auth.path}"]
         return f"No API key found for {provider}.\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
 
+    def unlisted(self, provider: str, model_id: str) -> Model | None:
+        """Return a model that the catalogue lacks, of a catalogue provider that has a key; None for any other."""
+        if provider not in builtin_providers() or self.file.providers.get(provider) or not model_id:
+            return None
+        base = self.find(provider, self.default_model_id(provider) or "")
+        if base is None or not self.has_credentials(provider):
+            return None
+        return replace(base, id=model_id, name=model_id, cost_unknown=True)
+
     def no_model_text(self) -> str:
         """Say that there is no model to use and how to get one."""
         return (

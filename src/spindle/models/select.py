@@ -157,7 +157,7 @@ def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice
         _raise_not_found(registry, f"{provider}/{pattern}")
     model_id, level = _split_level(pattern)
     warning = f'Model "{model_id}" not found for provider "{provider}". Using custom model id.'
-    return ModelChoice(replace(base, id=model_id, name=model_id), level, warning)
+    return ModelChoice(replace(base, id=model_id, name=model_id, cost_unknown=True), level, warning)
 
 
 def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:

@@ -96,7 +96,7 @@ _EVENTS_OF_XCSH = {
     "ttsr_triggered",
 }
 # get_state: what is ours, and what only xcsh has besides.
-_STATE_OF_SPINDLE = "data.approval data.autoRetryEnabled data.contextUsage data.queue"
+_STATE_OF_SPINDLE = "data.approval data.autoRetryEnabled data.contextUsage data.queue data.untrustedResources"
 _WITHDRAWN = "extension_ui_request cancel"
 ANSWER_EDGES = "message_update start done error"
 """The updates at the start and the end of an answer, as the name of an event."""
@@ -165,10 +165,13 @@ DIALECTS: Mapping[str, Dialect] = {
 def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
     """Return the dialect of a client that has the agent to itself: it need not be told what it did.
 
-    `PI_RPC_EMIT_TITLE` in `env` lets the titles through that xcsh leaves out.
+    `PI_RPC_EMIT_TITLE` in `env` says whether titles go out, whatever the dialect does.
     """
     dialect = DIALECTS[name]
     unknown = dialect.events | _EVENTS_FOR_OTHERS
-    if env.get("PI_RPC_EMIT_TITLE", "").strip().lower() in ("1", "true", "yes", "on"):
+    wanted = env.get("PI_RPC_EMIT_TITLE", "").strip().lower()
+    if wanted in ("1", "true", "yes", "on"):
         unknown -= {_TITLE}
+    elif wanted in ("0", "false", "no", "off"):
+        unknown |= {_TITLE}
     return replace(dialect, events=unknown)

@@ -140,6 +140,10 @@ class Session:
     # -- growing: each returns the id of the new entry, which becomes the leaf -------------------
 
     def append_message(self, message: AgentMessage | dict[str, Any]) -> str:
+        """Add a message, or its JSON form. Raises `SessionError` for what is none."""
+        role = message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
+        if not isinstance(role, str) or not role:
+            raise SessionError(f"A message must have a role: {type(message).__name__} {message!r:.80}")
         return self._append(MessageEntry, message=message)
 
     def append_custom_message(

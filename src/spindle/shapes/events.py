@@ -286,6 +286,13 @@ class BashExecutionUpdate(Event, kw_only=True, tag="bash_execution_update"):
     delta: str
 
 
+class Notice(Event, tag="notice"):
+    """Something that a person should know, and nothing that has failed."""
+
+    message: str
+    level: str = "warning"
+
+
 class ExtensionError(Event, tag="extension_error"):
     extension_path: str
     event: str

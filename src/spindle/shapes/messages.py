@@ -100,6 +100,8 @@ class UserMessage(Message, tag="user"):
     content: str | list[Text | Image]
     timestamp: int | float
     """Unix milliseconds, here and in every message."""
+    attachments: list[Any] | None = None
+    """Files that other programs have put beside the content; what was read out of them is for the model."""
 
 
 class AssistantMessage(Message, tag="assistant"):

@@ -56,7 +56,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
         ending = f"Command exited with code {code}" if code else ""
     if ending:
         raise ToolError(f"{text}\n\n{ending}" if text else ending)
-    return text_result(text, _details(cut, buffer) or None)
+    return text_result(text, _details(cut, buffer))
 
 
 class _Progress:
@@ -102,9 +102,10 @@ def _check_timeout(timeout: float | None) -> float | None:
 
 
 def _details(cut: TruncationResult, buffer: OutputBuffer) -> dict[str, Any]:
+    """Return the keys that clients look for; null where nothing was cut."""
     if not cut.truncated:
-        return {}
-    return {"truncation": cut} | ({"fullOutputPath": buffer.path} if buffer.path else {})
+        return {"truncation": None, "fullOutputPath": None}
+    return {"truncation": cut, "fullOutputPath": buffer.path or None}
 
 
 def _notice(cut: TruncationResult, buffer: OutputBuffer) -> str:
