@@ -30,6 +30,7 @@ from spindle.agent.stream_rules import StreamRules
 from spindle.agent.submission import RunOptions, Submission, read_images
 from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
+from spindle.children import kill_all
 from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
 from spindle.sessions.index import SessionInfo, list_sessions
@@ -568,6 +569,7 @@ class AgentSession:
             await self.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
         await self._shell.abort_all()
+        kill_all(self._engine)
         await self._changes.tasks.end(limits.TASKS_END)
         await self._prompting.commands.end(limits.TASKS_END)
         await self.plugins.close()

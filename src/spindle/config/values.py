@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from spindle import limits
 from spindle.process import run
 
-__all__ = ["UnresolvedValue", "is_resolvable", "resolve_value"]
+__all__ = ["UnresolvedValue", "is_resolvable", "referred_variables", "resolve_value"]
 
+_NAME = r"[A-Z][A-Z0-9_]*"
 _REFERENCE = r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"
 
 
@@ -30,6 +31,15 @@ def is_resolvable(value: str, env: Mapping[str, str] | None = None) -> bool:
         return False
 
 
+def referred_variables(value: str) -> set[str]:
+    """Return the names of the variables that the value is read from."""
+    if value.startswith("!"):
+        return set()
+    if "$" not in value:
+        return {value} if re.fullmatch(_NAME, value) else set()
+    return {match[2] or match[3] for match in re.finditer(_REFERENCE, value) if not match[1]}
+
+
 async def resolve_value(value: str, env: Mapping[str, str] | None = None) -> str:
     """Return what the value stands for; `env` is looked at before the environment. Raises `UnresolvedValue`."""
     if value.startswith("!"):
@@ -39,7 +49,7 @@ async def resolve_value(value: str, env: Mapping[str, str] | None = None) -> str
 
 def _interpolate(value: str, env: Mapping[str, str]) -> str:
     if "$" not in value:
-        found = (env.get(value) or os.environ.get(value)) if re.fullmatch(r"[A-Z][A-Z0-9_]*", value) else None
+        found = (env.get(value) or os.environ.get(value)) if re.fullmatch(_NAME, value) else None
         return found or value
 
     def replace(match: re.Match[str]) -> str:

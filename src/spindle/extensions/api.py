@@ -385,8 +385,9 @@ class Agent:
         """Run a program (no shell) in the working directory. Never raises; when time runs out it is stopped."""
         if isinstance(argv, str):
             raise TypeError(f"exec takes a list: {argv.split()!r}, or for a shell ['sh', '-c', {argv!r}]")
-        where = Path(self._generation.binding.agent.cwd, cwd or ".")
-        return await execute(argv, cwd=where, timeout=timeout, input=input)
+        agent = self._generation.binding.agent
+        settings = agent.tool_context(lambda result: None).settings
+        return await execute(argv, settings, cwd=Path(agent.cwd, cwd or "."), timeout=timeout, input=input)
 
 
 def _check_delivery(given: str | None, *known: str) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spindle.children import environment
 from spindle.process import run
+from spindle.tools.base import ToolSettings
 
 __all__ = ["ExecResult", "execute"]
 
@@ -20,12 +22,21 @@ class ExecResult:
 
 
 async def execute(
-    argv: Sequence[str], *, cwd: Path, timeout: float | None = None, input: str | bytes | None = None
+    argv: Sequence[str],
+    settings: ToolSettings = ToolSettings(),
+    *,
+    cwd: Path,
+    timeout: float | None = None,
+    input: str | bytes | None = None,
 ) -> ExecResult:
-    """Run a program to its end. Never raises, except when cancelled; then the program is killed."""
+    """Run a program to its end, with the environment that tools get.
+
+    Never raises, except when cancelled; then the program is killed.
+    """
     data = input.encode() if isinstance(input, str) else input
     try:
-        done = await run(argv, cwd=str(cwd), input=data, timeout=timeout)
+        env = environment(settings.withheld_variables)
+        done = await run(argv, cwd=str(cwd), env=env, owner=settings.owner, input=data, timeout=timeout)
     except (OSError, ValueError, TypeError, IndexError) as error:
         return ExecResult("", f"{argv[0] if argv else 'No program'}: {error}", 127, False)
     out, err = (text.decode("utf-8", "replace") for text in (done.output, done.errors))

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from spindle.config.user_files import BadFile, Diagnostic, read_object
-from spindle.config.values import is_resolvable, resolve_value
+from spindle.config.values import is_resolvable, referred_variables, resolve_value
 
 __all__ = ["AuthStore", "MissingCredentials", "ModelAuth"]
 
@@ -76,6 +76,12 @@ class AuthStore:
             if isinstance(key := entry.get("key"), str) and is_resolvable(key, _env(entry)):
                 return "auth.json"
         return next((name for name in variables if os.environ.get(name)), None)
+
+    def variables(self) -> set[str]:
+        """Return the names of the variables that `auth.json` refers to."""
+        self.stored("")
+        keys = [entry.get("key") for entry in (self._stored or {}).values() if isinstance(entry, dict)]
+        return {name for key in keys if isinstance(key, str) for name in referred_variables(key)}
 
     async def from_user(self, provider: str) -> ModelAuth | None:
         """Return the key of the command line or of `auth.json`. Raises `UnresolvedValue`, `MissingCredentials`."""

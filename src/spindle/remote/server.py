@@ -14,7 +14,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from spindle.process import kill_all
+from spindle.children import kill_all
 from spindle.remote.access import Access, is_loopback
 from spindle.remote.chat_connection import ChatConnection
 from spindle.remote.http import healthy, page_file, plain

@@ -40,7 +40,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
             matches.append(match)
         return len(matches) < limit
 
-    code, complaint = await run_ripgrep(ctx.settings.bin_dir, _options(args, path, in_folder), ctx.cwd, take)
+    code, complaint = await run_ripgrep(ctx.settings, _options(args, path, in_folder), ctx.cwd, take)
     del matches[limit:]
     matches.sort(key=lambda match: match.path.split(os.sep))  # ripgrep's threads finish in any order
     if not matches:

@@ -4,8 +4,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from spindle.process import Process, on_path
-from spindle.tools.base import ToolError, os_error_text, well_formed
+from spindle.children import environment, on_path
+from spindle.process import Process
+from spindle.tools.base import ToolError, ToolSettings, os_error_text, well_formed
 
 __all__ = ["argument", "find_ripgrep", "run_ripgrep"]
 
@@ -27,14 +28,14 @@ def argument(pattern: str) -> str:
 
 
 async def run_ripgrep(
-    bin_dir: str | None, options: Sequence[str], cwd: str, take: Callable[[bytes], bool]
+    settings: ToolSettings, options: Sequence[str], cwd: str, take: Callable[[bytes], bool]
 ) -> tuple[int, str]:
     """Run rg; return its exit code and what it complained of.
 
     `take` gets every line of output and says whether it wants more; rg is killed when it does not. Raises `ToolError`
     if rg cannot be started, or prints a line that would take too much memory.
     """
-    rg = find_ripgrep(bin_dir)
+    rg = find_ripgrep(settings.bin_dir)
     if rg is None:
         raise ToolError("ripgrep (rg) is not available")
     rest: list[bytes] = []
@@ -59,7 +60,14 @@ async def run_ripgrep(
 
     try:
         # --no-config: the user's own options would change what is printed.
-        process = Process([rg, "--no-config", *options], cwd=cwd, on_output=take_output, on_errors=take_errors)
+        process = Process(
+            [rg, "--no-config", *options],
+            cwd=cwd,
+            env=environment(settings.withheld_variables),
+            on_output=take_output,
+            on_errors=take_errors,
+            owner=settings.owner,
+        )
     except OSError as error:
         raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', rg)}") from None
     code = await process.wait()

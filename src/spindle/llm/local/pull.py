@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from spindle import children
 from spindle.limits import PULL_LOOK
 from spindle.llm.local import SUFFIX, LocalModelError, read_header
-from spindle.process import adopt
 
 __all__ = ["PULLABLE", "Pullable", "pull"]
 
@@ -160,33 +160,33 @@ def _installers() -> list[tuple[str, list[str]]]:
 
 def _install(command: list[str], work: Path, progress: Callable[[int], None]) -> str | None:
     """Run an installer in `work`. Returns None if all went well, else what it complained about last."""
-    import subprocess
-
     # Both download into these directories, so their growth is the progress, whatever version it is.
     downloads = work / "downloads"
     downloads.mkdir(exist_ok=True)
-    env = {**os.environ, "TMPDIR": str(downloads), "UV_CACHE_DIR": str(downloads / "uv"), "PIP_USER": "0"}
-    process = subprocess.Popen(
-        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    adopt(process)
+    env = children.environment(extra={"TMPDIR": str(downloads), "UV_CACHE_DIR": str(downloads / "uv"), "PIP_USER": "0"})
+    read_end, stderr = os.pipe()
+    pipe, null = os.fdopen(read_end, "rb"), os.open(os.devnull, os.O_RDWR)
+    try:
+        process = children.start(command, cwd=None, env=env, files=(null, null, stderr))
+    finally:
+        os.close(null)
+        os.close(stderr)
     said: list[bytes] = []
-    assert process.stderr is not None
-    reader = threading.Thread(target=lambda pipe: said.append(pipe.read()), args=(process.stderr,), daemon=True)
+    reader = threading.Thread(target=lambda: said.append(pipe.read()), daemon=True)
     reader.start()
     try:
         while process.poll() is None:
             progress(_size_of(downloads))
             try:
                 process.wait(PULL_LOOK)
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 continue
     except BaseException:
         process.kill()
         process.wait()
         raise
     reader.join()
-    process.stderr.close()
+    pipe.close()
     if process.returncode == 0:
         return None
     lines = b"".join(said).decode("utf-8", "replace").strip().splitlines()
