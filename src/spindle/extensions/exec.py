@@ -11,6 +11,9 @@ from spindle.tools.base import ToolSettings
 __all__ = ["ExecResult", "execute"]
 
 
+_DEFAULTS = ToolSettings()
+
+
 @dataclass(frozen=True, slots=True)
 class ExecResult:
     stdout: str
@@ -23,7 +26,7 @@ class ExecResult:
 
 async def execute(
     argv: Sequence[str],
-    settings: ToolSettings = ToolSettings(),
+    settings: ToolSettings = _DEFAULTS,
     *,
     cwd: Path,
     timeout: float | None = None,

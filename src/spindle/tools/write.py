@@ -5,7 +5,7 @@ from typing import Any
 
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, ToolError, os_error_text, text_result, well_formed
-from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
+from spindle.tools.files import Cancel, file_lock, replace_file, require_regular, resolve_path, run_to_end
 
 __all__ = ["TOOL"]
 
@@ -32,15 +32,11 @@ def _write(path: str, data: bytes, cancel: Cancel) -> None:
         raise ToolError(os_error_text(error, "open", path)) from None
     cancel.check()
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
+        replace_file(path, data)
+    except PermissionError as error:
         raise ToolError(os_error_text(error, "open", path)) from None
-    try:
-        overwrite(file, data)
     except OSError as error:
         raise ToolError(os_error_text(error, "write")) from None
-    finally:
-        os.close(file)
 
 
 TOOL = Tool(
