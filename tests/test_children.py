@@ -259,3 +259,16 @@ def test_keys_are_not_handed_to_tools_and_extensions_programs(tmp_path: Path) ->
             assert found >= {"ORDINARY", "PATH", *SHARED}
         own = variables(agent.data("bash", command="env")["output"])
         assert own >= SECRETS.keys(), "the user's own commands keep everything"
+
+
+def test_the_password_of_an_address_is_not_shown(tmp_path: Path) -> None:
+    with AgentProcess(base=tmp_path, model=None, settings={"retry": {"enabled": False}}) as agent:
+        models = agent.agent_dir / "models.json"
+        url = "http://me:hunter2@127.0.0.1:9/v1"
+        models.write_text(models.read_text().replace(agent.mock.openai_url, url))
+        agent.call("get_available_models")
+        agent.call("set_model", provider="mock", modelId="m1")
+        agent.call("cycle_model")
+        assert agent.data("get_state")["model"]["baseUrl"] == "http://me:***@127.0.0.1:9/v1"
+        agent.run("hi")
+        assert b"hunter2" not in b"".join(agent.lines)

@@ -5,7 +5,6 @@ first child. Elsewhere, and where that process cannot be started, a child is a p
 not found again. `kill_all` knows every child, whichever thread has started it. POSIX only.
 """
 
-import array
 import marshal
 import os
 import select
@@ -177,7 +176,9 @@ class _Supervisor:
         return self.owner == os.getpid() and self.process.poll() is None
 
     def send(self, request: bytes, files: Sequence[int]) -> None:
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+        from array import array
+
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))]
         self.socket.sendmsg([len(request).to_bytes(4, "little")], ancillary)
         self.socket.sendall(request)
 

@@ -392,7 +392,7 @@ class AgentSession:
             return None
         model, level, scoped = following
         await self.use_model(model, level, "cycle")
-        return CycledModel(model, self.thinking_level, scoped)
+        return CycledModel(model.shown(), self.thinking_level, scoped)
 
     async def use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
         """Switch models, keep it in the session and tell of it."""

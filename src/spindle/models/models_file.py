@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spindle.config.user_files import BadFile, read_object
 from spindle.shapes.content import Wire
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.models import Model, ModelCost, masked_url
 
 __all__ = [
     "ModelsFile",
@@ -91,7 +91,9 @@ class ProviderSpec(Wire, kw_only=True):
     model_overrides: dict[str, ModelChange] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"ProviderSpec(name={self.name!r}, base_url={self.base_url!r}, models={len(self.models)})"
+        return (
+            f"ProviderSpec(name={self.name!r}, base_url={masked_url(self.base_url or '')!r}, models={len(self.models)})"
+        )
 
 
 class ModelsFile(Struct):

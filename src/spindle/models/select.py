@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spindle.config.settings import Settings
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
 from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
-from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
+from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel, masked_url
 
 __all__ = [
     "ModelChoice",
@@ -194,7 +194,9 @@ def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
         found = parse_pattern(pattern, models) if pattern else ModelChoice(models[0])
         if found is None:
             has = ", ".join(model.id for model in models[:10])
-            raise ModelNotFound(f'Model "{pattern}" not found on {provider} ({models[0].base_url}). It has: {has}')
+            raise ModelNotFound(
+                f'Model "{pattern}" not found on {provider} ({masked_url(models[0].base_url)}). It has: {has}'
+            )
         return found
     prefix, _, suffix = pattern.rpartition(":")
     level = as_level(suffix) if prefix else None

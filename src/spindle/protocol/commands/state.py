@@ -38,7 +38,7 @@ class ModelList(Wire):
 @command("get_available_models", data=ModelList)
 async def get_available_models(call: Call, f: NoFields) -> ModelList:
     """Return the models for which there are credentials."""
-    return ModelList(call.agent.available_models())
+    return ModelList([model.shown() for model in call.agent.available_models()])
 
 
 class SetModelFields(Fields):
@@ -49,7 +49,7 @@ class SetModelFields(Fields):
 @command("set_model", fields=SetModelFields, data=Model)
 async def set_model(call: Call, f: SetModelFields) -> Model:
     """Switch models; the new one answers from the next turn on."""
-    return await call.agent.set_model(f.provider, f.model_id)
+    return (await call.agent.set_model(f.provider, f.model_id)).shown()
 
 
 @command("cycle_model", data=CycledModel | None)
