@@ -10,7 +10,7 @@ import pytest
 
 from spindle import children, limits
 from spindle.children import kill_all
-from spindle.config.values import UnresolvedValue, resolve_value
+from spindle.models.credentials import UnresolvedValue, resolve_value
 from spindle.process import Completed, Process
 from spindle.process import run as run_child
 

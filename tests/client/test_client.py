@@ -89,6 +89,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("get_last_assistant_text", [], {}, {}, "Hello"),
     ("get_session_stats", [], {}, {}, {"echo": "get_session_stats"}),
     ("get_commands", [], {}, {}, [{"name": "fix"}]),
+    ("complete_command", ["fix", "a"], {}, {"name": "fix", "prefix": "a"}, ["all"]),
     ("get_entries", ["e1"], {}, {"since": "e1"}, {"echo": "get_entries"}),
     ("get_entries", [], {}, {}, {"echo": "get_entries"}),
     ("get_tree", [], {}, {}, {"echo": "get_tree"}),

@@ -9,18 +9,20 @@ import msgspec
 from spindle import limits
 from spindle.agent.compaction.plan import estimate_context, estimate_tokens
 from spindle.flow import Tasks
-from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.shapes.content import ToolCall, Wire, text_of
+from spindle.sessions.tree import SessionContext
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ToolCall,
     ToolResultMessage,
     Usage,
     UserMessage,
+    Wire,
+    text_of,
 )
 
 __all__ = ["Conversation", "StatsCounter", "TokenTotals"]

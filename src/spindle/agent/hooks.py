@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.resources.loader import Resources
-from spindle.shapes.content import Image
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -193,7 +192,10 @@ class HookChain(Hooks):
 
     async def run_command(self, text: str) -> None:
         name = text[1:].split(" ", 1)[0]
-        await next(member for member in self._members if member.has_command(name)).run_command(text)
+        for member in self._members:
+            if member.has_command(name):  # or extensions were loaded again since, and lack it now
+                await member.run_command(text)
+                break
 
     def commands(self) -> list[Any]:
         return [item for member in self._members for item in member.commands()]
@@ -255,7 +257,7 @@ class HookChain(Hooks):
                 return True
         return False
 
-    def hears(self, kind: str) -> bool:
+    def hears(self, kind: object) -> bool:
         """Say whether any member wants events of this type."""
         for member in self._members:
             if member.hears(kind) if isinstance(member, HookChain) else kind in member.listening:

@@ -4,6 +4,7 @@ What is known without waiting decides about acceptance: the admission table, and
 Everything that may take time (hooks, extensions that still load, a compaction) comes after the answer to the client.
 """
 
+import asyncio
 from typing import Literal
 
 from spindle.agent import AgentError
@@ -13,9 +14,8 @@ from spindle.agent.lifecycle import Request, Verdict
 from spindle.agent.submission import Submission
 from spindle.flow import Tasks
 from spindle.models.credentials import MissingCredentials
-from spindle.shapes.content import Image
 from spindle.shapes.events import AgentSettled, ExtensionError
-from spindle.shapes.messages import AgentMessage, CustomMessage
+from spindle.shapes.messages import AgentMessage, CustomMessage, Image
 
 __all__ = ["Disposition", "Prompting"]
 
@@ -26,6 +26,8 @@ class Prompting:
     def __init__(self, engine: Engine, plugins: Plugins) -> None:
         self._engine = engine
         self._plugins = plugins
+        self._in_order = asyncio.Lock()
+        """Messages come to their queues in the order in which they were sent, however long hooks look at them."""
         self.commands = Tasks()
         """Slash commands of extensions at work, and messages that hooks look at before they are queued."""
 
@@ -52,6 +54,8 @@ class Prompting:
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
             return "queued"
         self.require_model()
+        if engine.model is not None:
+            submission.options.limits.over(engine.limits).check(engine.model)
         engine.start(lambda run: self._prepare(submission, run), submission.options)
         return "started"
 
@@ -123,12 +127,13 @@ class Prompting:
 
     async def _queue_later(self, submission: Submission) -> None:
         """Let hooks look at a message, then put it in its queue; if the run has ended meanwhile, a prompt starts one."""
-        await self._until_begun(submission)
-        ready = await self._engine.hooks.input(
-            submission.text, submission.images, submission.source, submission.behavior
-        )
-        if ready is not None:
-            self._queue(submission, self._expand(ready[0], submission), ready[1])
+        async with self._in_order:
+            await self._until_begun(submission)
+            ready = await self._engine.hooks.input(
+                submission.text, submission.images, submission.source, submission.behavior
+            )
+            if ready is not None:
+                self._queue(submission, self._expand(ready[0], submission), ready[1])
 
     def _queue(self, submission: Submission, text: str, images: list[Image]) -> None:
         engine = self._engine

@@ -6,14 +6,15 @@ extension or a program needs to know of them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spindle import limits
+from spindle import limits as times
 from spindle.agent import AgentError
+from spindle.agent.budget import RunLimits
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Approval, Dialogs, NoDialogs, WireDialogs
@@ -24,10 +25,11 @@ from spindle.agent.lifecycle import Lifecycle, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.prompting import Disposition, Prompting
 from spindle.agent.queues import QueueMode
+from spindle.agent.result import RunResult
 from spindle.agent.shell import Shell
 from spindle.agent.snapshot import ContextUsage, Queued, SessionStats, State, context_usage, session_stats, snapshot
 from spindle.agent.stream_rules import StreamRules
-from spindle.agent.submission import RunOptions, Submission, read_images
+from spindle.agent.submission import RunOptions, Submission
 from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
 from spindle.children import kill_all
@@ -35,7 +37,6 @@ from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
 from spindle.sessions.index import SessionInfo, list_sessions
 from spindle.sessions.session import Session
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import (
     CompactionResult,
     EntryAppended,
@@ -48,8 +49,8 @@ from spindle.shapes.events import (
     ThinkingLevelChanged,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
-from spindle.shapes.models import Model, ThinkingLevel
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
+from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolContext
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult
@@ -72,6 +73,7 @@ class AgentSession:
         plugins: Plugins | None = None,
         dialogs: Dialogs | None = None,
         provider_session_id: str | None = None,
+        limits: RunLimits = RunLimits(),  # noqa: B008 - frozen
     ) -> None:
         self.resources = resources
         self.mode = mode
@@ -85,6 +87,7 @@ class AgentSession:
         self.hooks = HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id = provider_session_id
+        engine.limits = limits
         self._shell = Shell(engine)
         self._replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
@@ -154,15 +157,25 @@ class AgentSession:
         templates in it count. `ordered` is the same text and images in an order of their own.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        return self._prompting.take(Submission(text, read_images(images), behavior, source, expand, ordered, options))
+        pictures = await self._read_images(images)
+        return self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
+
+    async def _read_images(self, images: Sequence[Any]) -> list[Image]:
+        if not images:
+            return []
+        from spindle.agent.prompt_images import read_images
+
+        return await read_images(images, self.resources.settings.http_proxy)
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        return self._prompting.take(Submission(text, read_images(images), "steer", source, is_prompt=False))
+        return self._prompting.take(Submission(text, await self._read_images(images), "steer", source, is_prompt=False))
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        return self._prompting.take(Submission(text, read_images(images), "followUp", source, is_prompt=False))
+        return self._prompting.take(
+            Submission(text, await self._read_images(images), "followUp", source, is_prompt=False)
+        )
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""
@@ -285,6 +298,10 @@ class AgentSession:
     async def stats(self) -> SessionStats:
         return session_stats(self._engine, await self._conversation.stats())
 
+    def last_result(self) -> RunResult | None:
+        """Return what came of the last prompt."""
+        return self._engine.last_result
+
     def last_answer(self) -> AssistantMessage | None:
         return self._conversation.last_assistant()
 
@@ -405,11 +422,10 @@ class AgentSession:
             await self._tell_level(old_level)
         await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
 
-    async def set_thinking_level(self, level: ThinkingLevel) -> None:
-        """Set how hard the model thinks, clamped to what it supports."""
+    def set_thinking_level(self, level: ThinkingLevel) -> Coroutine[Any, Any, None]:
+        """Set how hard the model thinks, clamped to what it supports, at once. To be awaited: extensions are told."""
         previous = self.thinking_level
-        if self._engine.choice.set_level(level):
-            await self._tell_level(previous)
+        return self._tell_level(previous) if self._engine.choice.set_level(level) else asyncio.sleep(0)
 
     async def cycle_thinking_level(self) -> ThinkingLevel | None:
         level = self._engine.choice.next_level()
@@ -417,11 +433,11 @@ class AgentSession:
             await self.set_thinking_level(level)
         return level
 
-    async def _tell_level(self, previous: str) -> None:
-        """Keep a change of the thinking level in the session and tell of it."""
+    def _tell_level(self, previous: str) -> Coroutine[Any, Any, None]:
+        """Keep a change of the thinking level in the session and tell of it, in the end extensions."""
         self.session.append_thinking_level(self.thinking_level)
         self.publish(ThinkingLevelChanged(self.thinking_level))
-        await self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
+        return self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
 
     def _record_choice(self) -> None:
         """A new session begins with the model and level it starts with; an old one lacks at most the level."""
@@ -553,6 +569,10 @@ class AgentSession:
     async def wait_idle(self) -> None:
         await self.lifecycle.wait_idle()
 
+    async def wait_free(self) -> None:
+        """Return when a prompt would start at once: there is neither a run nor a change of session."""
+        await self.lifecycle.wait_free()
+
     async def finished(self) -> None:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""
         while self.busy or len(self._prompting.commands):
@@ -566,12 +586,12 @@ class AgentSession:
         self._todos.close()
         if not self.busy:  # what was running has ended by itself, and extensions may see to that
             self.dialogs.withdraw()
-            await self.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
+            await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
         await self._shell.abort_all()
         kill_all(self._engine)
-        await self._changes.tasks.end(limits.TASKS_END)
-        await self._prompting.commands.end(limits.TASKS_END)
+        await self._changes.tasks.end(times.TASKS_END)
+        await self._prompting.commands.end(times.TASKS_END)
         await self.plugins.close()
         self._conversation.release_held()
         self.session.close()

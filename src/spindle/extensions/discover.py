@@ -54,7 +54,7 @@ def find_candidates(
     others = [source for source in resources.extension_sources if source.source != "cli"]
     places = [_place(source, resources.cwd) for source in [*named, *others]]
     places += [
-        Place(getattr(factory, "__module__", "inline"), resources.cwd, "inline", "temporary", factory=factory)
+        Place(factory.__module__, resources.cwd, "inline", "temporary", strict=True, factory=factory)
         for factory in factories
     ]
     return find_extensions(places)

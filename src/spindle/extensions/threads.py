@@ -84,7 +84,7 @@ async def run_in_thread(work: Callable[[], Any]) -> Any:
         try:
             loop.call_soon_threadsafe(settle, result, failure)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
+            pass  # the loop is closed: nothing waits any more
 
     try:
         worker = _idle.pop()

@@ -15,9 +15,16 @@ from spindle.agent.session import AgentSession
 from spindle.extensions.context import Context
 from spindle.extensions.threads import call
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import AgentMessage, CustomMessage, KnownMessage, OpaqueMessage, message_from_value
+from spindle.shapes.messages import (
+    AgentMessage,
+    CustomMessage,
+    Image,
+    KnownMessage,
+    OpaqueMessage,
+    Text,
+    message_from_value,
+)
 from spindle.signature import read_signature
 from spindle.tools.base import Tool, ToolContext, text_result
 

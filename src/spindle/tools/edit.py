@@ -9,6 +9,8 @@ from spindle.tools.base import (
     Tool,
     ToolContext,
     ToolError,
+    arguments,
+    doing,
     error_code,
     format_size,
     os_error_text,
@@ -18,10 +20,7 @@ from spindle.tools.base import (
 from spindle.tools.files import Cancel, file_lock, replace_file, require_regular, resolve_path, run_to_end
 
 if TYPE_CHECKING:
-    from spindle.tools.diff import Change
-    from spindle.tools.replace import Lines
-
-__all__ = ["TOOL"]
+    from spindle.tools.replace import Change, Lines
 
 _MAX_FILE_BYTES = 256 * 1024 * 1024
 _BOM = "\ufeff"
@@ -58,8 +57,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
-    from spindle.tools.diff import display_diff, find_changes, unified_patch
-    from spindle.tools.replace import Edit, Lines, replace_texts
+    from spindle.tools.replace import Edit, Lines, display_diff, find_changes, replace_texts, unified_patch
 
     shown = args["path"]
     edits = [Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"]))) for edit in args["edits"]]
@@ -84,10 +82,8 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
     changes = find_changes(old, replaced.regions)
     new_text = _with_line_ends(text, old, new, changes) if "\r" in text else replaced.text
     cancel.check()
-    try:
+    with doing("write"):
         replace_file(path, (bom + new_text).encode("utf-8", "surrogateescape"))
-    except OSError as error:
-        raise ToolError(os_error_text(error, "write")) from None
     return text_result(
         f"Successfully replaced {len(edits)} block(s) in {shown}.",
         {
@@ -136,31 +132,26 @@ def _readable(text: str) -> str:
 
 TOOL = Tool(
     name="edit",
-    label="edit",
     description=(
         "Replace exact text in one file. Every oldText must occur exactly once in the file as it is now, and no two "
         "may overlap: merge changes that touch or lie close together into one edit, and make distant ones as several "
         "edits of one call. Keep oldText as short as uniqueness allows."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "File to edit, relative or absolute"},
-            "edits": {
-                "type": "array",
-                "description": "Replacements, all matched against the file as it is before the call",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "oldText": {"type": "string", "description": "Exact text that occurs once in the file"},
-                        "newText": {"type": "string", "description": "Text to put in its place"},
-                    },
-                    "required": ["oldText", "newText"],
-                },
-            },
+    parameters=arguments(
+        "path",
+        "edits",
+        path="File to edit, relative or absolute",
+        edits={
+            "type": "array",
+            "description": "Replacements, all matched against the file as it is before the call",
+            "items": arguments(
+                "oldText",
+                "newText",
+                oldText="Exact text that occurs once in the file",
+                newText="Text to put in its place",
+            ),
         },
-        "required": ["path", "edits"],
-    },
+    ),
     execute=_execute,
     snippet="Make precise changes to files by replacing exact text, several places in one call",
     guidelines=(

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -141,17 +142,9 @@ def _installers() -> list[tuple[str, list[str]]]:
     pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else None
     if pip is None and (command := shutil.which("pip3") or shutil.which("pip")):
         pip = [command]
-    quiet = [
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-cache-dir",
-        "--progress-bar",
-        "off",
-        "--no-compile",
-        "-q",
-    ]
     if pip:
-        found.append(("pip", [*pip, "install", *quiet, "--no-deps"]))
+        quiet = "--quiet --disable-pip-version-check --no-input --no-cache-dir --progress-bar off --no-compile"
+        found.append(("pip", [*pip, "install", *quiet.split(), "--no-deps"]))
     beside = str(Path(sys.executable).with_name("uv"))
     if uv := shutil.which("uv") or shutil.which(beside):
         found.append(("uv", [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]))
@@ -177,10 +170,8 @@ def _install(command: list[str], work: Path, progress: Callable[[int], None]) ->
     try:
         while process.poll() is None:
             progress(_size_of(downloads))
-            try:
+            with suppress(TimeoutError):
                 process.wait(PULL_LOOK)
-            except TimeoutError:
-                continue
     except BaseException:
         process.kill()
         process.wait()
