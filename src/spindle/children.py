@@ -19,8 +19,6 @@ from typing import Any
 
 from spindle import limits
 
-__all__ = ["Child", "environment", "kill_all", "on_path", "remaining", "start"]
-
 _lock = threading.Lock()
 """Held while a request is sent: children are started by threads too."""
 _children: set["Child"] = set()

@@ -26,8 +26,6 @@ from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, text_
 from spindle.shapes.model import Model
 from spindle.tools.base import Tool
 
-__all__ = ["Agent"]
-
 EVENTS_WAITING = 1000
 """So many events that were not read make the agent pause."""
 

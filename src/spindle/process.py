@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from spindle import children, limits
 
-__all__ = ["Completed", "Process", "run"]
-
 _CHUNK = 64 * 1024
 
 

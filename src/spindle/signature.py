@@ -15,8 +15,6 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 
 import msgspec
 
-__all__ = ["Signature", "read_signature"]
-
 Bind: TypeAlias = Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]
 
 

@@ -21,8 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` would double the time this program needs to start
     from typing import NoReturn
 
-__all__ = ["main"]
-
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_INTERVAL_MS = 5
 """Between two rounds of killing: what was forked during one round is found in the next."""

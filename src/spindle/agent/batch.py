@@ -26,8 +26,6 @@ from spindle.shapes.events import (
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
-__all__ = ["ToolBatch", "ToolPort"]
-
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
 

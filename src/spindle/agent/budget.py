@@ -16,8 +16,6 @@ from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage
 from spindle.shapes.model import Model
 
-__all__ = ["Meter", "RunLimits"]
-
 
 class RunLimits(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Limits that a client or a program sets for a run; None: no limit."""

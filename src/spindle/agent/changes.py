@@ -27,7 +27,6 @@ from spindle.shapes.messages import UserMessage, text_of
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
 
-__all__ = ["SessionChanges", "Setup"]
 
 T = TypeVar("T")
 Setup = Callable[[Session], Awaitable[None] | None]

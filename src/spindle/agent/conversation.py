@@ -25,8 +25,6 @@ from spindle.shapes.messages import (
     text_of,
 )
 
-__all__ = ["Conversation", "StatsCounter", "TokenTotals"]
-
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
 

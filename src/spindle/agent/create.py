@@ -25,8 +25,6 @@ from spindle.sessions.session import Session
 from spindle.shapes.model import Model
 from spindle.tools.base import DEFAULT_TOOLS, Tool, builtin_tools
 
-__all__ = ["AgentOptions", "create_session"]
-
 
 class AgentOptions(Struct, frozen=True):
     model: str | Model | None = None

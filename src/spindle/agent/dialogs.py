@@ -15,8 +15,6 @@ from spindle.shapes.events import Event, ExtensionUIRequest
 from spindle.shapes.messages import AgentMessage, UserMessage
 from spindle.tools.base import Tool
 
-__all__ = ["Approval", "Dialogs", "NoDialogs", "WireDialogs"]
-
 
 class Dialogs(Protocol):
     """Where dialogs are shown: a client behind a wire, a terminal, or nowhere."""

@@ -51,8 +51,6 @@ from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessag
 from spindle.shapes.model import Model
 from spindle.tools.base import Tool, ToolContext, ToolSettings
 
-__all__ = ["Engine", "Prepare", "Run"]
-
 RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "
     "Try reducing context or switching to a larger-context model."

@@ -21,8 +21,6 @@ from typing import Protocol
 
 from spindle.shapes.events import Event
 
-__all__ = ["AnswerStopped", "Blocked", "HookChain", "Hooks", "Hub", "Listener", "NoPlugins", "Plugins", "Start"]
-
 Fields = Callable[[], dict[str, Any]]
 """Makes the fields of an event, if anyone wants it."""
 

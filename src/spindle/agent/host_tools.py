@@ -13,8 +13,6 @@ from spindle.shapes.events import Event, HostToolCall, HostToolCancel, ToolResul
 from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import BUILTIN_TOOLS, Tool, ToolContext, ToolError
 
-__all__ = ["HostTools", "Replies"]
-
 DISCONNECTED = "RPC client disconnected before host tool execution completed"
 _content = list[Text | Image]
 

@@ -18,8 +18,6 @@ from typing import Final
 
 from spindle.agent import AgentError
 
-__all__ = ["AbortSignal", "Aborted", "Lifecycle", "Phase", "Request", "Verdict"]
-
 
 class Aborted(Exception):
     """The user stopped the work in hand."""

@@ -26,8 +26,6 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
-__all__ = ["Ending", "LoopPort", "run"]
-
 
 class LoopPort(Protocol):
     """What the loop needs of the world."""

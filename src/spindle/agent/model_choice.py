@@ -7,8 +7,6 @@ from spindle.models.select import ModelChoice
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 
-__all__ = ["CycledModel", "ModelState"]
-
 
 class CycledModel(Wire):
     model: Model

@@ -18,7 +18,6 @@ from spindle.shapes.messages import AgentMessage, CustomMessage, ToolResultMessa
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
 
-__all__ = ["Jump", "Navigated", "TreePreparation", "navigate"]
 
 SUMMARY_TOKENS = 2048
 PREAMBLE = (

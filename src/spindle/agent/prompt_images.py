@@ -13,8 +13,6 @@ from spindle import limits
 from spindle.agent import AgentError
 from spindle.shapes.messages import Image
 
-__all__ = ["read_images"]
-
 MAX_BYTES = 20 << 20
 _TAKEN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 

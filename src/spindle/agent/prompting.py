@@ -17,8 +17,6 @@ from spindle.models.credentials import MissingCredentials
 from spindle.shapes.events import AgentSettled, ExtensionError
 from spindle.shapes.messages import AgentMessage, CustomMessage, Image
 
-__all__ = ["Disposition", "Prompting"]
-
 Disposition = Literal["started", "queued", "handled"]
 
 

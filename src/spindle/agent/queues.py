@@ -9,8 +9,6 @@ from msgspec.structs import replace
 from spindle.agent.submission import Submission
 from spindle.shapes.messages import CustomMessage, UserMessage, text_of
 
-__all__ = ["MessageQueue", "QueueMode", "Queues"]
-
 QueueMode = Literal["all", "one-at-a-time"]
 Queued = UserMessage | CustomMessage
 

@@ -6,8 +6,6 @@ from msgspec import UNSET, UnsetType
 
 from spindle.shapes.messages import Wire
 
-__all__ = ["EXIT_CODES", "Denial", "RunResult", "exit_code"]
-
 STATUSES = {
     "end": "ok",
     "handled": "ok",

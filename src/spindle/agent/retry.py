@@ -11,8 +11,6 @@ from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
 from spindle.shapes.messages import AssistantMessage
 from spindle.shapes.model import Model
 
-__all__ = ["Retry"]
-
 _CANCELLED = "Retry cancelled"
 
 

@@ -58,8 +58,6 @@ from spindle.tools.user_bash import BashResult
 if TYPE_CHECKING:
     from spindle.agent.navigate import Navigated
 
-__all__ = ["AgentSession"]
-
 
 class AgentSession:
     def __init__(

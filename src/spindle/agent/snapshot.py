@@ -10,8 +10,6 @@ from spindle.shapes.messages import Wire
 from spindle.shapes.model import Model
 from spindle.tools.todo import TodoPhase
 
-__all__ = ["ContextUsage", "Queued", "SessionStats", "State", "context_usage", "session_stats", "snapshot"]
-
 
 class ContextUsage(Wire):
     """How full the model's window is; unknown (null) right after a compaction."""

@@ -29,8 +29,6 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage, text_of
 
-__all__ = ["StreamRules"]
-
 NEAR, FAR = 256, 2048
 FIRST_FULL_SEARCH = 4 * FAR
 INJECTION = "ttsr-injection"

@@ -15,8 +15,6 @@ from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage
 from spindle.tools.base import Tool, ToolContext, text_result
 
-__all__ = ["TOOL_NAME", "StructuredAnswer"]
-
 TOOL_NAME = "final_result"
 _TASK = f"When the task is done, hand in its result by calling the tool `{TOOL_NAME}` once. Do not end without it."
 _REMINDER = f"You ended without calling `{TOOL_NAME}`. Call it now with the result of the task."

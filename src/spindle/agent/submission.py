@@ -11,8 +11,6 @@ from spindle.agent.hooks import Hooks
 from spindle.shapes.messages import Image, Text, UserMessage
 from spindle.tools.base import Tool
 
-__all__ = ["Ask", "Question", "RunOptions", "Submission"]
-
 
 class Question(Struct, frozen=True):
     """What the user is asked: may this tool run, or (no tool) may the model go on?"""

@@ -32,8 +32,6 @@ from spindle.tools.todo import (
     todo_parameters,
 )
 
-__all__ = ["Todos"]
-
 
 class Todos(Hooks):
     def __init__(self, engine: Engine, settings: Todo, clear_delay: float) -> None:

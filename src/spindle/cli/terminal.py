@@ -7,8 +7,6 @@ from typing import Any
 from spindle.extensions.threads import run_in_thread
 from spindle.shapes.events import ExtensionUIRequest
 
-__all__ = ["TerminalDialogs"]
-
 
 class TerminalDialogs:
     """Asks one question at a time."""

@@ -24,8 +24,6 @@ from spindle.shapes.messages import CustomMessage, Image, Text, text_of
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolError, ToolSettings
 
-__all__ = ["Agent", "ExecResult", "execute"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 UserContent = str | list[Text | Image]
 Delivery = Literal["steer", "followUp", "nextTurn"]

@@ -21,7 +21,6 @@ from spindle.tools.base import ToolError
 if TYPE_CHECKING:
     from spindle.extensions.api import Agent
 
-__all__ = ["CommandContext", "Context", "Replaced", "SessionView"]
 
 WithSession = Callable[["CommandContext"], Any]
 

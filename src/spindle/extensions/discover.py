@@ -12,8 +12,6 @@ from msgspec import Struct
 from spindle.resources.loader import Resources
 from spindle.resources.sources import Source
 
-__all__ = ["Candidate", "Place", "find_candidates", "find_extensions"]
-
 _FOREIGN = frozenset((".ts", ".js", ".mts", ".mjs", ".cts", ".cjs", ".tsx", ".jsx"))
 _FOREIGN_PACKAGE = ("package.json", "index.ts", "index.js")
 

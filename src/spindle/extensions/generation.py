@@ -23,20 +23,6 @@ from spindle.resources.sources import SourceInfo
 from spindle.shapes.events import Event
 from spindle.tools.base import Tool
 
-__all__ = [
-    "BeforeAgent",
-    "Binding",
-    "Board",
-    "Command",
-    "Extension",
-    "Flag",
-    "Generation",
-    "Handler",
-    "Provider",
-    "Shortcut",
-    "StaleExtensionError",
-]
-
 T = TypeVar("T")
 
 NOT_YET = "Extension runtime not initialized. Action methods cannot be called during extension loading."

@@ -40,8 +40,6 @@ from spindle.shapes.events import (
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image
 from spindle.tools.base import Tool
 
-__all__ = ["Backlog", "ExtensionHooks"]
-
 BLOCKED = "Tool execution was blocked"
 CONTEXT_EVENTS = frozenset(("context", "context_with_system"))
 Apply: TypeAlias = Callable[[dict[str, Any]], bool | None]

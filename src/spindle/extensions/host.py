@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # loaded only if there is an extension
     from spindle.extensions.handlers import ExtensionHooks
     from spindle.extensions.loader import LoadFailure
 
-__all__ = ["ExtensionHost", "ExtensionOptions"]
 
 FOREIGN = "Extensions in TypeScript and JavaScript cannot be used here, not loaded: {}"
 

@@ -26,8 +26,6 @@ from spindle.extensions.threads import Contained, contained
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.sources import SourceInfo
 
-__all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions", "register_providers"]
-
 FACTORY = "extension"
 ENTRY_POINTS = "spindle.extensions"
 

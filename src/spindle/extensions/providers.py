@@ -13,8 +13,6 @@ from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction
 from spindle.shapes.messages import Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
 
-__all__ = ["make_provider"]
-
 _KEYS = {
     "name": "name",
     "base_url": "baseUrl",

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["Contained", "call", "contained", "is_async", "run_in_thread"]
-
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Say whether `function` is to be awaited on the loop: `async def`, or an object with such a `__call__`."""

@@ -28,17 +28,6 @@ from spindle.shapes.messages import (
 from spindle.signature import read_signature
 from spindle.tools.base import Tool, ToolContext, text_result
 
-__all__ = [
-    "BuiltinTool",
-    "as_content",
-    "as_custom_message",
-    "as_message",
-    "as_messages",
-    "as_tool_result",
-    "make_tool",
-    "require_json",
-]
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _INJECTED = ("ctx", "update", "call_id")
 """Keyword-only parameters that do not come from the model."""

@@ -15,8 +15,6 @@ from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage, text_of
 from spindle.shapes.model import Model
 
-__all__ = ["stream"]
-
 _VERSION = "2023-06-01"
 _FINE_GRAINED_TOOLS = "fine-grained-tool-streaming-2025-05-14"
 _INTERLEAVED_THINKING = "interleaved-thinking-2025-05-14"

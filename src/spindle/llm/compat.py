@@ -11,8 +11,6 @@ import msgspec
 from spindle.llm.errors import ModelError
 from spindle.shapes.model import Model
 
-__all__ = ["ChatCompat", "MessagesCompat", "ResponsesCompat", "session_headers"]
-
 Flags: TypeAlias = dict[str, Any]
 SessionAffinity: TypeAlias = Literal["openai", "openai-nosession", "openrouter"]
 """How a server is told which requests belong together."""

@@ -12,8 +12,6 @@ from spindle.shapes.codec import encode
 from spindle.shapes.messages import Cost, Usage
 from spindle.shapes.model import Model, ModelCost
 
-__all__ = ["UsageDetails", "add_cost", "effort_word", "output_limit", "take_usage", "thinking_budget"]
-
 
 class UsageDetails(Struct, gc=False):
     """What OpenAI's two APIs tell of the tokens that were sent, and of those that came."""

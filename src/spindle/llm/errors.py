@@ -10,17 +10,6 @@ from collections.abc import Iterable, Mapping
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.messages import AssistantMessage
 
-__all__ = [
-    "BadEventError",
-    "ModelError",
-    "error_object_text",
-    "hide_secrets",
-    "is_overflow",
-    "is_retryable",
-    "limit_body",
-    "secrets_of",
-]
-
 MAX_BODY_CHARS = 4000
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}

@@ -21,8 +21,6 @@ from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.model import Model
 
-__all__ = ["Call", "EventTooLargeError", "Reader", "SseParser", "event_decoder", "over_http"]
-
 # A chunk of this size means that the server is ahead of us: let others run before taking the next.
 _BURST_BYTES = 16 * 1024
 _MAX_EVENT_BYTES = 64 * 1024 * 1024

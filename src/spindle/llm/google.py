@@ -20,8 +20,6 @@ from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolResultMessage, UserMessage, text_of
 from spindle.shapes.model import Model
 
-__all__ = ["stream"]
-
 _LEVELS = ("minimal", "low", "medium", "high")
 _BUDGETS = (
     # part of the id → tokens per level, and the least that can be asked for

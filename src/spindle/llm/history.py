@@ -30,17 +30,6 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 
-__all__ = [
-    "bash_text",
-    "clean_text",
-    "clean_value",
-    "estimate_tokens",
-    "to_model_messages",
-    "transform_messages",
-    "transform_request",
-    "without_images",
-]
-
 COMPACTION_INTRO = "Earlier parts of this conversation were condensed. This summary stands in for them:"
 BRANCH_INTRO = "The conversation went down another branch and came back to this point. Summary of that branch:"
 IMAGES_OFF = "Image reading is disabled."

@@ -20,7 +20,6 @@ from spindle.version import __version__
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["ConnectError", "IdleTimeoutError", "Response", "StatusError", "UnreadableError", "download", "post"]
 
 MAX_ERROR_BODY_BYTES = 1024 * 1024
 

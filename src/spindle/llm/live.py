@@ -25,8 +25,6 @@ from spindle.shapes.events import (
 from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
 
-__all__ = ["LiveBlock", "LiveMessage", "LiveText", "LiveThinking", "LiveToolCall", "NumberedBlocks"]
-
 
 class LiveText:
     __slots__ = ("open", "parts", "signature")

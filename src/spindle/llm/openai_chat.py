@@ -32,8 +32,6 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 
-__all__ = ["stream"]
-
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 """Where servers put thinking, in order of preference. It goes back in the field it came in."""
 _MAX_CACHE_KEY = 64

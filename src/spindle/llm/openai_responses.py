@@ -30,8 +30,6 @@ from spindle.shapes.messages import (
 )
 from spindle.shapes.model import Model
 
-__all__ = ["stream"]
-
 AZURE = "azure-openai-responses"
 _MIN_OUTPUT_TOKENS = 16
 _MAX_CACHE_KEY = 64

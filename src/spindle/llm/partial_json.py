@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from spindle.shapes.codec import DecodeError, decode
 
-__all__ = ["PartialJson"]
-
 # Where the scanner stands.
 _ITEM: Final = 0  # a member, an element, the whole value, or a closing bracket
 _NEXT: Final = 1  # behind an item: a comma (a missing one is forgiven) or a closing bracket

@@ -43,8 +43,6 @@ from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Usage, UserMessage, Wire, text_of
 from spindle.shapes.model import Model, ModelCost
 
-__all__ = ["Call", "Pause", "Script", "ScriptError", "Step", "load_script", "stream"]
-
 CUT = "Stream ended without finish_reason"
 
 

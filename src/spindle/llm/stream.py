@@ -18,20 +18,6 @@ from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
 from spindle.shapes.model import Model
 
-__all__ = [
-    "BUILTIN_APIS",
-    "Chunk",
-    "Failure",
-    "Finished",
-    "ModelMessage",
-    "Request",
-    "Started",
-    "StreamFunction",
-    "StreamOptions",
-    "ToolSpec",
-    "builtin_stream",
-]
-
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
 """The three roles a model API knows; `to_model_messages` makes them of everything else."""
 

@@ -34,8 +34,6 @@ from spindle.remote.pool import LiveSession
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
 
-__all__ = ["ChatConnection"]
-
 NOT_WAITING_FOR_TOOL = "No pending tool confirmation found"
 NOT_WAITING_FOR_TURN = "不在等待对话轮次确认状态"
 NOTHING_TO_INTERRUPT = "No active model output to interrupt"

@@ -14,26 +14,6 @@ from spindle.shapes.codec import DecodeError, decode_strict, encode
 from spindle.shapes.messages import Image, Text
 from spindle.tools.images import sniff_image
 
-__all__ = [
-    "CONTROLS",
-    "INPUTS",
-    "PARSE_ERROR_ID",
-    "ChatRequest",
-    "Command",
-    "Config",
-    "Control",
-    "Input",
-    "Parts",
-    "ProtocolError",
-    "ToolAnswer",
-    "TurnAnswer",
-    "parse_config",
-    "parse_request",
-    "response",
-    "structured_error",
-    "usage_value",
-]
-
 MAX_NESTING = 8
 MAX_REQUEST_ID = 256
 MAX_FILE_BYTES = 8 << 20

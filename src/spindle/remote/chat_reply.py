@@ -7,8 +7,6 @@ from spindle.remote.chat_protocol import ChatRequest, response, structured_error
 from spindle.shapes.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage, text_of
 
-__all__ = ["ChatReply", "FrameQueue"]
-
 HIGH_FRAMES, HIGH_CHARS = 1000, 4 << 20
 # Many WebSocket clients take no message above a megabyte unless they are told to.
 MAX_CHUNK_CHARS = 64 << 10

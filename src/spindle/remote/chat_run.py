@@ -30,8 +30,6 @@ from spindle.shapes.events import (
 from spindle.shapes.messages import AssistantMessage
 from spindle.tools.base import Tool
 
-__all__ = ["Answer", "ChatRun", "ChatState", "Question"]
-
 TURNS_REFUSED = "对话已结束，未重置轮次。"
 NOTHING_TO_REGENERATE = "Nothing to regenerate"
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["CHANGEABLE", "RemoteOptions", "changed"]
-
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:

@@ -12,18 +12,6 @@ from websockets.exceptions import ConnectionClosed
 
 from spindle.limits import CLOSE_FRAME, LAST_FRAMES
 
-__all__ = [
-    "BYE",
-    "FAILED",
-    "GOING_AWAY",
-    "NO_SUCH_SESSION",
-    "REPLACED",
-    "TRY_AGAIN_LATER",
-    "Client",
-    "Peer",
-    "Throttle",
-]
-
 # Close codes.
 BYE, GOING_AWAY, FAILED, TRY_AGAIN_LATER, REPLACED, NO_SUCH_SESSION = 1000, 1001, 1011, 1013, 4001, 4004
 

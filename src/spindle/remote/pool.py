@@ -17,8 +17,6 @@ from spindle.remote.options import RemoteOptions
 from spindle.remote.peer import BYE, REPLACED, Peer
 from spindle.shapes.events import Event, ExtensionUIRequest
 
-__all__ = ["EventLog", "LiveSession", "MakeAgent", "SessionPool", "UnknownSession"]
-
 LOG_BYTES = 4 << 20
 
 MakeAgent = Callable[[str | None], Awaitable[AgentSession]]

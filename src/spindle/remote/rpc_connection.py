@@ -14,8 +14,6 @@ from spindle.remote.pool import LiveSession
 from spindle.shapes.codec import encode
 from spindle.version import __version__
 
-__all__ = ["RpcConnection"]
-
 
 class RpcConnection:
     """One client of a live session. Several may be attached; all see its events."""

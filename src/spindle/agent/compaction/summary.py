@@ -19,8 +19,6 @@ from spindle.shapes.messages import (
     text_of,
 )
 
-__all__ = ["Summary", "SummaryFailed", "serialize_conversation", "summarize", "summary_request"]
-
 TOOL_RESULT_LIMIT = 2000
 
 SYSTEM_PROMPT = (

@@ -23,8 +23,6 @@ from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
 from spindle.shapes.events import TextDelta
 from spindle.shapes.model import Model
 
-__all__ = ["stream"]
-
 # The server hangs up after every streamed answer without saying so; a pooled connection would be a dead one.
 _HEADERS = {"connection": "close"}
 

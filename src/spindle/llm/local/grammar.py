@@ -14,8 +14,6 @@ from spindle.llm.stream import ToolSpec
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
 
-__all__ = ["ANSWER", "ONE_LINE", "ReplyReader", "call_head", "reply_grammar"]
-
 ANSWER = "answer: "
 """How an answer begins."""
 ONE_LINE = "root ::= [^\\n]{1,400}\n"

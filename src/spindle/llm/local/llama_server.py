@@ -23,8 +23,6 @@ from spindle import children, limits
 from spindle.llm.local import Header, LocalModelError, check_machine, read_header
 from spindle.shapes.codec import decode, encode
 
-__all__ = ["Facts", "Wanted", "lease", "stop_all"]
-
 DEBUG = "SPINDLE_LOCAL_DEBUG"
 """Environment variable: show the model server's log on stderr."""
 _LOG_LIMIT = 20_000

@@ -25,8 +25,6 @@ from spindle.llm.stream import ModelMessage, Request, ToolSpec
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, Usage, UserMessage, text_of
 
-__all__ = ["SMALL", "TINY", "Plan", "make_plan"]
-
 TINY = 500_000_000
 SMALL = 4_000_000_000
 _MAX_CALLS = 8

@@ -17,8 +17,6 @@ from spindle import children
 from spindle.limits import PULL_LOOK
 from spindle.llm.local import SUFFIX, LocalModelError, read_header
 
-__all__ = ["PULLABLE", "Pullable", "pull"]
-
 _MIB = 1 << 20
 
 
