@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ class Started:
     def __exit__(self, *exc_info: object) -> None:
         self.agent.__exit__(None, None, None)
         for name in self.living():
-            os.kill(self.pids[name], signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it was about to end
+                os.kill(self.pids[name], signal.SIGKILL)
 
 
 ENDINGS: dict[str, Callable[[AgentProcess], object]] = {
