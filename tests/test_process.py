@@ -3,16 +3,15 @@
 import asyncio
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from spindle import limits
-from spindle import process as process_module
+from spindle import children, limits
+from spindle.children import kill_all
 from spindle.models.credentials import UnresolvedValue, resolve_value
-from spindle.process import Completed, Process, adopt, kill_all
+from spindle.process import Completed, Process
 from spindle.process import run as run_child
 
 from .support.agent_process import AgentProcess
@@ -34,10 +33,10 @@ def start(script: str, **options: object) -> tuple[Process, bytearray]:
     return Process(["/bin/sh", "-c", script], cwd="/", env=os.environ, on_output=out.extend, **options), out  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["pidfd", "thread"])
+@pytest.fixture(params=["supervisor", "group"])
 def watcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "thread":
-        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    if request.param == "group":
+        monkeypatch.setattr(children.sys, "platform", "darwin")
 
 
 @pytest.mark.usefixtures("watcher")
@@ -186,7 +185,7 @@ def test_kill_all_leaves_nothing_alive() -> None:
         kill_all()
         assert {await process.wait() for process, _ in started} == {137}
         await until(lambda: not any(map(alive, pids)))
-        assert not process_module._live
+        assert not {process._child for process, _ in started}.intersection(children.remaining())
 
     run(body)
 
@@ -263,7 +262,10 @@ def test_a_child_whose_time_is_up_is_asked_first(script: str, code: int, output:
     assert (done.code, done.output, done.timed_out) == (code, output, True)
 
 
-def test_a_grandchild_that_left_the_group_is_given_up(tmp_path: Path) -> None:
+def test_a_grandchild_that_left_the_group_is_given_up_where_there_is_no_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children.sys, "platform", "darwin")
     script = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' & wait"
     done = run(lambda: run_child(["sh", "-c", script], timeout=1, grace=0.1))
     assert (done.timed_out, done.output) == (True, b"")
@@ -280,8 +282,7 @@ def test_cancelling_run_kills_the_group_and_forgets_it(tmp_path: Path) -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert not process_module._live
-        await until(lambda: not alive(int(pid.read_text())))
+        await until(lambda: not alive(int(pid.read_text())) and not children.remaining())
 
     run(body)
 
@@ -304,8 +305,9 @@ def test_kill_all_knows_credential_commands(tmp_path: Path) -> None:
 
 
 def test_kill_all_knows_children_of_threads() -> None:
-    child = subprocess.Popen(["sleep", "60"])
-    adopt(child)
+    with open(os.devnull, "r+b") as null:
+        files = (null.fileno(),) * 3
+        child = children.start(["sleep", "60"], cwd=None, env=None, files=files)
     kill_all()
     assert child.wait(20) == -signal.SIGKILL
     kill_all()

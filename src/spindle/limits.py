@@ -37,6 +37,10 @@ CHILD_GRACE: Final = 5.0
 """Between SIGTERM and SIGKILL."""
 CHILD_KILLED: Final = 5.0
 """For the end of a killed child; one stuck in the kernel may take for ever."""
+CHILD_START: Final = 10.0
+"""For a supervisor to say that a child runs; a machine may be busy when the first one is started."""
+CHILDREN_END: Final = 2.0
+"""For everything that was started here to be gone, at the end."""
 CHILD_QUIET: Final = 0.1
 """Silence, after a child has ended, before pipes held by its own children are given up."""
 CHILD_LINGER: Final = 1.0

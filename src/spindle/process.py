@@ -1,9 +1,7 @@
 """Child processes in groups of their own, read as they write, ended as a whole.
 
-`subprocess.Popen` starts the child (it forks without copying memory and knows `cwd`, which `posix_spawn` does
-not); reading, writing and waiting are callbacks of the event loop. That is half the cost of asyncio's own
-subprocesses. `kill_all` knows every child of this process, those that threads started with `adopt` included.
-POSIX only.
+`children` starts the child and knows all that it starts; reading, writing and waiting are callbacks of the event loop.
+That is half the cost of asyncio's own subprocesses. POSIX only.
 """
 
 import asyncio
@@ -11,42 +9,11 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakSet
+from typing import Any, NamedTuple
 
-from spindle import limits
-
-if TYPE_CHECKING:
-    import subprocess
-
+from spindle import children, limits
 
 _CHUNK = 64 * 1024
-
-_live: set["Process"] = set()
-_adopted: "WeakSet[subprocess.Popen[bytes]]" = WeakSet()
-
-
-def kill_all() -> None:
-    """Kill every child and its group. For shutdown; needs no event loop."""
-    for process in list(_live):
-        process.kill()
-    for child in list(_adopted):
-        child.kill()
-
-
-def adopt(child: "subprocess.Popen[bytes]") -> None:
-    """Let `kill_all` know a child that a thread has started. One that has ended by then is left alone."""
-    _adopted.add(child)
-
-
-def on_path(name: str, path: str | None = None) -> str | None:
-    """Return the program `name` from the folders of `path`, by default those of PATH."""
-    # Like shutil.which, which would load five compression libraries.
-    for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
-        program = os.path.join(folder, name)
-        if folder and os.path.isfile(program) and os.access(program, os.X_OK):
-            return program
-    return None
 
 
 class Completed(NamedTuple):
@@ -63,6 +30,8 @@ async def run(
     argv: Sequence[str],
     *,
     cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    owner: Any = None,
     input: bytes | None = None,
     timeout: float | None = None,
     grace: float = limits.CHILD_GRACE,
@@ -73,7 +42,16 @@ async def run(
     cannot be started.
     """
     output, errors = bytearray(), bytearray()
-    process = Process(argv, cwd=cwd, input=input, on_output=output.extend, on_errors=errors.extend, until_closed=True)
+    process = Process(
+        argv,
+        cwd=cwd,
+        env=env,
+        owner=owner,
+        input=input,
+        on_output=output.extend,
+        on_errors=errors.extend,
+        until_closed=True,
+    )
     try:
         ended = await process.ended(timeout)
         if not ended:
@@ -98,14 +76,15 @@ class Process:
         on_errors: Callable[[bytes], None] | None = None,
         input: bytes | None = None,
         until_closed: bool = False,
+        owner: Any = None,
+        keep: bool = False,
     ) -> None:
         """Start `argv`. Without `on_errors`, stderr goes into the same pipe as stdout.
 
         With `until_closed` it has ended only when no process holds its pipes any more; by default those of its own
-        children are given up when they are silent. Raises what `Popen` raises if it cannot be started.
+        children are given up when they are silent. For `owner`, `keep` and what it raises see
+        `children.start`.
         """
-        import subprocess
-
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._pipes: dict[int, Callable[[bytes], None]] = {}
@@ -119,13 +98,13 @@ class Process:
         self._input = memoryview(input or b"")
         """What is still to be written to stdin."""
         ends = [os.pipe() for _ in range(1 if on_errors is None else 2)]
-        stdin = subprocess.DEVNULL
-        if input is not None:
+        if input is None:
+            stdin = os.open(os.devnull, os.O_RDONLY)
+        else:
             stdin, self._stdin = os.pipe()
         try:
-            self._child = subprocess.Popen(
-                argv, cwd=cwd, env=env, stdin=stdin, stdout=ends[0][1], stderr=ends[-1][1], start_new_session=True
-            )
+            files = (stdin, ends[0][1], ends[-1][1])
+            self._child = children.start(argv, cwd=cwd, env=env, files=files, owner=owner, keep=keep)
         except BaseException:
             for read_end, _ in ends:
                 os.close(read_end)
@@ -135,9 +114,7 @@ class Process:
         finally:
             for _, write_end in ends:
                 os.close(write_end)
-            if input is not None:
-                os.close(stdin)
-        _live.add(self)
+            os.close(stdin)
         for (read_end, _), sink in zip(ends, (on_output, on_errors), strict=False):
             assert sink is not None
             os.set_blocking(read_end, False)
@@ -155,7 +132,7 @@ class Process:
     @property
     def returncode(self) -> int:
         """How it ended, negative for a signal. One that does not even end when it is killed counts as killed."""
-        code: int | None = self._child.returncode
+        code = self._child.returncode
         return -signal.SIGKILL if code is None else code
 
     async def wait(self) -> int:
@@ -180,11 +157,12 @@ class Process:
         return self._ended.done()
 
     async def stop(self, grace: float) -> None:
-        """Ask the group to end (SIGTERM); kill it after `grace` seconds. It has ended when this returns."""
-        self._signal(signal.SIGTERM)
-        if not await self.ended(grace):
-            self.kill()
-            # A grandchild that left the group may hold the pipes for ever.
+        """Ask it and all below it to end (SIGTERM); kill what has not after `grace` seconds. Then it has ended."""
+        self._child.terminate()
+        ended = await self.ended(grace)
+        self._child.kill()
+        if not ended:
+            # What could not be killed may hold the pipes for ever.
             await self.ended(limits.CHILD_LINGER)
             self.give_up()
 
@@ -198,8 +176,9 @@ class Process:
             self._loop.add_reader(pipe, self._read, pipe)
 
     def kill(self) -> None:
-        """Kill the whole group. Does nothing once it has ended."""
-        self._signal(signal.SIGKILL)
+        """Kill it and all below it. Does nothing once it has ended: what it has left may go on."""
+        if not self._ended.done():
+            self._child.kill()
 
     def give_up(self) -> None:
         """Read what has been written so far, and count the child as ended."""
@@ -210,29 +189,23 @@ class Process:
                     break
         self._finish()
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._ended.done():
-            return
-        try:
-            os.killpg(self.pid, number)
-        except (ProcessLookupError, PermissionError):  # The latter: macOS, for a group of zombies.
-            self._child.send_signal(number)
-
     def _watch_exit(self) -> None:
-        try:
-            pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # Not Linux, or no descriptors left.
+        watched = self._child.fileno()
+        if self._child.returncode is not None:
+            self._loop.call_soon(self._on_exit)
+        elif watched < 0:
             import threading
 
             threading.Thread(target=self._wait_in_thread, daemon=True).start()
         else:
-            self._loop.add_reader(pidfd, self._on_pidfd, pidfd)
+            self._child.watched = True
+            self._loop.add_reader(watched, self._look, watched)
 
-    def _on_pidfd(self, pidfd: int) -> None:
-        self._loop.remove_reader(pidfd)
-        os.close(pidfd)
-        self._child.wait()
-        self._on_exit()
+    def _look(self, watched: int) -> None:
+        if self._child.poll() is not None:
+            self._loop.remove_reader(watched)
+            self._child.unwatch()
+            self._on_exit()
 
     def _wait_in_thread(self) -> None:
         self._child.wait()
@@ -281,7 +254,6 @@ class Process:
         if self._quiet_timer:
             self._quiet_timer.cancel()
         self._close_pipes()
-        _live.discard(self)
         if not self._ended.done():
             self._ended.set_result(None)
 

@@ -132,13 +132,13 @@ def test_a_session_that_breaks_on_the_way_leaves_nothing(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
+def test_a_page_is_for_the_user_alone(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         write_page(tmp_path / "p.html", [b"x"])
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "p.html").stat().st_mode) == 0o644
+    assert stat.S_IMODE((tmp_path / "p.html").stat().st_mode) == 0o600
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -275,8 +275,9 @@ def test_a_line_over_the_limit_is_refused_and_the_next_one_works():
 
 
 def test_nothing_but_frames_reaches_stdout(tmp_path):
-    command = "echo noise; echo noise >&2; echo sneaky > /proc/$PPID/fd/1"
+    command = "echo noise; echo noise >&2; for pid in $PPID $(cat agent.pid); do echo sneaky > /proc/$pid/fd/1; done"
     with AgentProcess([reply(call("bash", {"command": command})), reply("ok")]) as agent:
+        (agent.cwd / "agent.pid").write_text(str(agent.process.pid))  # the parent of a command is its supervisor
         agent.run("go")
         assert all(json.loads(line)["type"] for line in agent.lines)
         assert wait_until(lambda: b"sneaky" in agent.stderr)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spindle.process import _live
+from spindle.children import remaining
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import ToolSettings
 
@@ -135,11 +135,11 @@ def test_a_folder_that_cannot_be_read_hides_only_itself(tmp_path: Path) -> None:
 def test_abort(tmp_path: Path) -> None:
     async def body() -> None:
         searching = Run("find", "/", {"pattern": "no such name anywhere"}).task
-        await until(lambda: bool(_live) or searching.done())
+        await until(lambda: bool(remaining()) or searching.done())
         searching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await searching
-        assert not _live
+        await until(lambda: not remaining())
 
     run(body)
 

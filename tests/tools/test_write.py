@@ -5,7 +5,10 @@ import errno
 import os
 import resource
 import stat
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,16 +33,89 @@ def test_folders_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "a/b/c.txt").read_text() == "x"
 
 
-def test_the_same_file_is_overwritten_not_replaced(tmp_path: Path) -> None:
+def test_what_is_replaced_keeps_its_link_and_mode(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("a longer text than the new one")
     target.chmod(0o640)
     (tmp_path / "link").symlink_to("target")
-    before = target.stat()
     call("write", tmp_path, path="link", content="new")
     assert target.read_text() == "new"
-    assert (target.stat().st_ino, stat.S_IMODE(target.stat().st_mode)) == (before.st_ino, 0o640)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert (tmp_path / "link").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["link", "target"]
+
+
+def test_a_link_to_nothing_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    call("write", tmp_path, path="link", content="new")
+    assert (tmp_path / "target").read_text() == "new" and (tmp_path / "link").is_symlink()
+
+
+def test_a_new_file_gets_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        call("write", tmp_path, path="f", content="x")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o640
+
+
+def test_every_name_of_a_file_with_several_has_the_new_content(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("old")
+    os.link(tmp_path / "one", tmp_path / "two")
+    call("write", tmp_path, path="one", content="new")
+    assert (tmp_path / "two").read_text() == "new"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_in_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("old")
+    tmp_path.chmod(0o555)
+    try:
+        call("write", tmp_path, path="f", content="new")
+    finally:
+        tmp_path.chmod(0o755)
+    assert (tmp_path / "f").read_text() == "new"
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="no attributes here")
+def test_attributes_stay(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("old")
+    try:
+        os.setxattr(tmp_path / "f", "user.origin", b"here")
+    except OSError:
+        pytest.skip("this file system has no attributes")
+    call("write", tmp_path, path="f", content="new")
+    assert os.getxattr(tmp_path / "f", "user.origin") == b"here"
+
+
+WRITER = """
+import asyncio, itertools, sys
+from spindle.tools.base import ToolContext, builtin_tools
+async def main():
+    tools, ctx = builtin_tools(), ToolContext(cwd=sys.argv[1])
+    print(flush=True)
+    for number in itertools.count():
+        old, new = "ab"[number % 2], "ba"[number % 2]
+        await tools["write"].execute("1", {"path": "w", "content": new * 3_000_000}, ctx)
+        edits = [{"oldText": f"[{old}]", "newText": f"[{new}]"}]
+        await tools["edit"].execute("1", {"path": "e", "edits": edits}, ctx)
+asyncio.run(main())
+"""
+
+
+def test_a_kill_at_any_time_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    sides = [f"[{letter}]" + "x" * 2_000_000 for letter in "ab"]
+    (tmp_path / "w").write_text("a" * 3_000_000)
+    for attempt in range(15):
+        (tmp_path / "e").write_text(sides[0])
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as program:
+            assert program.stdout is not None
+            program.stdout.readline()
+            time.sleep(0.005 * attempt)
+            program.kill()
+        assert (tmp_path / "w").read_text() in ("a" * 3_000_000, "b" * 3_000_000)
+        assert (tmp_path / "e").read_text() in sides
 
 
 def test_a_lone_surrogate_is_no_crash(tmp_path: Path) -> None:
@@ -88,6 +164,7 @@ def test_what_there_is_no_room_for_leaves_the_old_content(tmp_path: Path) -> Non
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot promise room")
 def test_there_may_be_no_room_inside_of_a_file_with_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "f").write_text("precious")
+    os.link(tmp_path / "f", tmp_path / "g")  # so that it cannot be replaced as a whole
     os.truncate(tmp_path / "f", 1 << 20)
     if os.stat(tmp_path / "f").st_blocks * 512 >= 1 << 20:
         pytest.skip("this file system makes no holes")

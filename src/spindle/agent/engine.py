@@ -553,15 +553,18 @@ class Engine:
             env["PI_SESSION_FILE"] = str(session.path)
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
-        return ToolContext(
-            cwd=session.cwd, update=update, model=self.model, env=env, settings=tool_settings(self.settings)
+        return ToolContext(cwd=session.cwd, update=update, model=self.model, env=env, settings=self.tool_settings())
+
+    def tool_settings(self, *, for_user: bool = False) -> ToolSettings:
+        """Return what built-in tools obey. Commands of the user get the whole environment."""
+        settings = self.settings
+        withheld = frozenset() if for_user else self.choice.registry.secret_variables(settings.keep_variables)
+        return ToolSettings(
+            shell_path=settings.shell_path,
+            shell_command_prefix=settings.shell_command_prefix,
+            auto_resize_images=settings.images.auto_resize,
+            bin_dir=str(agent_dir() / "bin"),
+            withheld_variables=withheld,
+            keep_background_processes=settings.keep_background_processes,
+            owner=self,
         )
-
-
-def tool_settings(settings: Settings) -> ToolSettings:
-    return ToolSettings(
-        shell_path=settings.shell_path,
-        shell_command_prefix=settings.shell_command_prefix,
-        auto_resize_images=settings.images.auto_resize,
-        bin_dir=str(agent_dir() / "bin"),
-    )

@@ -32,6 +32,7 @@ from spindle.agent.stream_rules import StreamRules
 from spindle.agent.submission import RunOptions, Submission
 from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
+from spindle.children import kill_all
 from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
 from spindle.sessions.index import SessionInfo, list_sessions
@@ -414,7 +415,7 @@ class AgentSession:
             return None
         model, level, scoped = following
         await self.use_model(model, level, "cycle")
-        return CycledModel(model, self.thinking_level, scoped)
+        return CycledModel(model.shown(), self.thinking_level, scoped)
 
     async def use_model(self, model: Model, level: ThinkingLevel | None, source: str) -> None:
         """Switch models, keep it in the session and tell of it."""
@@ -598,6 +599,7 @@ class AgentSession:
             await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
         await self._shell.abort_all()
+        kill_all(self._engine)
         await self._changes.tasks.end(times.TASKS_END)
         await self._prompting.commands.end(times.TASKS_END)
         await self.plugins.close()

@@ -8,7 +8,7 @@ import msgspec
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.agent.engine import Engine, tool_settings
+from spindle.agent.engine import Engine
 from spindle.shapes.events import BashExecutionUpdate, SessionChanged
 from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError
@@ -51,7 +51,7 @@ class Shell:
             self._engine.publish(BashExecutionUpdate(id=id, delta=delta))
 
         cwd = self._engine.conversation.session.cwd
-        settings = tool_settings(self._engine.settings)
+        settings = self._engine.tool_settings(for_user=True)
         return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._engine.hub)
 
     def _remember(self, command: str, result: BashResult, exclude_from_context: bool) -> None:

@@ -75,7 +75,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
     session, queues = engine.conversation.session, engine.queues
     waiting = len(queues)
     return State(
-        model=engine.model,
+        model=engine.model and engine.model.shown(),
         thinking_level=engine.choice.level,
         is_streaming=engine.lifecycle.running or queues.starting,
         is_compacting=engine.lifecycle.compacting,

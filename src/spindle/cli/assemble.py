@@ -15,13 +15,13 @@ from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
+from spindle.children import kill_all
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError, help_text, unknown_options
 from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
 from spindle.extensions.discover import find_candidates
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
-from spindle.process import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.shapes.codec import DecodeError, decode
 

@@ -51,10 +51,10 @@ def run_trust(argv: list[str]) -> int:
 
 def _examine(resources: "Resources") -> Iterator[str]:
     """Yield the lines of the report."""
+    from spindle.children import on_path
     from spindle.cli.models_command import probe_local_servers
     from spindle.llm.local import LocalModelError, check_machine
     from spindle.models.model_registry import builtin_providers
-    from spindle.process import on_path
     from spindle.tools.grep import find_ripgrep
 
     registry = resources.registry

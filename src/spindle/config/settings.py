@@ -16,8 +16,8 @@ from spindle.shapes.model import ThinkingLevel
 
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
-_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming")
-"""Only the user's own file may say these: a project must not decide about its own trust."""
+_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming", "keepVariables")
+"""Only the user's own file may say these: a project must not decide about its own trust, or get keys."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
 
@@ -139,6 +139,10 @@ class Settings(_Group, frozen=True):
     local: Local = Local()
     shell_path: str | None = None
     shell_command_prefix: str | None = None
+    keep_background_processes: bool = False
+    """What a shell command leaves running (`server &`) may outlive the agent."""
+    keep_variables: list[str] = []
+    """Variables with model keys that tools and programs of extensions get nevertheless."""
     http_proxy: str | None = None
     http_idle_timeout_ms: Count = 300000
     """0 waits for ever."""

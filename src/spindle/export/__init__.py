@@ -100,8 +100,8 @@ def write_page(path: Path, page: Iterable[bytes], *, source: Path | None = None)
     # A name of its own: another export of the same session may be under way, or have been killed.
     scratch = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.tmp")
     try:
-        # An ordinary file with the user's default permissions: a page is made to be shared.
-        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        # For the user alone: it holds what the session holds. Who shares it decides so.
+        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except (OSError, ValueError) as error:
         raise _refusal(path, error) from None
     try:

@@ -17,9 +17,17 @@ _PREFIXES = (
     "xapp-", "AIza", "GOCSPX-", "ya29.", "1//0", "gsk_", "xai-", "pplx-", "nvapi-", "csk-", "tvly-", "lsv2_", "pcsk_",
     "dop_v1_", "shpat_", "lin_api_", "ATATT3", "figd_", "sntrys_", "sntryu_", "AGE-SECRET-KEY-1", "hvs.", "dp.pt.",
     "pscale_tkn_", "sb_secret_", "fm2_", "HRKU-", "NRAK-", "PMAK-", "dckr_pat_", "rubygems_", "pypi-AgE",
+    "sk_prod_", "rk_prod_", "glptt-", "glcbt-", "glimt-", "glsoat-", "glft-", "glagent-", "gloas-", "GR1348941", "glc_",
+    "xoxc-", "xoxd-", "xoxe.xoxp-", "xwfp-", "hvb.", "hvr.", "dp.ct.", "dp.st.", "dp.sa.", "dp.scim.", "dp.audit.",
+    "doo_v1_", "dor_v1_", "shpca_", "shppa_", "shpss_", "lin_oauth_", "ATCTT3", "ATBB", "NRJS-", "NRII-", "NRIQ-",
+    "sq0atp-", "sq0csp-", "EAACEdEose0cBA", "tskey-", "xkeysib-", "xsmtpsib-", "CFPAT-", "CLOJARS_",
+    "FLWSECK_TEST-", "FLWSECK-", "EZAK", "EZTK", "duffel_live_", "duffel_test_", "shippo_live_", "shippo_test_",
+    "rdme_",
+    "sgp_", "pul-", "pnu_", "ico-", "nfp_", "apify_api_", "tfp_", "phx_", "bedrock-api-key-", "ops_eyJ",
+    "pat-na1-", "pat-eu1-", "fio-u-", "dt0c01.", "dt0s01.", "LTAI", "AKCp", "vcp_", "vck_",
 )  # fmt: skip
 # These begin like ordinary names; what follows in a key has no hyphen or underscore in it.
-_WORDLIKE = ("hf_", "npm_", "r8_", "fw_", "ntn_", "sbp_", "secret_", "key-")
+_WORDLIKE = ("hf_", "npm_", "re_", "api_org_", "r8_", "fw_", "ntn_", "sbp_", "secret_", "key-")
 
 # Every pattern starts at a fixed text or class and has no nested repeats, so hostile text cannot make it slow.
 _START = r"(?<![A-Za-z0-9_-])"
@@ -45,7 +53,16 @@ _SHAPES = tuple(
         ("SG.", _START + r"SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,}"),
         ("SK", _START + r"SK[0-9a-f]{32}(?![A-Za-z0-9])"),
         ("dapi", _START + r"dapi[0-9a-f]{32}(?![A-Za-z0-9])"),
-        (":AA", _START + r"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
+        (":AA", r"(?<![A-Za-z0-9_-])(?:bot)?[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"),
+        (".atlasv1.", _START + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}"),
+        ("8Q~", r"(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}"),
+        (
+            "A3-",
+            _START + r"A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}",
+        ),
+        ("eyJrIjoi", _START + r"eyJrIjoi[A-Za-z0-9]{50,}={0,2}"),
+        ("$", r"\$(?:2[aby]\$[0-9]{2}|apr1|5|6|y)\$[./A-Za-z0-9$]{20,}"),
+        ("AC", _START + r"AC[0-9a-f]{32}:[0-9a-f]{32}(?![A-Za-z0-9])"),
         (".", _START + r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"),
     )
 )
@@ -64,6 +81,32 @@ _URL_QUERY = re.compile(
     r"(?i)([?&](?:[a-z]{0,10}_?token|api_?key|sig|signature|[a-z]{0,10}_?secret|password|pwd)=)[^\s&#\"'<>‹${]{6,}"
 )
 _WEBHOOK = re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[A-Za-z0-9/_-]{20,}")
+_HOOK_URL = re.compile(
+    r"((?:webhook\.office\.com/webhookb2/|outlook\.office\.com/webhook/|hooks\.zapier\.com/hooks/catch/"
+    r"|api\.telegram\.org/(?:file/)?bot))[A-Za-z0-9/:@_-]{12,}"
+)
+# Programs that take a password after an option that means other things elsewhere.
+_WORD = r"(?:(?P<quote>[\"'])(?![$<{‹*])[^\"'\n‹]{3,200}|(?![$<{‹*\"'-])[^\s\"'`;|&‹]{3,})"
+_PROGRAM_OPTION = re.compile(
+    r"((?:\bsshpass\s{1,4}-p\s{0,4}"
+    r"|\b(?:mysql|mariadb)[a-z-]{0,12}\b[^\n|;&]{0,200}?\s-p(?=\S)"
+    r"|\bmongo[a-z]{0,10}\b[^\n|;&]{0,200}?\s-p\s{1,4}"
+    r"|\bredis-cli\b[^\n|;&]{0,200}?\s-a\s{1,4}"
+    r"|\b(?:docker|podman|az|oc|helm|skopeo)\b[^\n|;&]{0,60}\blogin\b[^\n|;&]{0,200}?\s-p\s{1,4}"
+    r"|\bhtpasswd\s{1,4}-[A-Za-z]{0,6}b[A-Za-z]{0,6}\s{1,4}\S{1,200}\s{1,4}\S{1,64}\s{1,4}"
+    r"|\s-pass(?:in|out)?\s{1,4}pass:"
+    r"|--from-literal[ =][A-Za-z0-9_.-]{1,100}=))" + _WORD
+)
+# host:port:database:user:password
+_PGPASS = re.compile(
+    r"(?m)^(\s{0,8}(?:\d{1,6}[:\t ]\s{0,4})?[\w.*-]{1,100}:(?:54\d\d|6432|\*):(?!\d+:)[^\s:]{1,64}:[^\s:]{1,64}:)"
+    r"[^\s:‹]{3,}$"
+)
+_K8S_SECRET = re.compile(r"(?:^|\n)[\s-]{0,20}kind:\s{0,4}[\"']?Secret\b|\"kind\":\s{0,4}\"Secret\"")
+_K8S_YAML = re.compile(
+    r"(?m)^([ \t-]{0,40}(?:data|stringData):[ \t]*\n)((?:[ \t]{1,40}[\w.-]{1,100}:[^\n]*(?:\n|\Z)){1,200})"
+)
+_K8S_JSON = re.compile(r"(\"(?:data|stringData)\":\s{0,4}\{)([^{}]{1,20000})")
 _LOGIN = re.compile(
     r"((?:\s-u|--user|\blogin\s{1,8}\S{1,64}\s{1,8}password)[ =]\s{0,4}(?!\d+:\d+\b))"
     r"([^\s:]{0,64}:)?([^\s‹$<]{4,})"
@@ -89,6 +132,8 @@ _SECRET_KEY = re.compile(
 _RUN = re.compile(r"(?=[0-9]{0,200}[A-Za-z])(?=[A-Za-z]{0,200}[0-9])[A-Za-z0-9]{16,}")
 _TURN = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
 
+_PROGRAM_WORDS = ("sshpass", "mysql", "mariadb", "mongo", "redis-cli", "login", "htpasswd", "-pass", "--from-literal")
+
 _STRUCTURE = ("type", "id", "parentId", "targetId", "fromId", "firstKeptEntryId", "timestamp")
 # Characters of the shortest text with a key in it, and of the shortest that names a secret.
 _SHORTEST_KEY, _SHORTEST = 19, 8
@@ -101,6 +146,11 @@ def redact_text(text: str) -> str:
     if " -u " in text or "--" in text or "login" in text:
         text = _LOGIN.sub(_keep_user, text)
         text = _FLAG.sub(_keep_flag, text)
+    if any(word in text for word in _PROGRAM_WORDS):
+        text = _PROGRAM_OPTION.sub(_keep_quoted, text)
+    if "Secret" in text and _K8S_SECRET.search(text):
+        text = _K8S_YAML.sub(_keep_yaml_names, text)
+        text = _K8S_JSON.sub(_keep_json_names, text)
     if len(text) >= _SHORTEST and (":" in text or "=" in text):
         text = _redact_named(text)
     return _BEARER.sub(_keep_name, text) if "earer" in text else text
@@ -145,6 +195,9 @@ def _redact_named(text: str) -> str:
     if "://" in text:
         text = _URL_PASSWORD.sub(_keep_name, text)
         text = _WEBHOOK.sub(_keep_name, text)
+        text = _HOOK_URL.sub(_keep_name, text)
+    if ":5" in text or ":6432:" in text or ":*:" in text:
+        text = _PGPASS.sub(_keep_name, text)
     if "=" in text:
         text = _URL_QUERY.sub(_keep_name, text)
         text = _SHOUTED.sub(_keep_name, text)
@@ -167,12 +220,15 @@ def redact_value(value: Any) -> Any:
         elif isinstance(item, dict):
             place[at] = copy = {}
             is_image = item.get("type") == "image"
+            is_secret = item.get("kind") == "Secret"
             for key, inner in item.items():
                 name = redact_text(key)
                 copy[name] = inner
                 if is_image and key == "data":
                     continue
-                if isinstance(inner, str) and len(inner) >= 4 and _SECRET_KEY.search(key):
+                if is_secret and key in ("data", "stringData") and isinstance(inner, dict):
+                    copy[name] = dict.fromkeys(inner, REDACTED)
+                elif isinstance(inner, str) and len(inner) >= 4 and _SECRET_KEY.search(key):
                     copy[name] = REDACTED
                 else:
                     waiting.append((inner, copy, name))
@@ -207,6 +263,18 @@ def _restore(source: Mapping[str, Any], target: dict[str, Any], keys: tuple[str,
 
 def _keep_name(match: "re.Match[str]") -> str:
     return match[1] + REDACTED
+
+
+def _keep_quoted(match: "re.Match[str]") -> str:
+    return f"{match[1]}{match['quote'] or ''}{REDACTED}"
+
+
+def _keep_yaml_names(match: "re.Match[str]") -> str:
+    return match[1] + re.sub(r"(?m)^([ \t]+[\w.-]+:)[ \t]*\S.*$", rf"\1 {REDACTED}", match[2])
+
+
+def _keep_json_names(match: "re.Match[str]") -> str:
+    return match[1] + re.sub(r'(:\s{0,4})"[^"\\]*"', rf'\1"{REDACTED}"', match[2])
 
 
 def _keep_user(match: "re.Match[str]") -> str:

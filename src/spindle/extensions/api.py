@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
+from spindle.children import environment
 from spindle.extensions.events import EVENTS
 from spindle.extensions.generation import Board, Command, Extension, Flag, Handler, Shortcut
 from spindle.extensions.handlers import ExtensionHooks
@@ -21,11 +22,12 @@ from spindle.shapes.codec import to_builtins
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import CustomMessage, Image, Text, text_of
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
-from spindle.tools.base import Tool, ToolError
+from spindle.tools.base import Tool, ToolError, ToolSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 UserContent = str | list[Text | Image]
 Delivery = Literal["steer", "followUp", "nextTurn"]
+_DEFAULTS = ToolSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,8 +382,9 @@ class Agent:
         """Run a program (no shell) in the working directory. Never raises; when time runs out it is stopped."""
         if isinstance(argv, str):
             raise TypeError(f"exec takes a list: {argv.split()!r}, or for a shell ['sh', '-c', {argv!r}]")
-        where = Path(self._binding.agent.cwd, cwd or ".")
-        return await execute(argv, cwd=where, timeout=timeout, input=input)
+        agent = self._binding.agent
+        settings = agent.tool_context(lambda result: None).settings
+        return await execute(argv, settings, cwd=Path(agent.cwd, cwd or "."), timeout=timeout, input=input)
 
 
 def _check_delivery(given: str | None, *known: str) -> None:
@@ -402,12 +405,21 @@ def _first_line(text: str | None) -> str:
 
 
 async def execute(
-    argv: Sequence[str], *, cwd: Path, timeout: float | None = None, input: str | bytes | None = None
+    argv: Sequence[str],
+    settings: ToolSettings = _DEFAULTS,
+    *,
+    cwd: Path,
+    timeout: float | None = None,
+    input: str | bytes | None = None,
 ) -> ExecResult:
-    """Run a program to its end. Never raises, except when cancelled; then the program is killed."""
+    """Run a program to its end, with the environment that tools get.
+
+    Never raises, except when cancelled; then the program is killed.
+    """
     data = input.encode() if isinstance(input, str) else input
     try:
-        done = await run(argv, cwd=str(cwd), input=data, timeout=timeout)
+        env = environment(settings.withheld_variables)
+        done = await run(argv, cwd=str(cwd), env=env, owner=settings.owner, input=data, timeout=timeout)
     except (OSError, ValueError, TypeError, IndexError) as error:
         return ExecResult("", f"{argv[0] if argv else 'No program'}: {error}", 127, False)
     out, err = (text.decode("utf-8", "replace") for text in (done.output, done.errors))

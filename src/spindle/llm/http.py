@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from spindle import limits
+from spindle.shapes.model import masked_url
 from spindle.version import __version__
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def _reason(error: Exception, url: str) -> str:
     from yarl import URL
 
     if isinstance(error, aiohttp.InvalidURL):
-        return f"{url!r} is not a valid address"
+        return f"{masked_url(url)!r} is not a valid address"
     where = URL(url).authority.rpartition("@")[2]
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"The proxy refused to connect to {where}: {error.status} {error.message}"

@@ -18,6 +18,7 @@ from spindle import limits
 from spindle.config.user_files import BadFile, Diagnostic, read_object
 from spindle.process import run
 
+_NAME = r"[A-Z][A-Z0-9_]*"
 _REFERENCE = r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"
 
 
@@ -35,6 +36,15 @@ def is_resolvable(value: str, env: Mapping[str, str] | None = None) -> bool:
         return False
 
 
+def referred_variables(value: str) -> set[str]:
+    """Return the names of the variables that the value is read from."""
+    if value.startswith("!"):
+        return set()
+    if "$" not in value:
+        return {value} if re.fullmatch(_NAME, value) else set()
+    return {match[2] or match[3] for match in re.finditer(_REFERENCE, value) if not match[1]}
+
+
 async def resolve_value(value: str, env: Mapping[str, str] | None = None) -> str:
     """Return what the value stands for; `env` is looked at before the environment. Raises `UnresolvedValue`."""
     if value.startswith("!"):
@@ -44,7 +54,7 @@ async def resolve_value(value: str, env: Mapping[str, str] | None = None) -> str
 
 def _interpolate(value: str, env: Mapping[str, str]) -> str:
     if "$" not in value:
-        found = (env.get(value) or os.environ.get(value)) if re.fullmatch(r"[A-Z][A-Z0-9_]*", value) else None
+        found = (env.get(value) or os.environ.get(value)) if re.fullmatch(_NAME, value) else None
         return found or value
 
     def replace(match: re.Match[str]) -> str:
@@ -127,6 +137,12 @@ class AuthStore:
             if isinstance(key := entry.get("key"), str) and is_resolvable(key, _env(entry)):
                 return "auth.json"
         return next((name for name in variables if os.environ.get(name)), None)
+
+    def variables(self) -> set[str]:
+        """Return the names of the variables that `auth.json` refers to."""
+        self.stored("")
+        keys = [entry.get("key") for entry in (self._stored or {}).values() if isinstance(entry, dict)]
+        return {name for key in keys if isinstance(key, str) for name in referred_variables(key)}
 
     async def from_user(self, provider: str) -> ModelAuth | None:
         """Return the key of the command line or of `auth.json`. Raises `UnresolvedValue`, `MissingCredentials`."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spindle import limits
 from spindle.models.models_file import open_model
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.model import Model
+from spindle.shapes.model import Model, masked_url
 
 _ANSWER_LIMIT = 4 << 20
 LOOPBACK = {
@@ -52,7 +52,7 @@ def list_models(provider: str, base_url: str) -> list[Model]:
     answer = _ask("GET", f"{base_url}/models")
     listed = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(listed, list):
-        raise ServerUnreachable(f"{base_url} does not answer like a model server")
+        raise ServerUnreachable(f"{masked_url(base_url)} does not answer like a model server")
     models = []
     for item in listed:
         if isinstance(item, dict) and isinstance(model_id := item.get("id"), str):
@@ -109,11 +109,11 @@ def _ask(method: str, url: str, body: Any = None) -> Any:
         response = connection.getresponse()
         text = response.read(_ANSWER_LIMIT)
         if response.status != 200:
-            raise ServerUnreachable(f"{url} answered {response.status}")
+            raise ServerUnreachable(f"{masked_url(url)} answered {response.status}")
         return decode(text)
     except ConnectionRefusedError:
-        raise ServerDown(f"nothing listens at {url.removesuffix('/models')}") from None
+        raise ServerDown(f"nothing listens at {masked_url(url).removesuffix('/models')}") from None
     except (OSError, http.client.HTTPException, DecodeError) as error:
-        raise ServerUnreachable(f"no model server at {url} ({error})") from None
+        raise ServerUnreachable(f"no model server at {masked_url(url)} ({error})") from None
     finally:
         connection.close()

@@ -4,7 +4,7 @@ Built-in providers come from the catalogue, others from `models.json`, from exte
 machine. Models of a provider are put together when that provider is first asked about.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from spindle.models.credentials import (
     ModelAuth,
     UnresolvedValue,
     is_resolvable,
+    referred_variables,
     resolve_value,
 )
 from spindle.models.loopback import LOOPBACK, is_loopback_url, list_models, server_url
@@ -40,6 +41,10 @@ LOCAL = "local"
 
 SCRIPTED = "scripted"
 """The provider whose models are script files: no server, no key."""
+
+_SHARED_VARIABLES = ("AWS_", "GOOGLE_", "GH_TOKEN", "GITHUB_TOKEN")
+"""Other programs (aws, gcloud, gh, git) need these."""
+_REMOTE_TOKEN = "SPINDLE_REMOTE_TOKEN"
 
 _CATALOG = Path(__file__).with_name("catalog")
 """One file of built-in models per provider, each read when that provider is first asked about, and `index.json` with
@@ -240,6 +245,16 @@ class ModelRegistry:
         if found is None and spec and spec.base_url and not spec.api_key and is_loopback_url(spec.base_url):
             return "not needed"
         return found
+
+    def secret_variables(self, kept: Iterable[str] = ()) -> frozenset[str]:
+        """Return the names of the variables that keys are read from and that no other program needs; not `kept`."""
+        names = {_REMOTE_TOKEN, *self.auth.variables()}
+        for info in builtin_providers().values():
+            names.update(info.env)
+        for spec in (*self.file.providers.values(), *self._registered.values()):
+            for value in (spec.api_key or "", *(spec.headers or {}).values()):
+                names.update(referred_variables(value))
+        return frozenset(name for name in names if not name.startswith(_SHARED_VARIABLES)).difference(kept)
 
     async def auth_for(self, model: Model) -> ModelAuth:
         """Return key and headers for a request. Raises `MissingCredentials`."""

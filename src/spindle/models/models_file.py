@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spindle.config.user_files import BadFile, read_object
 from spindle.shapes.messages import Wire
-from spindle.shapes.model import Model, ModelCost
+from spindle.shapes.model import Model, ModelCost, masked_url
 
 _CONTEXT_WINDOW = 128000
 _MAX_TOKENS = 16384
@@ -73,7 +73,9 @@ class ProviderSpec(Wire, kw_only=True):
     model_overrides: dict[str, ModelChange] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"ProviderSpec(name={self.name!r}, base_url={self.base_url!r}, models={len(self.models)})"
+        return (
+            f"ProviderSpec(name={self.name!r}, base_url={masked_url(self.base_url or '')!r}, models={len(self.models)})"
+        )
 
 
 class ModelsFile(Struct):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from spindle.config.settings import Settings
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
 from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
-from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
+from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel, masked_url
 
 
 class ModelNotFound(Exception):
@@ -174,7 +174,9 @@ def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
         found = parse_pattern(pattern, models) if pattern else ModelChoice(models[0])
         if found is None:
             has = ", ".join(model.id for model in models[:10])
-            raise ModelNotFound(f'Model "{pattern}" not found on {provider} ({models[0].base_url}). It has: {has}')
+            raise ModelNotFound(
+                f'Model "{pattern}" not found on {provider} ({masked_url(models[0].base_url)}). It has: {has}'
+            )
         return found
     model_id, level = _split_level(pattern)
     model = registry.find(provider, model_id)

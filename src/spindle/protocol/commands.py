@@ -198,13 +198,13 @@ async def complete_command(call: Call, name: str, prefix: str = "") -> list[str]
 @command("get_available_models", key="models")
 async def get_available_models(call: Call) -> list[Model]:
     """Return the models for which there are credentials."""
-    return call.agent.available_models()
+    return [model.shown() for model in call.agent.available_models()]
 
 
 @command("set_model")
 async def set_model(call: Call, provider: str, model_id: str) -> Model:
     """Switch models; the new one answers from the next turn on."""
-    return await call.agent.set_model(provider, model_id)
+    return (await call.agent.set_model(provider, model_id)).shown()
 
 
 @command("cycle_model")

@@ -17,7 +17,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from spindle import limits
-from spindle.process import kill_all
+from spindle.children import kill_all
 from spindle.protocol.dialect import DIALECTS, SPINDLE
 from spindle.remote.access import Access, is_loopback
 from spindle.remote.chat_connection import ChatConnection

@@ -8,7 +8,7 @@ import traceback
 
 from spindle import limits
 from spindle.agent.session import AgentSession
-from spindle.process import kill_all
+from spindle.children import kill_all
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox

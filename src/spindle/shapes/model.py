@@ -1,6 +1,9 @@
 """A language model as the catalogue and the wire describe it."""
 
+import re
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from spindle.shapes.messages import Wire
 
@@ -17,6 +20,15 @@ class ModelCost(Wire):
     cache_write: int | float
     tiers: list[dict[str, Any]] | None = None
     """Other rates above `inputTokensAbove`; the highest tier passed replaces all rates."""
+
+
+def masked_url(url: str) -> str:
+    """Return an address in which passwords, and keys in its query, are three stars."""
+    if "@" in url:
+        url = re.sub(r"(?<=://)([^/?#:@]*:)?[^/?#]*(?=@)", lambda match: f"{match[1] or ''}***", url, count=1)
+    if "?" in url:
+        url = re.sub(r"(?i)([?&][^=&#]*(?:key|token|secret|sig|password)[^=&#]*=)[^&#]+", r"\1***", url)
+    return url
 
 
 class Model(Wire):
@@ -42,6 +54,11 @@ class Model(Wire):
     prompt_cache: dict[str, Any] | None = None
     cost_unknown: bool = False
     """Whether `cost` is only a placeholder."""
+
+    def shown(self) -> "Model":
+        """Return the model as clients may see it: without a password in its address."""
+        url = masked_url(self.base_url)
+        return self if url == self.base_url else replace(self, base_url=url)
 
     def thinking_levels(self) -> list[ThinkingLevel]:
         """Return the levels this model supports, lowest first."""

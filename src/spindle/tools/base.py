@@ -30,6 +30,12 @@ class ToolSettings(Struct, frozen=True):
     auto_resize_images: bool = True
     bin_dir: str | None = None
     """`<agent dir>/bin`: searched for rg, and put in front of PATH of shell commands."""
+    withheld_variables: frozenset[str] = frozenset()
+    """Variables that hold secrets of ours: children of tools do not get them."""
+    keep_background_processes: bool = False
+    """What a shell command leaves running may outlive the agent."""
+    owner: Any = None
+    """Whose children the programs are: they end with it."""
 
 
 class ToolContext(Struct):

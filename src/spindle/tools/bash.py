@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spindle.process import Process, on_path
+from spindle.children import environment, on_path
+from spindle.process import Process
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
@@ -136,15 +137,20 @@ def start_shell(
         raise ToolError(f"Working directory does not exist: {cwd}\nCannot execute bash commands.")
     shell = _find_shell(settings.shell_path)
     with doing("spawn", shell):
-        argv = [shell, "-c", well_formed(command)]
-        return Process(argv, cwd=cwd, env=_child_env(settings, env), on_output=on_output)
+        return Process(
+            [shell, "-c", well_formed(command)],
+            cwd=cwd,
+            env=_child_env(settings, env),
+            on_output=on_output,
+            owner=settings.owner,
+            keep=settings.keep_background_processes,
+        )
 
 
 def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, str]:
     """Return our environment with our own programs on PATH, the marks of an agent, and `extra`."""
-    env = dict(os.environ)
-    for name in _SESSION_VARIABLES:  # Left by an agent that started us.
-        env.pop(name, None)
+    # Those of the session were left by an agent that started us.
+    env = environment({*_SESSION_VARIABLES, *settings.withheld_variables})
     path = env.get("PATH", "")
     if settings.bin_dir and settings.bin_dir not in path.split(os.pathsep):
         env["PATH"] = f"{settings.bin_dir}{os.pathsep}{path}" if path else settings.bin_dir

@@ -1,6 +1,7 @@
 """The `edit` tool: replace stretches of text in one file."""
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import ToolResult
@@ -16,10 +17,14 @@ from spindle.tools.base import (
     text_result,
     well_formed,
 )
-from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
+from spindle.tools.files import Cancel, file_lock, replace_file, require_regular, resolve_path, run_to_end
+
+if TYPE_CHECKING:
+    from spindle.tools.replace import Change, Lines
 
 _MAX_FILE_BYTES = 256 * 1024 * 1024
 _BOM = "\ufeff"
+_LINE_END = r"\r\n|\r|\n"
 
 
 def _prepare(args: Any) -> Any:
@@ -52,7 +57,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
-    from spindle.tools.replace import Edit, display_diff, find_changes, replace_texts, split_lines, unified_patch
+    from spindle.tools.replace import Edit, Lines, display_diff, find_changes, replace_texts, unified_patch
 
     shown = args["path"]
     edits = [Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"]))) for edit in args["edits"]]
@@ -70,17 +75,15 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
     with file:
         # Bytes that are no UTF-8 go through unharmed as surrogates.
         text = file.read().decode("utf-8", "surrogateescape")
-        bom = _BOM if text.startswith(_BOM) else ""
-        text = text.removeprefix(_BOM)
-        first_newline = text.find("\n")
-        crlf = first_newline > 0 and text[first_newline - 1] == "\r"
-        replaced = replace_texts(_unix(text), edits, shown)
-        cancel.check()
-        new_text = replaced.text.replace("\n", "\r\n") if crlf else replaced.text
-        with doing("write"):
-            overwrite(file.fileno(), (bom + new_text).encode("utf-8", "surrogateescape"))
-    old, new = replaced.old_lines, split_lines(replaced.text)
+    bom = _BOM if text.startswith(_BOM) else ""
+    text = text.removeprefix(_BOM)
+    replaced = replace_texts(_unix(text), edits, shown)
+    old, new = replaced.old_lines, Lines(replaced.text)
     changes = find_changes(old, replaced.regions)
+    new_text = _with_line_ends(text, old, new, changes) if "\r" in text else replaced.text
+    cancel.check()
+    with doing("write"):
+        replace_file(path, (bom + new_text).encode("utf-8", "surrogateescape"))
     return text_result(
         f"Successfully replaced {len(edits)} block(s) in {shown}.",
         {
@@ -89,6 +92,34 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
             "firstChangedLine": changes[0].new_start + 1,
         },
     )
+
+
+def _with_line_ends(text: str, old: "Lines", new: "Lines", changes: "list[Change]") -> str:
+    """Put the changed lines into the text as it was: other lines keep their endings, new ones take that of the old."""
+    usual = re.findall(_LINE_END, text[: text.find("\n") + 1])[-1:] or ["\n"]
+    pieces: list[str] = []
+    plain = done = 0
+    """How far we are, in the text with plain newlines and in `text`; always at the begin of a line."""
+    for change in changes:
+        start = _line_start(text, done, old.starts[change.start] - plain)
+        end = _line_start(text, start, old.starts[change.end] - old.starts[change.start])
+        replaced = re.findall(_LINE_END, text[start:end])
+        before = re.findall(_LINE_END, text[max(0, start - 2) : start])[-1:]
+        endings = replaced or before or usual
+        pieces.append(text[done:start])
+        for number, line in enumerate(new[change.new_start : change.new_end]):
+            body, newline, _ = line.partition("\n")
+            pieces += body, newline and endings[min(number, len(endings) - 1)]
+        plain, done = old.starts[change.end], end
+    return "".join([*pieces, text[done:]])
+
+
+def _line_start(text: str, start: int, length: int) -> int:
+    """Return where the line begins that, with plain newlines, would begin `length` characters after `start`."""
+    end = start + length
+    while (further := start + length + text.count("\r\n", start, end)) != end:
+        end = further
+    return end + 1 if length and text[end - 1 : end + 1] == "\r\n" else end
 
 
 def _unix(text: str) -> str:

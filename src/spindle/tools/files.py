@@ -1,7 +1,8 @@
 """Files as tools use them: the path that is meant, what may be opened, one writer at a time, work in threads.
 
 Nothing is fenced in: absolute paths and `..` go wherever they lead. Only what is safe is opened: a pipe or a device
-could block for ever or never end. What is replaced keeps its links and permissions, and is not lost to a full disk.
+could block for ever or never end. What is replaced keeps its links and permissions, and is not lost to a full disk or
+to a kill.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from spindle.tools.base import ToolError
@@ -94,8 +95,73 @@ def require_folder(path: str) -> None:
         raise ToolError(f"{'Not a directory' if os.path.exists(path) else 'Path not found'}: {path}")
 
 
+def replace_file(path: str, data: bytes) -> None:
+    """Let the file at `path` hold exactly `data`: a kill at any time leaves the old content or the new.
+
+    The new content is written beside the old and takes its name, mode, owner and attributes; a link stays a link. Where
+    that cannot be (other hard links, a folder that may not be written, an owner we cannot give) the file itself is
+    overwritten. Raises `OSError`.
+    """
+    path = os.path.realpath(path)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        _write_beside(path, data, None)
+        return
+    try:
+        if os.fstat(file).st_nlink > 1 or not _write_beside(path, data, file):
+            overwrite(file, data)
+    finally:
+        os.close(file)
+
+
+def _write_beside(path: str, data: bytes, old: int | None) -> bool:
+    """Write a new file and rename it to `path`. Returns False if it cannot stand in for the open file `old`."""
+    folder, name = os.path.split(path)
+    scratch = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.tmp")
+    try:
+        file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if old is None else 0o600)
+    except OSError as error:
+        if old is None or error.errno in _NO_ROOM:
+            raise
+        return False
+    try:
+        try:
+            if old is not None and not _dress(file, old):
+                return False
+            _write_all(file, data)
+        finally:
+            os.close(file)
+        try:
+            os.replace(scratch, path)
+        except OSError:
+            if old is None:
+                raise
+            return False  # a mount point, or a file of another user in a folder such as /tmp
+        return True
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(scratch)
+
+
+def _dress(file: int, old: int) -> bool:
+    """Give a file the owner, the mode and the attributes of another one. Returns whether that was possible."""
+    status, mine = os.fstat(old), os.fstat(file)
+    try:
+        if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
+            os.fchown(file, status.st_uid, status.st_gid)
+        os.fchmod(file, stat.S_IMODE(status.st_mode))
+        if hasattr(os, "listxattr"):
+            for name in os.listxattr(old):
+                if not name.startswith("security."):  # the system sets these
+                    os.setxattr(file, name, os.getxattr(old, name))
+    except OSError as error:
+        return error.errno == errno.ENOTSUP  # no attributes on this file system
+    return True
+
+
 def overwrite(file: int, data: bytes) -> None:
-    """Replace all that an open file holds.
+    """Replace all that an open file holds, in place.
 
     Raises `OSError`. If that is for want of room the old content stays, on file systems that can promise room.
     """
@@ -111,10 +177,14 @@ def overwrite(file: int, data: bytes) -> None:
                 raise
             # This one cannot; then writing will tell.
     os.lseek(file, 0, os.SEEK_SET)
+    _write_all(file, data)
+    os.ftruncate(file, len(data))
+
+
+def _write_all(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
-    os.ftruncate(file, len(data))
 
 
 # -- one writer per file -------------------------------------------------------------------------

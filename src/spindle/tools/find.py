@@ -22,7 +22,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     options = ["--files", "--hidden", "--color=never", "--glob=!.git"]
     if not await run_abandonable(lambda _: _in_repository(root)):
         options.append("--no-require-git")
-    code, complaint = await run_ripgrep(ctx.settings.bin_dir, options, root, search.take)
+    code, complaint = await run_ripgrep(ctx.settings, options, root, search.take)
     # A folder that could not be read is no reason to keep quiet about the others; 1 means that there are no files.
     if code > 1 and not search.any_files:
         raise ToolError(complaint)

@@ -7,9 +7,19 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from spindle.process import Process, on_path
+from spindle.children import environment, on_path
+from spindle.process import Process
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, arguments, os_error_text, text_result, well_formed
+from spindle.tools.base import (
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolSettings,
+    arguments,
+    os_error_text,
+    text_result,
+    well_formed,
+)
 from spindle.tools.files import Cancel, require_regular, resolve_path, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, listing_result, truncate_line
 
@@ -40,14 +50,14 @@ def argument(pattern: str) -> str:
 
 
 async def run_ripgrep(
-    bin_dir: str | None, options: Sequence[str], cwd: str, take: Callable[[bytes], bool]
+    settings: ToolSettings, options: Sequence[str], cwd: str, take: Callable[[bytes], bool]
 ) -> tuple[int, str]:
     """Run rg; return its exit code and what it complained of.
 
     `take` gets every line of output and says whether it wants more; rg is killed when it does not. Raises `ToolError`
     if rg cannot be started, or prints a line that would take too much memory.
     """
-    rg = find_ripgrep(bin_dir)
+    rg = find_ripgrep(settings.bin_dir)
     if rg is None:
         raise ToolError("ripgrep (rg) is not available")
     rest: list[bytes] = []
@@ -72,7 +82,14 @@ async def run_ripgrep(
 
     try:
         # --no-config: the user's own options would change what is printed.
-        process = Process([rg, "--no-config", *options], cwd=cwd, on_output=take_output, on_errors=take_errors)
+        process = Process(
+            [rg, "--no-config", *options],
+            cwd=cwd,
+            env=environment(settings.withheld_variables),
+            on_output=take_output,
+            on_errors=take_errors,
+            owner=settings.owner,
+        )
     except OSError as error:
         raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', rg)}") from None
     code = await process.wait()
@@ -102,7 +119,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
             matches.append(match)
         return len(matches) < limit
 
-    code, complaint = await run_ripgrep(ctx.settings.bin_dir, _options(args, path, in_folder), ctx.cwd, take)
+    code, complaint = await run_ripgrep(ctx.settings, _options(args, path, in_folder), ctx.cwd, take)
     del matches[limit:]
     matches.sort(key=lambda match: match.path.split(os.sep))  # ripgrep's threads finish in any order
     if not matches:

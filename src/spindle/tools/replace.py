@@ -5,16 +5,20 @@ Indentation always counts. Lines no replacement touches keep their every byte. W
 replaced stretches, in time proportional to them and not to the square of the file.
 """
 
+import re
+from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
+from typing import overload
 
 from msgspec import Struct
 
 from spindle.tools.base import ToolError
 
 _LINE_END_SPACE = "\t\v\f \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
+_LINE_END = re.compile(f"(?<![{_LINE_END_SPACE}])[{_LINE_END_SPACE}]++(?=\n|\\Z)")
 _PLAIN = (
     dict.fromkeys(range(0x2018, 0x201C), "'")
     | dict.fromkeys(range(0x201C, 0x2020), '"')
@@ -40,9 +44,38 @@ class Region(Struct, frozen=True):
     lines: list[str]
 
 
+class Lines(Sequence[str]):
+    """The lines of a text, split after every newline character and nowhere else; cut out when they are asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.starts = array("Q", [0])
+        """Where each line begins; the end of the text closes the list."""
+        at = 0
+        while at := text.find("\n", at) + 1:
+            self.starts.append(at)
+        if self.starts[-1] < len(text):
+            self.starts.append(len(text))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        return self._text[self.starts[number] : self.starts[number + 1]]
+
+
 class Replaced(Struct, frozen=True):
     text: str
-    old_lines: list[str]
+    old_lines: Lines
     regions: list[Region]
 
 
@@ -60,7 +93,8 @@ def normalize(text: str) -> str:
         from unicodedata import normalize as unicode_form
 
         text = unicode_form("NFKC", text)
-    return "\n".join(line.rstrip(_LINE_END_SPACE) for line in text.split("\n")).translate(_PLAIN)
+        return _LINE_END.sub("", text).translate(_PLAIN)
+    return _LINE_END.sub("", text)
 
 
 def split_lines(text: str) -> list[str]:
@@ -87,15 +121,14 @@ def replace_texts(text: str, edits: Sequence[Edit], path: str) -> Replaced:
                 f"edits[{left.index}] and edits[{right.index}] overlap in {path}. "
                 "Merge them into one edit or target disjoint regions."
             )
-    old_lines = split_lines(text)
-    regions = _regions(old_lines, base, matches)
+    old_lines = Lines(text)
+    regions = _regions(old_lines, base, old_lines if base is text else Lines(base), matches)
     pieces: list[str] = []
     done = 0
     for region in regions:
-        pieces += old_lines[done : region.start]
-        pieces += region.lines
-        done = region.end
-    new_text = "".join(pieces + old_lines[done:])
+        pieces += text[done : old_lines.starts[region.start]], *region.lines
+        done = old_lines.starts[region.end]
+    new_text = "".join([*pieces, text[done:]])
     if new_text == text:
         several = "s" if len(edits) > 1 else ""
         hint = " This might indicate an issue with special characters or the text not existing as expected."
@@ -126,9 +159,9 @@ def _find(base: str, normal: str, edits: Sequence[Edit], index: int, path: str) 
     return _Match(start, start + len(old), edit.new, index)
 
 
-def _regions(old_lines: list[str], base: str, matches: list[_Match]) -> list[Region]:
+def _regions(old_lines: Lines, base: str, base_lines: Lines, matches: list[_Match]) -> list[Region]:
     """Turn replaced characters of `base`, which has as many lines as the old text, into replaced lines."""
-    starts = [0, *accumulate(len(line) for line in split_lines(base))]
+    starts = base_lines.starts
     regions: list[Region] = []
     waiting = deque(matches)
     while waiting:

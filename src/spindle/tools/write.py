@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, arguments, doing, text_result, well_formed
-from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, doing, os_error_text, text_result, well_formed
+from spindle.tools.files import Cancel, file_lock, replace_file, require_regular, resolve_path, run_to_end
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -21,16 +21,14 @@ def _write(path: str, data: bytes, cancel: Cancel) -> None:
     folder = os.path.dirname(path)
     with doing("mkdir", folder):
         os.makedirs(folder, exist_ok=True)
-    with doing("open", path):
-        with suppress(FileNotFoundError):
-            require_regular(path)
-        cancel.check()
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        with doing("write"):
-            overwrite(file, data)
-    finally:
-        os.close(file)
+    with doing("open", path), suppress(FileNotFoundError):
+        require_regular(path)
+    cancel.check()
+    with doing("write"):
+        try:
+            replace_file(path, data)
+        except PermissionError as error:
+            raise ToolError(os_error_text(error, "open", path)) from None
 
 
 TOOL = Tool(

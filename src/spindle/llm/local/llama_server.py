@@ -8,7 +8,6 @@ import asyncio
 import atexit
 import os
 import secrets
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,9 +19,8 @@ from typing import IO
 
 import msgspec
 
-from spindle import limits
+from spindle import children, limits
 from spindle.llm.local import Header, LocalModelError, check_machine, read_header
-from spindle.process import adopt
 from spindle.shapes.codec import decode, encode
 
 DEBUG = "SPINDLE_LOCAL_DEBUG"
@@ -114,7 +112,8 @@ class _Server:
         self.users = 0
         self.facts: Future[Facts] = Future()
         """Done when the model is loaded or cannot be."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: children.Child | None = None
+        self._stdin: IO[bytes] | None = None
         self._stopped = False
         self._guard = threading.Lock()
         """Held while the child is started or stopped, which may happen in two threads."""
@@ -137,11 +136,11 @@ class _Server:
         if not self.facts.done():
             process.kill()  # a loading child looks at nothing
             return
-        assert process.stdin is not None
-        process.stdin.close()
+        assert self._stdin is not None
+        self._stdin.close()
         try:
             process.wait(limits.LOCAL_SERVER_EXIT)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             process.kill()
             process.wait()
 
@@ -172,23 +171,15 @@ class _Server:
         with self._guard:
             if self._stopped:
                 raise LocalModelError(_GIVEN_UP)
-            # -P: a file of the project must not pose as one of our modules. A session of its own: Ctrl-C is for us.
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-P", Path(__file__).with_name("worker.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=None if debug else log,
-                start_new_session=True,
-            )
-            adopt(process)
-        assert process.stdin is not None and process.stdout is not None
-        with process.stdout:
+            process, self._stdin, stdout = _start_worker(2 if debug else log.fileno())
+            self._process = process
+        with stdout:
             try:
-                process.stdin.write(encode(wanted) + b"\n")
-                process.stdin.flush()
+                self._stdin.write(encode(wanted) + b"\n")
+                self._stdin.flush()
             except BrokenPipeError:
                 pass  # its log and exit code say more
-            line = process.stdout.readline()
+            line = stdout.readline()
         answer = decode(line) if line else {"error": ""}
         if "error" not in answer:
             return msgspec.convert({**answer, "key": wanted["key"]}, Facts)
@@ -198,6 +189,24 @@ class _Server:
         log.seek(0)
         said = log.read(_LOG_LIMIT).decode(errors="replace")
         raise LocalModelError(_reason(self.wanted.path, answer["error"], said, code))
+
+
+def _start_worker(stderr: int) -> tuple[children.Child, IO[bytes], IO[bytes]]:
+    """Start a child; return it with our ends of its stdin and stdout."""
+    # -P: a file of the project must not pose as one of our modules.
+    argv = [sys.executable, "-P", str(Path(__file__).with_name("worker.py"))]
+    secrets = [name for name in os.environ if name.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD"))]  # for others
+    (stdin, write_end), (read_end, stdout) = os.pipe(), os.pipe()
+    try:
+        child = children.start(argv, cwd=None, env=children.environment(secrets), files=(stdin, stdout, stderr))
+    except BaseException:
+        os.close(write_end)
+        os.close(read_end)
+        raise
+    finally:
+        os.close(stdin)
+        os.close(stdout)
+    return child, os.fdopen(write_end, "wb"), os.fdopen(read_end, "rb")
 
 
 def _reason(path: Path, error: str, log: str, code: int) -> str:

@@ -6,15 +6,16 @@ no file remains.
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from spindle import children
 from spindle.limits import PULL_LOOK
 from spindle.llm.local import SUFFIX, LocalModelError, read_header
-from spindle.process import adopt
 
 _MIB = 1 << 20
 
@@ -150,29 +151,34 @@ def _installers() -> list[tuple[str, list[str]]]:
 
 def _install(command: list[str], work: Path, progress: Callable[[int], None]) -> str | None:
     """Run an installer in `work`. Returns None if all went well, else what it complained about last."""
-    import subprocess
-
     # Both download into these directories, so their growth is the progress, whatever version it is.
     downloads = work / "downloads"
     downloads.mkdir(exist_ok=True)
-    env = {**os.environ, "TMPDIR": str(downloads), "UV_CACHE_DIR": str(downloads / "uv"), "PIP_USER": "0"}
-    process = subprocess.Popen(
-        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    adopt(process)
-    said: bytes | None = None
+    env = children.environment(extra={"TMPDIR": str(downloads), "UV_CACHE_DIR": str(downloads / "uv"), "PIP_USER": "0"})
+    read_end, stderr = os.pipe()
+    pipe, null = os.fdopen(read_end, "rb"), os.open(os.devnull, os.O_RDWR)
     try:
-        while said is None:
+        process = children.start(command, cwd=None, env=env, files=(null, null, stderr))
+    finally:
+        os.close(null)
+        os.close(stderr)
+    said: list[bytes] = []
+    reader = threading.Thread(target=lambda: said.append(pipe.read()), daemon=True)
+    reader.start()
+    try:
+        while process.poll() is None:
             progress(_size_of(downloads))
-            with suppress(subprocess.TimeoutExpired):
-                _, said = process.communicate(timeout=PULL_LOOK)
+            with suppress(TimeoutError):
+                process.wait(PULL_LOOK)
     except BaseException:
         process.kill()
         process.wait()
         raise
+    reader.join()
+    pipe.close()
     if process.returncode == 0:
         return None
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+    lines = b"".join(said).decode("utf-8", "replace").strip().splitlines()
     errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines or [f"exit code {process.returncode}"])[-1].strip().removeprefix("ERROR: ")
 
