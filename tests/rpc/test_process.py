@@ -269,7 +269,9 @@ def test_a_line_over_the_limit_is_refused_and_the_next_one_works():
 
 
 def test_nothing_but_frames_reaches_stdout(tmp_path):
-    command = "echo noise; echo noise >&2; echo sneaky > /proc/$PPID/fd/1"
+    # Between the command and the agent are its supervisor and the process that has forked it.
+    above = "up() { awk '/^PPid/ {print $2}' /proc/$1/status; }; agent=$(up $(up $PPID))"
+    command = f"{above}; echo noise; echo noise >&2; echo sneaky > /proc/$agent/fd/1"
     with AgentProcess([reply(call("bash", {"command": command})), reply("ok")]) as agent:
         agent.run("go")
         assert all(json.loads(line)["type"] for line in agent.lines)
