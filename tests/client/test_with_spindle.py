@@ -144,7 +144,7 @@ def test_a_killed_agent_is_a_crash(tmp_path: Path) -> None:
             await agent.start()
             await agent.get_state()
             with pytest.raises(AgentCrashed, match="signal 9"):
-                await agent.bash("kill -9 $PPID")
+                await agent.bash("up() { awk '/^PPid/ {print $2}' /proc/$1/status; }; kill -9 $(up $(up $PPID))")
 
     asyncio.run(scene())
 
