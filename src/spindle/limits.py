@@ -79,6 +79,8 @@ SESSIONS_INTERRUPT: Final = 2.0
 """Runs may wind up before the server closes."""
 SESSIONS_CLOSE: Final = 5.0
 """Sessions may close at the server's end."""
+CLIENT_RETURN: Final = 30.0
+"""For a client to come back and answer a question about permissions; then the answer is no."""
 CHAT_STOP: Final = 10.0
 """A chat request may wind up after its client has left."""
 

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spindle import limits
 from spindle.agent import AgentError, loop
@@ -34,6 +34,7 @@ from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     CompactionResult,
+    Denial,
     Event,
     ExtensionError,
     MessageEnd,
@@ -71,6 +72,10 @@ class Run(Struct):
     stop_reason: str = "end"
     error: str | None = None
     """Why it could not begin, or how it broke."""
+    stopped: str | None = None
+    """The stop reason, if it has to end before the model is done: no model call follows the tools at work."""
+    denials: list[Denial] = field(default_factory=list)
+    """Tool calls that were refused."""
 
 
 class Engine:
@@ -204,7 +209,7 @@ class Engine:
         self.hub.publish(MessageEnd(message))
         if isinstance(message, UserMessage):
             if self.run is not None:
-                self.run.recovered = False
+                self.run.recovered, self.run.stopped = False, None
         elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
             await self.retry.succeeded()
 
@@ -257,7 +262,7 @@ class Engine:
     async def _after(self, run: Run, ending: loop.Ending) -> list[AgentMessage] | None:
         """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
         answer = ending.answer
-        run.stop_reason = "error" if answer.stop_reason == "error" else "end"
+        run.stop_reason = "error" if answer.stop_reason == "error" else run.stopped or "end"
         run.error = answer.error_message if answer.stop_reason == "error" else None
         if self.signal.aborted:
             await self.retry.gave_up()
@@ -266,6 +271,8 @@ class Engine:
             if await run.hooks.go_on(answer):
                 return []
             await self.retry.gave_up()
+            return None
+        if run.stopped is not None:
             return None
         if ending.will_retry:
             self.lifecycle.move(Phase.RETRYING)
@@ -428,7 +435,8 @@ class Engine:
             return [], False
         self.lifecycle.move(Phase.TOOLS)
         try:
-            return await batch.run()
+            results, ended = await batch.run()
+            return results, ended or (self.run is not None and self.run.stopped is not None)
         finally:
             self.lifecycle.move(Phase.STREAMING)
 

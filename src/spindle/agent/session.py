@@ -14,9 +14,10 @@ import msgspec
 
 from spindle import limits
 from spindle.agent import AgentError
+from spindle.agent.approval import Approval, PermissionOptions, PermissionState
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
-from spindle.agent.dialogs import Approval, Dialogs, NoDialogs, WireDialogs
+from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import HookChain, Hooks, Listener, NoPlugins, Plugins
 from spindle.agent.host_tools import HostTools, Replies
@@ -71,6 +72,7 @@ class AgentSession:
         plugins: Plugins | None = None,
         dialogs: Dialogs | None = None,
         provider_session_id: str | None = None,
+        permissions: PermissionOptions = PermissionOptions(),  # noqa: B008 - frozen
     ) -> None:
         self.resources = resources
         self.mode = mode
@@ -91,7 +93,7 @@ class AgentSession:
         self._todos = Todos(engine, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine, resources.settings.ttsr)
         self.dialogs = dialogs or self._make_dialogs()
-        self._approval = Approval(self.dialogs, self._run_options)
+        self._approval = Approval(engine, self.dialogs, permissions)
         self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
         self._host_tools = HostTools(toolbox, self._replies, engine.publish, resources.settings.host_tools.timeout_ms)
         self._changes = SessionChanges(self, engine, self._shell, self._learn)
@@ -100,10 +102,11 @@ class AgentSession:
         self._learn()
 
     def _learn(self) -> None:
-        """Learn from the session what it knows: the model, the thinking level, todos, rules that were told."""
+        """Learn from the session what it knows: model, thinking level, todos, rules that were told, permissions."""
         self._record_choice()
         self._todos.rebuild()
         self._rules.rebuild()
+        self._approval.rebuild()
 
     def _make_dialogs(self) -> Dialogs:
         if self.mode not in ("rpc", "remote"):
@@ -111,9 +114,6 @@ class AgentSession:
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
         self._replies.register("extension_ui_response", dialogs.receive)
         return dialogs
-
-    def _run_options(self) -> RunOptions:
-        return RunOptions() if self._engine.run is None else self._engine.run.options
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -325,6 +325,25 @@ class AgentSession:
         """Ask the user before tools run, or after so many model calls; neither: no more questions."""
         self._approval.tools, self._approval.max_turns = tools, max_turns
         self.publish(StateChanged())
+
+    def set_permissions(
+        self,
+        mode: str | None = None,
+        allow: Sequence[str] | None = None,
+        ask: Sequence[str] | None = None,
+        deny: Sequence[str] | None = None,
+    ) -> None:
+        """Set the mode or replace lists of rules that were set here before. Raises `AgentError`, changing nothing."""
+        self._approval.configure(mode=mode, allow=allow, ask=ask, deny=deny)
+        self.publish(StateChanged())
+
+    def permissions(self, tool: str | None = None, arguments: Any = None) -> PermissionState:
+        """Return mode and rules, and what they say about a call."""
+        return self._approval.state(tool, arguments)
+
+    def give_up_questions(self) -> None:
+        """No client is there to answer: questions about permissions are answered with no."""
+        self._approval.give_up()
 
     def set_todos(self, phases: Any) -> list[TodoPhase]:
         """Replace the todo list. Raises `AgentError`, changing nothing."""

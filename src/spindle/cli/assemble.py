@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from typing import Any, NoReturn
 
 from spindle.agent import AgentError
+from spindle.agent.approval import PermissionOptions
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
@@ -41,6 +42,7 @@ def resource_options(options: Options) -> ResourceOptions:
 
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
+    permissions = _permissions(options)
     resources = load_resources(os.getcwd(), resource_options(options))
     session = choose_session(options, resources.settings)
     resources = resources.at(session.cwd)
@@ -61,6 +63,7 @@ async def assemble(options: Options, mode: str) -> AgentSession:
             provider_session_id=options.provider_session_id,
             mode=mode,
             dialogs=dialogs,
+            permissions=permissions,
             warn=warn,
         ),
         resources,
@@ -79,6 +82,19 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     if options.name:
         agent.set_name(options.name)
     return agent
+
+
+def _permissions(options: Options) -> PermissionOptions:
+    """Raises `UsageError` for a mode or rule that makes no sense."""
+    if options.permission_mode or options.allow or options.ask or options.deny:
+        from spindle.agent.permissions import mode_named, rules_of
+
+        try:
+            mode_named(options.permission_mode or "bypass")
+            rules_of("deny", [*options.allow, *options.ask, *options.deny], "command line")
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    return PermissionOptions(options.permission_mode, options.allow, options.ask, options.deny)
 
 
 def _terminal() -> Dialogs | None:

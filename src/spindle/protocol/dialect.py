@@ -82,6 +82,7 @@ _EVENTS_AFTER_0_74 = {
 }
 # These tell the other clients of a shared session what one client did.
 _EVENTS_FOR_OTHERS = {"session_changed", "state_changed"}
+_EVENTS_OF_SPINDLE = {"permission_denied"}
 _EVENTS_OF_XCSH = {
     "auto_compaction_end",
     "auto_compaction_start",
@@ -107,7 +108,9 @@ DIALECTS: Mapping[str, Dialect] = {
         SPINDLE,
         Dialect(
             "pi-0.74",
-            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN}),
+            events=frozenset(
+                _EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN}
+            ),
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
                 compaction_end="result.estimatedTokensAfter result.usage",
@@ -119,7 +122,7 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.87",
             updates="delta",
-            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN}),
+            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN}),
             keys=_keys(
                 agent_settled="aborted stopReason errorMessage",
                 tool_execution_end="durationMs",
@@ -137,6 +140,7 @@ DIALECTS: Mapping[str, Dialect] = {
             events=frozenset(
                 _EVENTS_AFTER_0_74
                 | _EVENTS_FOR_OTHERS
+                | _EVENTS_OF_SPINDLE
                 | {
                     _TITLE,
                     "compaction_end",

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from weakref import WeakValueDictionary
 
+from spindle import limits
 from spindle.agent.session import AgentSession
 from spindle.protocol.render import Renderer
 from spindle.remote.line import BYE, REPLACED, Line
@@ -75,6 +76,8 @@ class LiveSession:
         self._chat: Line | None = None
         """The newest client of the remote protocol."""
         self._chatting = asyncio.Lock()
+        self._alone: asyncio.TimerHandle | None = None
+        """Ends questions that no client is there to answer."""
         agent.subscribe(self.log)
         agent.subscribe(self)
 
@@ -82,13 +85,30 @@ class LiveSession:
         """Hear of a dialog."""
         if isinstance(event, ExtensionUIRequest):
             self._withdraw_unanswerable()
+            self._wait_for_client()
 
     async def room(self) -> None:
         """Dialogs need none."""
 
+    def join(self, client: Line) -> None:
+        self.clients.add(client)
+        if self._alone is not None:
+            self._alone.cancel()
+            self._alone = None
+
     def leave(self, client: Line) -> None:
         self.clients.discard(client)
         self._withdraw_unanswerable()
+        self._wait_for_client()
+
+    def _wait_for_client(self) -> None:
+        if not self.clients and self._alone is None:
+            self._alone = asyncio.get_running_loop().call_later(limits.CLIENT_RETURN, self._give_up)
+
+    def _give_up(self) -> None:
+        self._alone = None
+        if not self.clients:
+            self.agent.give_up_questions()
 
     def _withdraw_unanswerable(self) -> None:
         """Close dialogs if only a client of the remote protocol is left, which has no words for them."""
@@ -138,7 +158,7 @@ class SessionPool:
             self._live[live] = asyncio.create_task(self._end_on_request(live))
         if (timer := self._kept.pop(live, None)) is not None:
             timer.cancel()
-        live.clients.add(client)
+        live.join(client)
         return live
 
     def _find(self, session_id: str) -> LiveSession | None:

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from spindle.agent.approval import PermissionState
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.queues import QueueMode
 from spindle.agent.snapshot import State
@@ -153,6 +154,30 @@ class ApprovalFields(Fields):
 async def set_approval(call: Call, f: ApprovalFields) -> None:
     """Ask with a confirm dialog before every tool call, and again after so many model calls."""
     call.agent.set_approval(tools=f.tools, max_turns=f.max_turns)
+
+
+class PermissionFields(Fields):
+    mode: str | None = None
+    allow: list[str] | None = None
+    ask: list[str] | None = None
+    deny: list[str] | None = None
+
+
+@command("set_permissions", fields=PermissionFields)
+async def set_permissions(call: Call, f: PermissionFields) -> None:
+    """Set the permission mode, and replace the rules this command has set before; what is not given stays."""
+    call.agent.set_permissions(f.mode, f.allow, f.ask, f.deny)
+
+
+class ToolCallFields(Fields):
+    tool: str | None = None
+    arguments: Any = None
+
+
+@command("get_permissions", fields=ToolCallFields, data=PermissionState)
+async def get_permissions(call: Call, f: ToolCallFields) -> PermissionState:
+    """Return the permission mode and all rules; with a tool and its arguments also what they say about that call."""
+    return call.agent.permissions(f.tool, f.arguments)
 
 
 # -- what the client lends and plans --------------------------------------------------------------
