@@ -55,8 +55,8 @@ async def create_session(
 ) -> AgentSession:
     """Make the agent for a session. If that fails the session is closed: it must not stay locked.
 
-    Raises `AgentError` for an unknown model, an extension that cannot be loaded, or a bad permission rule. `begin()` tells extensions of the
-    session.
+    Raises `AgentError` for an unknown model, an extension that cannot be loaded, or a bad permission rule. `begin()`
+    tells extensions of the session.
     """
     try:
         return await _create(session, options, resources, plugins or NoPlugins())

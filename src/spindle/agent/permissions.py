@@ -407,7 +407,7 @@ def _path_fits(pattern: str, path: str, cwd: str, *, wide: bool = False) -> bool
         parts = _below(base, path)
         if parts is None:
             continue
-        if not rest and (wide or not parts):
+        if (not rest and (wide or not parts)) or (wide and not parts and rest == "**"):
             return True
         ends = range(1, len(parts) + 1) if wide else (len(parts),)
         if any(glob.match(parts[:end]) for glob in globs for end in ends):
