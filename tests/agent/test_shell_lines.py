@@ -235,6 +235,12 @@ su -c 'rm x'
 echo @(a|b)
 echo !(a)
 rm x;;
+>&-rm x
+> <()git rm x
+git<()rm x
+cat <(a)<(b)rm x
+<&-rm x
+2>&-rm x
 esac; rm x
 """.strip().splitlines()
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 __all__ = ["Command", "ShellLine", "Word", "read_line"]
 
 _DEEPEST: Final = 20
+_GLUED: Final = "a process substitution is part of a word"
 _WORD_ENDS: Final = " \t\n;&|<>()"
 _RESERVED = re.compile(
     r"(?:if|then|elif|else|fi|while|until|do|done|\{|\}|!|time(?:[ \t]+-p)?|for|case|esac|function|select|coproc|\[\[)"
@@ -276,13 +277,23 @@ class _Reader:
         start = self._at
         self._at += 2
         self._substitute()
+        if self._next() not in _WORD_ENDS:
+            raise _Unclear(_GLUED)
+        self._refuse_glued()
         source = self._text[start : self._at]
         return Word(source, source, literal=False)
+
+    def _refuse_glued(self) -> None:
+        if self._sees("<(") or self._sees(">("):
+            raise _Unclear(_GLUED)
 
     def _redirect(self) -> None:
         sign = _REDIRECTION.match(self._text, self._at)
         assert sign is not None
         self._at = sign.end()
+        if sign[0] in (">&", "<&") and self._next() == "-":
+            self._at += 1  # closed; what follows is another word, even without a blank
+            return
         self._skip_blanks()
         if self._sees("<(") or self._sees(">("):
             self._substituted_file()
@@ -382,6 +393,7 @@ class _Reader:
         source = self._text[start : self._at]
         if not source:
             raise _Unclear("a word is missing")
+        self._refuse_glued()
         return Word(source, value, literal or source == "[")
 
     def _quoted(self, end: str) -> tuple[str, bool]:
