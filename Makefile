@@ -1,13 +1,16 @@
 # make run    set up (once) and watch an agent work, without an API key
 # make test   set up (once) and run all tests
 # make check  tests, lint, types, import contract
+# make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes docs/endurance.md
+# make bench  measure it beside pi from npm, or beside another state of itself (BASE=<git ref>); writes docs/benchmarks.md
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
 
 # Most tests wait for other processes, so a few more than there are cores.
 JOBS ?= 3
+SECONDS ?= 3600
 
-.PHONY: run test check lint lock
+.PHONY: run test check lint lock soak bench
 
 run:
 	@"$(ROOT)/scripts/setup" requirements-local.lock || "$(ROOT)/scripts/setup" requirements.lock
@@ -25,6 +28,15 @@ lint:
 	cd "$(ROOT)" && "$(BIN)/lint-imports"
 
 check: lint test
+
+soak:
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
+	@cd "$(ROOT)" && "$(BIN)/python" -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+	  $(if $(ONLY),,--report docs/endurance.md)
+
+bench:
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
+	@cd "$(ROOT)" && "$(BIN)/python" -m benchmarks $(if $(BASE),--base $(BASE)) $(if $(BASE)$(BENCH),,--report docs/benchmarks.md) $(BENCH)
 
 # Pin the newest versions that pyproject.toml allows (needs uv and the network).
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links

@@ -114,9 +114,9 @@ def messages(count: int) -> Iterator[dict[str, Any]]:
                 yield {"role": "assistant", "content": [text], **by_model, "stopReason": "stop", "timestamp": time}
 
 
-def write_session(path: Path, count: int, session_id: str = "benchmark") -> Path:
+def write_session(path: Path, count: int, session_id: str = "benchmark", cwd: str = "/srv/demo") -> Path:
     stamp = "2025-01-01T00:00:00.000Z"
-    header = {"type": "session", "version": 3, "id": session_id, "timestamp": stamp, "cwd": "/srv/demo"}
+    header = {"type": "session", "version": 3, "id": session_id, "timestamp": stamp, "cwd": cwd}
     with path.open("w") as file:
         file.write(json.dumps(header, separators=(",", ":")) + "\n")
         for number, message in enumerate(messages(count)):

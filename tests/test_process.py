@@ -11,7 +11,7 @@ import pytest
 
 from spindle import limits
 from spindle import process as process_module
-from spindle.config.values import UnresolvedValue, resolve_value
+from spindle.models.credentials import UnresolvedValue, resolve_value
 from spindle.process import Completed, Process, adopt, kill_all
 from spindle.process import run as run_child
 

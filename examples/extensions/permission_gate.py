@@ -2,7 +2,7 @@
 
     spindle --mode rpc -e examples/extensions/permission_gate.py
 
-Without somebody to ask, after a minute without an answer, or if this very code fails, the command does not run.
+Without a user to ask, after a minute without an answer, or if this very code fails, the command does not run.
 `--gate-allow REGEX` lets matching commands through.
 """
 

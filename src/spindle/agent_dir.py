@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-__all__ = ["agent_dir", "expand_home"]
-
 
 def agent_dir() -> Path:
     """Return `SPINDLE_DIR`, else `PI_CODING_AGENT_DIR`, else `~/.pi/agent`. It may not exist yet."""

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Mailbox", "Tasks"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

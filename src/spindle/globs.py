@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["GlobError", "IgnoreFile", "PathGlob", "expand_braces"]
-
 
 class GlobError(ValueError):
     """The pattern makes no sense."""
@@ -23,9 +21,8 @@ class PathGlob:
 
     def __init__(self, pattern: str, ignore_case: bool = False) -> None:
         """Raises `GlobError`."""
-        names = pattern.split("/")
         segments: list[re.Pattern[str] | None] = []
-        for name in names:
+        for name in pattern.split("/"):
             if name != "**":
                 segments.append(_compile_segment(name, ignore_case))
             elif not segments or segments[-1] is not None:
@@ -159,27 +156,21 @@ class _Rule(NamedTuple):
     """Matched against the path from the ignore file's folder; else against the name alone."""
 
     def match(self, parts: Sequence[str], is_folder: bool) -> bool:
-        if self.folders_only and not is_folder:
-            return False
-        return self.glob.match(parts if self.anchored else parts[-1:])
+        return (is_folder or not self.folders_only) and self.glob.match(parts if self.anchored else parts[-1:])
 
 
 def _parse_rule(line: str) -> _Rule | None:
     """Read one line as git does. None for blank lines and comments. Raises `GlobError`."""
-    pattern = _without_trailing_spaces(line.rstrip("\r\n"))
-    if not pattern or pattern.startswith("#"):
+    line = line.rstrip("\r\n")
+    stripped = line.rstrip(" ")
+    backslashes = len(stripped) - len(stripped.rstrip("\\"))
+    # `\ ` keeps its space.
+    line = stripped + " " if backslashes % 2 and len(stripped) < len(line) else stripped
+    if line.startswith("#"):
         return None
-    negated = pattern.startswith("!")
-    if negated:
-        pattern = pattern[1:]
-    folders_only = pattern.endswith("/")
-    if folders_only:
-        pattern = pattern.rstrip("/")
-    anchored = "/" in pattern
-    pattern = pattern.removeprefix("/")
-    if not pattern:
-        return None
-    return _Rule(PathGlob(pattern), negated, folders_only, anchored)
+    pattern = line.removeprefix("!").rstrip("/")
+    name = pattern.removeprefix("/")
+    return _Rule(PathGlob(name), line.startswith("!"), line.endswith("/"), "/" in pattern) if name else None
 
 
 class IgnoreFile:
@@ -195,20 +186,7 @@ class IgnoreFile:
                 self._rules += filter(None, [_parse_rule(line)])
         self._rules.reverse()
 
-    def __bool__(self) -> bool:
-        return bool(self._rules)
-
     def verdict(self, parts: Sequence[str], is_folder: bool) -> bool | None:
         """Return True if the path (its components, from the file's folder) is ignored, False if it is explicitly
         not, None if nothing is said. The last rule that matches decides."""
-        for rule in self._rules:
-            if rule.match(parts, is_folder):
-                return not rule.negated
-        return None
-
-
-def _without_trailing_spaces(line: str) -> str:
-    stripped = line.rstrip(" ")
-    backslashes = len(stripped) - len(stripped.rstrip("\\"))
-    # `\ ` keeps its space.
-    return stripped + " " if backslashes % 2 and len(stripped) < len(line) else stripped
+        return next((not rule.negated for rule in self._rules if rule.match(parts, is_folder)), None)

@@ -22,13 +22,10 @@ from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
 from spindle.sessions.session import Session
-from spindle.shapes.content import Image, text_of
 from spindle.shapes.events import AgentSettled, Event, MessageEnd
-from spindle.shapes.messages import AgentMessage, AssistantMessage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, text_of
+from spindle.shapes.model import Model
 from spindle.tools.base import Tool
-
-__all__ = ["Agent"]
 
 EVENTS_WAITING = 1000
 """So many events that were not read make the agent pause."""

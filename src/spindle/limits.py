@@ -62,6 +62,8 @@ HANDLER_AFTER_ABORT: Final = 2.0
 CONNECT: Final = 30.0
 KEEP_ALIVE: Final = 60.0
 """For an unused connection."""
+IMAGE_DOWNLOAD: Final = 10.0
+"""For an image that a prompt names by its address."""
 RESPONSE_DRAIN: Final = 0.1
 """For the rest of a response after its answer is complete, so that the connection can be used again."""
 LOOPBACK_SERVER: Final = 1.0
@@ -77,6 +79,8 @@ CLOSE_FRAME: Final = 5.0
 """A client may answer a close frame."""
 SESSIONS_INTERRUPT: Final = 2.0
 """Runs may wind up before the server closes."""
+GOODBYE: Final = 5.0
+"""Clients may go at the server's end."""
 SESSIONS_CLOSE: Final = 5.0
 """Sessions may close at the server's end."""
 CLIENT_RETURN: Final = 30.0

@@ -19,7 +19,6 @@ from spindle import limits
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["Completed", "Process", "adopt", "kill_all", "on_path", "run"]
 
 _CHUNK = 64 * 1024
 

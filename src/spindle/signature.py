@@ -15,8 +15,6 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 
 import msgspec
 
-__all__ = ["Signature", "read_signature"]
-
 Bind: TypeAlias = Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -85,8 +83,12 @@ def _from_parameters(
     for name, item in own.items():
         if item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD):
             raise TypeError(f"{_name(function)}: *args and **kwargs cannot be described; give parameters= instead")
-        kind = _documented(hints.get(name, Any))
-        fields.append((name, kind) if item.default is item.empty else (name, kind, _default(item.default)))
+        field: tuple[Any, ...] = (name, _documented(hints.get(name, Any)))
+        if isinstance(item.default, list | dict | set):
+            field += (msgspec.field(default_factory=item.default.copy),)  # not shared between calls
+        elif item.default is not item.empty:
+            field += (item.default,)
+        fields.append(field)
     try:
         shape = msgspec.defstruct(_name(function), fields, kw_only=True, forbid_unknown_fields=closed)
         schema = msgspec.json.schema(shape)
@@ -113,13 +115,6 @@ def _documented(kind: Any) -> Any:
     if origin in (Union, UnionType):
         return functools.reduce(operator.or_, changed)
     return GenericAlias(origin, changed) if isinstance(origin, type) else kind
-
-
-def _default(value: Any) -> Any:
-    """Return a default in a form that is not shared between calls."""
-    if isinstance(value, list | dict | set):
-        return msgspec.field(default_factory=value.copy)
-    return value
 
 
 # -- from something given ------------------------------------------------------------------------

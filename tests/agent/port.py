@@ -10,10 +10,9 @@ from spindle.agent.lifecycle import AbortSignal
 from spindle.agent.queues import Queues
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
-from spindle.shapes.content import Text
 from spindle.shapes.events import AgentEnd, Event, MessageEnd, MessageStart, QueueUpdate, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolResultMessage, UserMessage
+from spindle.shapes.model import Model, ModelCost
 from spindle.tools.base import Tool, ToolContext
 
 MODEL = Model(
@@ -86,6 +85,7 @@ class World:
     """Implements `LoopPort` and `ToolPort`."""
 
     congested = False
+    failure = None
 
     def __init__(self, steps: Sequence[Step], tools: Sequence[Tool] = (), interrupt: bool = True) -> None:
         self.steps = list(steps)
@@ -112,6 +112,11 @@ class World:
     async def emit(self, event: Event) -> None:
         self.publish(event)
 
+    async def observe(self, event: Event) -> None: ...
+
+    async def tell(self, event: Event) -> None:
+        self.publish(event)
+
     async def until(self, kind: type[Event], wanted: Callable[[Any], bool] = lambda event: True) -> Event:
         future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         self._waiters.append((lambda event: isinstance(event, kind) and wanted(event), future))
@@ -136,8 +141,15 @@ class World:
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
         return LiveMessage(MODEL).finish(stop_reason, error)
 
-    async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
-        return await ToolBatch(self, Hooks(), message, signal).run()
+    async def run_tools(
+        self, message: AssistantMessage, cut: Any, signal: AbortSignal
+    ) -> tuple[list[ToolResultMessage], bool]:
+        return await ToolBatch(self, Hooks(), message, cut, signal).run()
+
+    def exhausted(self) -> bool:
+        return False
+
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None: ...
 
     def will_retry(self, message: AssistantMessage) -> bool:
         return False

@@ -22,8 +22,8 @@ from spindle.protocol.dispatch import Dispatcher
 from spindle.resources.loader import load_resources
 from spindle.sessions import open as sessions
 from spindle.shapes.codec import decode, encode
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Text
 from spindle.testing import Script
 from spindle.tools.base import Tool, ToolContext
 

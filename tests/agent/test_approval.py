@@ -1,7 +1,7 @@
 """Questions before tools and after many turns."""
 
 from spindle import Agent
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 from spindle.testing import Script
 
 from .rig import Rig, run, slow_tool

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 from spindle.testing import Pause
 
 from .rig import Rig, kinds, run, until_true

@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from spindle.shapes.content import Text, text_of
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Text, text_of
 from spindle.tools.base import Tool
 
 from .rig import Rig, run
@@ -158,7 +158,8 @@ def check(rig: Rig, sent: dict[str, str]) -> None:
     for frame in rig.frames:
         kind, _, edge = frame["type"].rpartition("_")
         if kind in ("agent", "turn", "message", "compaction") and edge == "start":
-            assert inside == {"agent": [], "turn": ["agent"], "message": ["agent", "turn"], "compaction": []}[kind]
+            outside = {"agent": [], "turn": ["agent"], "message": ["agent", "turn"]}
+            assert kind == "compaction" or inside == outside[kind]  # one that is refused may come at any time
             inside.append(kind)
         elif kind in ("agent", "turn", "message", "compaction") and edge == "end":
             # Only this end comes without a start: it says that none will be made.

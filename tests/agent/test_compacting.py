@@ -6,7 +6,7 @@ import pytest
 
 from spindle.agent.compaction.plan import limits_for
 from spindle.config.settings import Compaction, decode_settings
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 from spindle.testing import Pause, Script
 
 from .rig import Rig, kinds, run
@@ -347,5 +347,20 @@ def test_answers_without_usage_are_measured_by_their_length(tmp_path):
             await rig.run("a " + LONG)
             await rig.run("b " + LONG)
             assert compactions(rig) == [("threshold", True, False, None)]
+
+    run(main())
+
+
+def test_nothing_to_compact_does_not_touch_the_run(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["x", Pause(gate="go"), "y"]}]) as rig:
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("go")
+            refused = await rig.call("compact")
+            assert refused["error"] == "Nothing to compact (session too small)"
+            assert kinds(rig.frames)[-3:] == ["compaction_start", "compaction_end", "response"]
+            rig.script.release("go")
+            await rig.until("agent_settled")
+            assert rig.roles() == ["user", "assistant(stop)"]
 
     run(main())

@@ -6,9 +6,8 @@ import pytest
 
 from spindle.agent import loop
 from spindle.agent.lifecycle import AbortSignal
-from spindle.shapes.content import text_of
 from spindle.shapes.events import MessageUpdate, ToolExecutionEnd, ToolExecutionStart, TurnStart
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
+from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage, text_of
 
 from .port import World, calls, fails, says, tool, user
 
@@ -139,8 +138,9 @@ def test_abort_in_mid_answer_keeps_what_came():
         answer = (await asyncio.wait_for(task, 20)).answer
         assert (answer.stop_reason, answer.error_message) == ("aborted", "Request was aborted")
         assert text_of(answer.content) == "w0 "
-        last_update = [e for e in world.events if isinstance(e, MessageUpdate)][-1]
-        assert type(last_update.assistant_message_event).__struct_config__.tag == "text_end"
+        pieces = [e.assistant_message_event for e in world.events if isinstance(e, MessageUpdate)]
+        assert [type(piece).__struct_config__.tag for piece in pieces][-2:] == ["text_end", "error"]
+        assert pieces[-1].reason == "aborted"
 
     asyncio.run(main())
 

@@ -6,13 +6,13 @@ import threading
 import pytest
 
 from spindle.agent.queues import Queues
-from spindle.shapes.content import Text, text_of
-from spindle.shapes.messages import CustomMessage, UserMessage
+from spindle.shapes.messages import CustomMessage, Text, UserMessage, text_of
 from spindle.testing import Pause
+from tests.support import images
 
 from .rig import Rig, kinds, run, until_true
 
-PIXEL = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
+PIXEL = {"type": "image", "data": images.PIXEL, "mimeType": "image/png"}
 
 
 def user(text: str) -> UserMessage:
@@ -180,7 +180,7 @@ def test_images_wait_with_their_message(tmp_path):
             await rig.call("steer", message="look", images=[PIXEL])
             rig.script.release("go")
             await rig.until("agent_settled")
-            assert rig.script.requests[1].messages[-1].content[1].data == "QUJD"
+            assert rig.script.requests[1].messages[-1].content[1].data == images.PIXEL
 
     run(main())
 

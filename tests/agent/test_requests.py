@@ -4,11 +4,12 @@ import pytest
 
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Started
-from spindle.shapes.content import Image, Text
+from spindle.shapes.messages import Image, Text
+from tests.support import images
 
 from .rig import Rig, run, slow_tool
 
-PIXEL = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
+PIXEL = {"type": "image", "data": images.PIXEL, "mimeType": "image/png"}
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_images_can_be_kept_from_the_model(tmp_path, calls, blocked):
             if blocked:
                 assert content == [Text("look"), Text("Image reading is disabled.")]
             else:
-                assert content == [Text("look"), Image("QUJD", "image/png"), Image("QUJD", "image/png")]
+                assert content == [Text("look"), Image(images.PIXEL, "image/png"), Image(images.PIXEL, "image/png")]
             kept = (await rig.data("get_messages"))["messages"][0]["content"]
             assert [block["type"] for block in kept] == ["text", "image", "image"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from spindle.sessions import open as sessions
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Text
 from spindle.tools.base import Tool, ToolContext
 
 from .rig import Rig, run, until_true

@@ -11,7 +11,7 @@ import pytest
 from spindle.sessions import open as sessions
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.session import Session
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 from spindle.testing import Pause
 
 from .rig import Rig, kinds, run, until_true

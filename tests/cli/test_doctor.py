@@ -35,7 +35,6 @@ def test_doctor_tells_what_there_is(place: Place) -> None:
         "key from GROQ_API_KEY",
         "bash: /",
         "rg: ",
-        "fd: ",
         f"good: {place.agent}/skills/good/SKILL.md",
         f"/p: {place.agent}/prompts/p.md",
         f"{place.project}/AGENTS.md",

@@ -11,7 +11,7 @@ from spindle.cli.models_command import models_table, run, short_count
 from spindle.llm.local import pull as pulling
 from spindle.llm.local.pull import PULLABLE
 from spindle.models.models_file import open_model
-from tests.local.files import gguf, wheel
+from tests.llm.local.files import gguf, wheel
 
 from .conftest import Place
 

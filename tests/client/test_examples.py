@@ -85,7 +85,11 @@ def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "word", "shown"),
     [
-        ("README.md", "async with await Agent.create()", "AgentSettled(aborted=False)\nok\n"),
+        (
+            "README.md",
+            "async with await Agent.create()",
+            "AgentSettled(aborted=False, stop_reason='end', error_message=None)\nok\n",
+        ),
         ("docs/python.md", "Agent.create(", "AgentSettled\nok\n"),
         ("docs/python.md", "agent = RpcClient(", "okok\n"),
         ("docs/python.md", "SyncRpcClient(", "'total': 15}\n"),

@@ -1,6 +1,7 @@
 """The remote client against the real server, and against servers with other habits."""
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from spindle.client import (
     image_input,
 )
 from tests.remote.server import TOKEN, ServerProcess
+from tests.support.images import PIXEL
 from tests.support.mock_model import call, failure, gate, reply, stall
 
 USAGE = TokenUsage(10, 5, 15)
@@ -97,7 +99,7 @@ def test_several_requests_on_their_way() -> None:
 
 def test_pictures_and_files(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("grüß")
-    pixel = b"\x89PNG\r\n\x1a\n" + b"0" * 20
+    pixel = base64.b64decode(PIXEL)
 
     async def story(agent: RemoteClient) -> None:
         await agent.ask("look", image_input(pixel, "image/png"), file_input(tmp_path / "notes.txt"))
@@ -197,11 +199,11 @@ def test_handlers_answer_confirmations() -> None:
     async def story(agent: RemoteClient) -> None:
         assert (await agent.ask("list")).text == "done"
         assert "not approved" in (await agent.ask("delete")).text
-        assert asked == ["echo a.txt", (2, 2), "rm it"]
+        assert asked == ["echo a.txt", (1, 1), "rm it"]
 
     steps = [LIST, reply("done"), reply(call("bash", {"command": "rm it"}))]
     with ServerProcess(steps) as server:
-        with_client(server, story, config={**ASK, "max_context_num": 2}, on_tool=on_tool, on_turns=on_turns)
+        with_client(server, story, config={**ASK, "max_context_num": 1}, on_tool=on_tool, on_turns=on_turns)
 
 
 def test_without_anybody_to_ask_the_answer_is_no() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from spindle.export.page import build_page
-from spindle.sessions.manager import SessionManager
+from spindle.sessions import Session
+from spindle.sessions import open as sessions
 
 SESSIONS = Path(__file__).parent / "sessions"
 TIME = "2026-01-01T00:00:00.000Z"
@@ -20,18 +21,18 @@ def session_files() -> list[str]:
     return sorted(path.stem for path in SESSIONS.glob("*.jsonl"))
 
 
-def open_session(name: str) -> SessionManager:
-    return SessionManager.open(SESSIONS / f"{name}.jsonl", read_only=True)
+def open_session(name: str) -> Session:
+    return sessions.load(SESSIONS / f"{name}.jsonl", read_only=True)
 
 
 def page_of_file(name: str, **options: Any) -> bytes:
-    store = open_session(name)
+    session = open_session(name)
     pieces = build_page(
-        store.get_header().value,
-        [entry.value for entry in store.get_entries()],
-        store.get_leaf_id(),
-        name=store.get_session_name(),
-        damage_notes=[str(note) for note in store.damage],
+        session.header.value,
+        [entry.value for entry in session.entries],
+        session.leaf_id,
+        name=session.name,
+        damage_notes=[str(note) for note in session.damage],
         **options,
     )
     return b"".join(pieces)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spindle.export import ExportError, export_file, export_session, run_export, write_page
-from spindle.sessions.manager import SessionManager
+from spindle.sessions import open as sessions
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import Tool, ToolContext, text_result
 
@@ -74,13 +74,13 @@ def test_redaction_from_the_command(tmp_path: Path) -> None:
 
 def test_a_session_in_memory() -> None:
     with pytest.raises(ExportError, match=r"^Cannot export in-memory session to HTML$"):
-        export_session(SessionManager.in_memory())
+        export_session(sessions.in_memory())
 
 
 def test_nothing_said_yet(tmp_path: Path) -> None:
-    store = SessionManager.create(tmp_path, tmp_path / "sessions")
+    session = sessions.create(tmp_path, tmp_path / "sessions")
     with pytest.raises(ExportError, match=r"^Nothing to export yet - start a conversation first$"):
-        export_session(store, tmp_path / "o.html")
+        export_session(session, tmp_path / "o.html")
     assert not (tmp_path / "o.html").exists()
 
 

@@ -5,17 +5,39 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from spindle.extensions.registry import Registry
-
-from spindle.extensions.discover import Candidate, Place, find_extensions
+from spindle.extensions.discover import Place, find_extensions
+from spindle.extensions.generation import Generation
 from spindle.extensions.handlers import ExtensionHooks
 from spindle.extensions.loader import LoadFailure, load_extensions
 from tests.support.agent_process import AgentProcess
+from tests.support.mock_model import call, reply
 
-__all__ = ["EXAMPLES", "answer", "load_places", "place", "run", "write"]
+__all__ = [
+    "BASH",
+    "EXAMPLES",
+    "GATE",
+    "answer",
+    "command",
+    "dialog",
+    "load_places",
+    "notices",
+    "place",
+    "result",
+    "run",
+    "start",
+    "write",
+]
 
 T = TypeVar("T")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extensions"
+BASH = reply(call("bash", {"command": "touch made && echo ran"}), finish="toolUse")
+GATE = """
+def extension(agent):
+    @agent.on("tool_call", tool="bash"{timeout})
+    async def gate(event, ctx):
+        if not await ctx.ui.confirm("Run?", event.input["command"]{limit}):
+            return agent.block("The user said no")
+"""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -28,16 +50,42 @@ def write(path: Path, source: str) -> Path:
     return path
 
 
+# -- loading, without an agent ------------------------------------------------------------------------
+
+
 def place(path: Path, **options: Any) -> Place:
     return Place(options.pop("named", str(path)), path, **options)
 
 
-async def load_places(*places: Place, before: Registry | None = None) -> tuple[Registry, list[LoadFailure], list[Path]]:
-    registry = Registry()
-    hooks = ExtensionHooks(registry)
+async def load_places(
+    *places: Place, before: Generation | None = None
+) -> tuple[Generation, list[LoadFailure], list[Path]]:
+    generation = Generation()
     candidates, foreign = find_extensions(places)
-    failures = await load_extensions(candidates, registry, hooks.context_for, before=before and before.extensions)
-    return registry, failures, foreign
+    failures = await load_extensions(candidates, ExtensionHooks(generation), before=before and before.extensions)
+    return generation, failures, foreign
+
+
+# -- the real process ---------------------------------------------------------------------------------
+
+
+def start(tmp_path: Path, source: str, steps: Any = (), *, args: Any = (), **options: Any) -> AgentProcess:
+    """Start an agent with an extension of this source."""
+    file = write(tmp_path / "ext.py", source)
+    return AgentProcess(list(steps), args=["-e", str(file), *args], **options)
+
+
+def result(agent: AgentProcess, call_id: str = "call_1") -> dict[str, Any]:
+    """Return the result message of a tool call."""
+    found = [
+        f["message"] for f in agent.frames if f["type"] == "message_end" and f["message"].get("toolCallId") == call_id
+    ]
+    return found[-1]
+
+
+def dialog(agent: AgentProcess, method: str) -> dict[str, Any]:
+    """Wait for the next request to the user of this kind."""
+    return agent.wait(lambda f: f["type"] == "extension_ui_request" and f["method"] == method)
 
 
 def answer(agent: AgentProcess, request: dict[str, Any], **fields: Any) -> None:
@@ -45,5 +93,12 @@ def answer(agent: AgentProcess, request: dict[str, Any], **fields: Any) -> None:
     agent.send("extension_ui_response", id=request["id"], **fields)
 
 
-def inline(*factories: Any) -> list[Candidate]:
-    return [Candidate(Place(f"inline{n}", Path(), factory=factory)) for n, factory in enumerate(factories)]
+def notices(agent: AgentProcess) -> list[str]:
+    """Return what was shown so far."""
+    return [f["message"] for f in agent.frames if f["type"] == "extension_ui_request" and f["method"] == "notify"]
+
+
+def command(agent: AgentProcess, line: str) -> str:
+    """Run a command that shows a notice, and return that: the command itself is answered before it runs."""
+    assert agent.data("prompt", message=line) == {"disposition": "handled"}
+    return str(dialog(agent, "notify")["message"])

@@ -54,4 +54,4 @@ def test_the_provider_of_the_guide_loads():
     namespace: dict[str, Any] = {}
     exec(source, namespace)
     agent = asyncio.run(load(namespace["extension"]))
-    assert agent.hooks.registry.providers() == ["mine"]
+    assert agent.agent.resources.registry.find("mine", "small") is not None

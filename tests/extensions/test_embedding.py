@@ -54,6 +54,9 @@ class Yes:
 
     def tell(self, request): ...
 
+    def open_requests(self):
+        return []
+
     def withdraw(self): ...
 
 
@@ -204,7 +207,7 @@ def test_reloads_at_the_same_time_leave_one_generation(home):
 
     async def check():
         async with await Agent.create(cwd=home / "work", persist=False, extensions=[extension]) as agent:
-            await asyncio.gather(*(agent.session.extensions.reload() for _ in range(3)))
+            await asyncio.gather(*(agent.session.reload() for _ in range(3)))
             for old in agents[:-1]:
                 with pytest.raises(StaleExtensionError):
                     old.append_entry("note")
@@ -227,7 +230,7 @@ def test_a_reload_in_the_middle_of_a_run_does_not_lose_count_of_its_turns(home):
         ) as agent:
             asking = asyncio.create_task(agent.ask("go"))
             await script.reached("go")
-            await agent.session.extensions.reload()
+            await agent.session.reload()
             script.release("go")
             await asking
         assert turns == [0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spindle.extensions.exec import ExecResult, execute
+from spindle.extensions.api import ExecResult, execute
 
 
 def run(*argv: Any, **options: Any) -> ExecResult:

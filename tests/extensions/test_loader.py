@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from spindle import limits
 from spindle.extensions.discover import find_extensions
-from spindle.extensions.testing import load
+from spindle.testing import load
 
 from .helpers import load_places, place, run, write
 
@@ -82,7 +83,7 @@ def test_what_fails_is_told_and_the_others_load(tmp_path):
         write(tmp_path / name, source)
 
     async def check():
-        registry, failures, _ = await load_places(place(tmp_path))
+        generation, failures, _ = await load_places(place(tmp_path))
         told = {Path(failure.path).name: failure.error for failure in failures}
         assert list(told) == [name for name in sources if name != "g_good.py"]
         assert "SyntaxError" in told["a_syntax.py"] and "line 1" in told["a_syntax.py"]
@@ -92,7 +93,7 @@ def test_what_fails_is_told_and_the_others_load(tmp_path):
         assert told["e_exit.py"] == "sys.exit(3) was called"
         assert 'Unknown event "nonsense"' in told["f_unknown.py"]
         # Nothing of a failed one stays.
-        assert list(registry.commands) == ["good"]
+        assert list(generation.commands) == ["good"]
         assert not any("e_exit" in name for name in sys.modules)
 
     run(check())
@@ -113,8 +114,8 @@ def test_files_of_the_same_name_do_not_meet(tmp_path):
         write(tmp_path / folder / "same.py", f"WHO = {folder!r}\n" + COMMAND.format(name=folder))
 
     async def check():
-        registry, failures, _ = await load_places(place(tmp_path / "one"), place(tmp_path / "two"))
-        assert failures == [] and list(registry.commands) == ["one", "two"]
+        generation, failures, _ = await load_places(place(tmp_path / "one"), place(tmp_path / "two"))
+        assert failures == [] and list(generation.commands) == ["one", "two"]
         assert str(tmp_path / "one") not in sys.path
 
     run(check())
@@ -125,11 +126,11 @@ def test_packages_import_their_own_modules(tmp_path):
     write(tmp_path / "pack" / "parts.py", "name = 'first'\n")
 
     async def check():
-        registry, failures, _ = await load_places(place(tmp_path))
-        assert failures == [] and list(registry.commands) == ["first"]
+        generation, failures, _ = await load_places(place(tmp_path))
+        assert failures == [] and list(generation.commands) == ["first"]
         write(tmp_path / "pack" / "parts.py", "name = 'second'  # now longer\n")
-        registry, failures, _ = await load_places(place(tmp_path), before=registry)
-        assert failures == [] and list(registry.commands) == ["second"]
+        generation, failures, _ = await load_places(place(tmp_path), before=generation)
+        assert failures == [] and list(generation.commands) == ["second"]
 
     run(check())
 
@@ -138,15 +139,15 @@ def test_reloading_sees_an_edit_of_the_same_second_and_size(tmp_path):
     file = write(tmp_path / "x.py", COMMAND.format(name="aaa"))
 
     async def check():
-        registry, _, _ = await load_places(place(tmp_path))
-        assert list(registry.commands) == ["aaa"]
+        generation, _, _ = await load_places(place(tmp_path))
+        assert list(generation.commands) == ["aaa"]
         before = file.stat()
         write(file, COMMAND.format(name="bbb"))
         import os
 
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        registry, _, _ = await load_places(place(tmp_path), before=registry)
-        assert list(registry.commands) == ["bbb"]
+        generation, _, _ = await load_places(place(tmp_path), before=generation)
+        assert list(generation.commands) == ["bbb"]
 
     run(check())
 
@@ -158,26 +159,24 @@ def test_what_does_not_load_any_more_stays_in_force_as_it_was(tmp_path, broken):
     file = write(tmp_path / "x.py", COMMAND.format(name="old"))
 
     async def check():
-        registry, _, _ = await load_places(place(tmp_path))
+        generation, _, _ = await load_places(place(tmp_path))
         write(file, broken)
         for _ in range(2):
-            registry, (failure,), _ = await load_places(place(tmp_path), before=registry)
-            assert list(registry.commands) == ["old"]
+            generation, (failure,), _ = await load_places(place(tmp_path), before=generation)
+            assert list(generation.commands) == ["old"]
             assert failure.error.endswith(". What was loaded before stays in force")
         write(file, COMMAND.format(name="new"))
-        registry, failures, _ = await load_places(place(tmp_path), before=registry)
-        assert list(registry.commands) == ["new"] and failures == []
+        generation, failures, _ = await load_places(place(tmp_path), before=generation)
+        assert list(generation.commands) == ["new"] and failures == []
         file.unlink()
-        registry, failures, _ = await load_places(place(tmp_path), before=registry)
-        assert registry.extensions == [] and failures == []
+        generation, failures, _ = await load_places(place(tmp_path), before=generation)
+        assert generation.extensions == [] and failures == []
 
     run(check())
 
 
 def test_async_factories_are_awaited_but_not_for_ever(tmp_path, monkeypatch):
-    from spindle.extensions import loader
-
-    monkeypatch.setattr(loader, "FACTORY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(limits, "EXTENSION_FACTORY", 0.05)
     write(tmp_path / "a.py", "import asyncio\nasync def extension(agent):\n    await asyncio.Event().wait()\n")
     write(
         tmp_path / "b.py",
@@ -185,9 +184,9 @@ def test_async_factories_are_awaited_but_not_for_ever(tmp_path, monkeypatch):
     )
 
     async def check():
-        registry, (failure,), _ = await load_places(place(tmp_path))
+        generation, (failure,), _ = await load_places(place(tmp_path))
         assert failure.error == "It was not ready after 0.05 s"
-        assert list(registry.commands) == ["late"]
+        assert list(generation.commands) == ["late"]
 
     run(check())
 
@@ -201,8 +200,8 @@ def test_modules_and_entry_points_by_name(tmp_path, monkeypatch):
 
     async def check():
         for named in ("my_kit:extension", "my_kit:other", "kit"):
-            registry, failures, _ = await load_places(place(tmp_path / named, named=named, explicit=True))
-            assert failures == [] and list(registry.commands) == ["kit"], named
+            generation, failures, _ = await load_places(place(tmp_path / named, named=named, explicit=True))
+            assert failures == [] and list(generation.commands) == ["kit"], named
         _, (failure,), _ = await load_places(place(tmp_path / "kid", named="kid", explicit=True))
         assert failure.error == f"Extension path does not exist: {tmp_path / 'kid'}"
 
@@ -218,9 +217,9 @@ def test_conflicts_are_told_and_the_first_wins(tmp_path):
         )
 
     async def check():
-        registry, _, _ = await load_places(place(tmp_path))
-        assert registry.tools()["t"].description == "a"
-        assert registry.conflicts() == [
+        generation, _, _ = await load_places(place(tmp_path))
+        assert generation.tools()["t"].description == "a"
+        assert generation.conflicts() == [
             f'Tool "t" of {tmp_path / "b.py"} conflicts with {tmp_path / "a.py"}',
             f'Flag "--f" of {tmp_path / "b.py"} conflicts with {tmp_path / "a.py"}',
         ]

@@ -1,4 +1,4 @@
-"""Extensions see events in the order in which they happened, also those that nobody waits for."""
+"""Extensions see events in the order in which they happened, also those that nothing waits for."""
 
 import asyncio
 import subprocess
@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from spindle import Agent
-from spindle.extensions import backlog, threads
+from spindle import Agent, limits
+from spindle.extensions.handlers import Backlog
 from spindle.shapes.events import ToolExecutionUpdate, ToolResult
 from spindle.testing import Script
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
 from tests.support.mock_model import MockModel, reply
 
-from .helpers import run, write
+from .helpers import command, run, write
 
 
 @pytest.fixture
@@ -50,7 +50,11 @@ def extension(agent):
             file.write(event.type + "\\n")
     for name in {events!r}:
         agent.on(name, log)
-    agent.command("note")(lambda args, ctx: log(type("Event", (), {{"type": "command"}}), ctx))
+
+    @agent.command("note")
+    def note(args, ctx):
+        log(type("Event", (), {{"type": "command"}}), ctx)
+        ctx.ui.notify("noted")
 """
 
 
@@ -62,7 +66,7 @@ def test_what_a_client_does_after_the_end_comes_after_it_for_extensions_too(tmp_
         agent.run("one")
         agent.data("bash", command="true")
         agent.run("two")
-        agent.prompt("/note")
+        assert command(agent, "/note") == "noted"
         entry = agent.data("get_fork_messages")["messages"][0]["entryId"]
         agent.data("fork", entryId=entry)
         agent.data("new_session")
@@ -97,9 +101,9 @@ def one_shot(tmp_path, source, steps, *messages):
     (tmp_path / "work").mkdir()
     with MockModel(steps) as mock:
         write_models(tmp_path / "agent", mock.openai_url)
-        command = [sys.executable, "-m", "spindle", "-p", *messages, "--model", "mock/m1", "--no-session"]
+        argv = [sys.executable, "-m", "spindle", "-p", *messages, "--model", "mock/m1", "--no-session"]
         done = subprocess.run(
-            [*command, "-e", str(file)],
+            [*argv, "-e", str(file)],
             cwd=tmp_path / "work",
             env=agent_environment(tmp_path / "agent"),
             stdin=subprocess.DEVNULL,
@@ -125,6 +129,19 @@ def extension(agent):
             await agent.send_user_message("again")
 """
     assert one_shot(tmp_path, source, [reply("first"), reply("second")], "go") == ("second\n", 2)
+
+
+def test_a_one_shot_run_waits_for_a_command(tmp_path):
+    source = """
+import asyncio
+
+def extension(agent):
+    @agent.command("slow")
+    async def slow(args, ctx):
+        await asyncio.sleep(0.1)
+        await agent.send_user_message(args)
+"""
+    assert one_shot(tmp_path, source, [reply("first"), reply("second")], "/slow one", "two") == ("second\n", 2)
 
 
 def test_an_extension_may_end_a_one_shot_run_before_its_next_message(tmp_path):
@@ -153,14 +170,14 @@ def test_a_run_that_a_handler_begins_comes_after_the_event_for_everybody(work):
         async with await Agent.create(cwd=work, model=script.model(), persist=False, extensions=extensions) as agent:
             await agent.ask("go")
             await agent.session.hooks.caught_up()
-            await agent.session.engine.wait_idle()
+            await agent.session.wait_idle()
         assert log == ["agent_start", "agent_end", "agent_settled"] * 2
 
     run(check())
 
 
 def test_a_handler_may_wait_for_what_it_began(work, monkeypatch):
-    monkeypatch.setattr(backlog, "PATIENCE_S", 60)  # a handler that waited for itself would never end
+    monkeypatch.setattr(limits, "EVENT_HANDLERS", 60)  # a handler that waited for itself would never end
     write(work.parent / "agent" / "settings.json", '{"compaction": {"keepRecentTokens": 1}}')
     log = []
 
@@ -213,7 +230,7 @@ def test_an_abort_in_a_run_that_a_handler_began_ends_the_handler_too(work):
 
 
 def test_a_handler_that_hangs_holds_up_the_next_event_only_for_a_while(work, monkeypatch, capsys):
-    monkeypatch.setattr(backlog, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(limits, "EVENT_HANDLERS", 0.05)
     log = []
 
     def hanging(agent):
@@ -240,7 +257,7 @@ def update(call_id: str, text: str) -> ToolExecutionUpdate:
     return ToolExecutionUpdate(call_id, "bash", {}, ToolResult([], text))
 
 
-def test_progress_that_nobody_has_seen_yet_is_replaced_by_newer_progress():
+def test_progress_that_was_not_seen_yet_is_replaced_by_newer_progress():
     told = []
 
     async def tell(event):
@@ -248,7 +265,7 @@ def test_progress_that_nobody_has_seen_yet_is_replaced_by_newer_progress():
         await asyncio.sleep(0)
 
     async def check():
-        waiting = backlog.Backlog(tell)
+        waiting = Backlog(tell)
         waiting.add(update("a", "0"))
         await asyncio.sleep(0)  # this one is being told
         for number in range(1000):
@@ -261,9 +278,9 @@ def test_progress_that_nobody_has_seen_yet_is_replaced_by_newer_progress():
     assert told == [("a", "0"), ("a", "999"), ("b", "x"), ("a", "end")]
 
 
-def test_nobody_waits_for_a_backlog_that_was_closed():
+def test_nothing_waits_for_a_backlog_that_was_closed():
     async def check():
-        waiting = backlog.Backlog(lambda event: asyncio.Event().wait())
+        waiting = Backlog(lambda event: asyncio.Event().wait())
         for number in range(3):
             waiting.add(update(str(number), ""))
         waits = asyncio.gather(waiting.caught_up(), waiting.caught_up())
@@ -277,7 +294,7 @@ def test_nobody_waits_for_a_backlog_that_was_closed():
 
 def test_a_backlog_may_be_closed_before_it_has_begun():
     async def check():
-        waiting = backlog.Backlog(lambda event: asyncio.sleep(0))
+        waiting = Backlog(lambda event: asyncio.sleep(0))
         waiting.add(update("a", ""))
         await waiting.close()
         await waiting.caught_up()
@@ -286,12 +303,12 @@ def test_a_backlog_may_be_closed_before_it_has_begun():
 
 
 def test_a_handler_that_does_not_care_to_be_cancelled_does_not_keep_the_end_waiting(monkeypatch):
-    monkeypatch.setattr(threads, "END_S", 0.05)
+    monkeypatch.setattr(limits, "TASKS_END", 0.05)
 
     async def check():
         enough, at_work = asyncio.Event(), asyncio.Event()
 
-        async def deaf(event):
+        async def stubborn(event):
             at_work.set()
             while not enough.is_set():
                 try:
@@ -299,7 +316,7 @@ def test_a_handler_that_does_not_care_to_be_cancelled_does_not_keep_the_end_wait
                 except asyncio.CancelledError:
                     pass
 
-        waiting = backlog.Backlog(deaf)
+        waiting = Backlog(stubborn)
         waiting.add(update("a", ""))
         await at_work.wait()
         await waiting.close()

@@ -7,8 +7,7 @@ import pytest
 from spindle import Agent
 from spindle.extensions.providers import adapt_stream
 from spindle.llm.stream import Finished, Request, StreamOptions
-from spindle.shapes.content import Text, Thinking, ToolCall
-from spindle.shapes.messages import Usage
+from spindle.shapes.messages import Text, Thinking, ToolCall, Usage
 from spindle.testing import Script
 from tests.support.agent_process import write_models
 from tests.support.mock_model import MockModel, reply

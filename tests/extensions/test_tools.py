@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from spindle.extensions.testing import load
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Image, Text
+from spindle.testing import load
 from spindle.tools.base import ToolError
 
 from .helpers import run

@@ -5,10 +5,10 @@ import io
 
 import pytest
 
-from spindle.extensions.terminal import TerminalFront
-from spindle.extensions.testing import load
-from spindle.extensions.ui import NoFront, WireFront
+from spindle.agent.dialogs import NoDialogs, WireDialogs
+from spindle.cli.terminal import TerminalDialogs
 from spindle.shapes.events import ExtensionUIRequest
+from spindle.testing import load
 
 from .helpers import run
 
@@ -17,8 +17,8 @@ def request(method: str = "select", **fields) -> ExtensionUIRequest:
     return ExtensionUIRequest(id="d1", method=method, title="T", **fields)
 
 
-async def open_dialog(front: WireFront, **fields) -> "asyncio.Task[object]":
-    asking = asyncio.create_task(front.ask(request(**fields)))
+async def open_dialog(dialogs: WireDialogs, **fields) -> "asyncio.Task[object]":
+    asking = asyncio.create_task(dialogs.ask(request(**fields)))
     await asyncio.sleep(0)
     return asking
 
@@ -26,15 +26,15 @@ async def open_dialog(front: WireFront, **fields) -> "asyncio.Task[object]":
 def test_an_answer_reaches_the_dialog_with_its_id_and_no_other():
     async def check():
         sent = []
-        front = WireFront(sent.append)
-        asking = await open_dialog(front)
+        dialogs = WireDialogs(sent.append)
+        asking = await open_dialog(dialogs)
         for frame in ({"id": "other", "value": "x"}, {"value": "x"}, {"id": 7, "value": "x"}):
-            assert front.receive(frame)
+            assert dialogs.receive(frame)
         assert not asking.done()
-        front.receive({"id": "d1", "value": "first"})
-        front.receive({"id": "d1", "value": "second"})
+        dialogs.receive({"id": "d1", "value": "first"})
+        dialogs.receive({"id": "d1", "value": "second"})
         assert (await asking)["value"] == "first"
-        front.receive({"id": "d1", "value": "late"})
+        dialogs.receive({"id": "d1", "value": "late"})
         assert [frame.method for frame in sent] == ["select"]
 
     run(check())
@@ -43,7 +43,7 @@ def test_an_answer_reaches_the_dialog_with_its_id_and_no_other():
 def test_a_time_out_is_measured_here_and_says_nothing_more():
     async def check():
         sent = []
-        assert await WireFront(sent.append).ask(request(timeout=20)) is None
+        assert await WireDialogs(sent.append).ask(request(timeout=20)) is None
         assert [(frame.method, frame.timeout) for frame in sent] == [("select", 20)]
 
     run(check())
@@ -53,14 +53,14 @@ def test_a_time_out_is_measured_here_and_says_nothing_more():
 def test_a_dialog_that_is_no_longer_wanted_is_taken_back(how):
     async def check():
         sent = []
-        front = WireFront(sent.append)
-        asking = await open_dialog(front)
+        dialogs = WireDialogs(sent.append)
+        asking = await open_dialog(dialogs)
         if how == "cancelled":
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
         else:
-            front.withdraw()
+            dialogs.withdraw()
             assert await asking is None
         assert [(frame.method, frame.target_id) for frame in sent] == [("select", None), ("cancel", "d1")]
 
@@ -88,11 +88,11 @@ def test_what_answers_mean(method, answer, result):
         agent = await load(lambda a: a.on("session_start", lambda e, ctx: kept.update(ctx=ctx)))
         await agent.fire("session_start", reason="startup")
 
-        class Front(NoFront):
+        class Answering(NoDialogs):
             async def ask(self, request):
                 return answer
 
-        agent.set(front=Front())
+        agent.agent.dialogs = Answering()
         ask = getattr(kept["ctx"].ui, method)
         assert await (ask("T", ["a"]) if method == "select" else ask("T")) == result
 
@@ -104,7 +104,7 @@ def test_nobody_there_means_no():
         kept = {}
         agent = await load(lambda a: a.on("session_start", lambda e, ctx: kept.update(ctx=ctx)))
         await agent.fire("session_start", reason="startup")
-        agent.set(front=NoFront())
+        agent.agent.dialogs = NoDialogs()
         ctx = kept["ctx"]
         assert not ctx.has_ui
         assert await ctx.ui.confirm("T", "m") is False
@@ -211,7 +211,7 @@ def test_dialogs_on_a_terminal(fields, typed, answer, monkeypatch, capsys):
 
 
 async def _ask(asked: ExtensionUIRequest) -> object:
-    return await TerminalFront().ask(asked)
+    return await TerminalDialogs().ask(asked)
 
 
 def test_an_unanswered_question_leaves_the_line_to_the_next(monkeypatch, capsys):
@@ -225,9 +225,9 @@ def test_an_unanswered_question_leaves_the_line_to_the_next(monkeypatch, capsys)
                 return asyncio.run_coroutine_threadsafe(lines.get(), loop).result()
 
         monkeypatch.setattr("sys.stdin", Slow())
-        front = TerminalFront()
-        assert await front.ask(request("confirm", timeout=20)) is None
-        second = asyncio.create_task(front.ask(request("confirm")))
+        dialogs = TerminalDialogs()
+        assert await dialogs.ask(request("confirm", timeout=20)) is None
+        second = asyncio.create_task(dialogs.ask(request("confirm")))
         lines.put_nowait("yes\n")
         assert await second == {"confirmed": True}
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from spindle.llm.stream import Chunk, Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec, builtin_stream
-from spindle.shapes.content import Text, Thinking, ToolCall
-from spindle.shapes.messages import AssistantMessage, UserMessage
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
+from spindle.shapes.model import Model, ModelCost
 
 __all__ = ["answer_of", "collect", "events_of", "make_model", "make_request", "shape"]
 

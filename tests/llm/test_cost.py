@@ -4,7 +4,7 @@ import pytest
 
 from spindle.llm.cost import add_cost
 from spindle.shapes.messages import Usage
-from spindle.shapes.models import ModelCost
+from spindle.shapes.model import ModelCost
 
 TIERED = ModelCost(
     1,

@@ -4,11 +4,19 @@ import json
 
 import pytest
 
-from spindle.llm.google.request import google_body
+from spindle.llm.google import google_body
 from spindle.llm.history import transform_request
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from tests.support.mock_model import MockModel, cut, failure, raw
 
 from .helpers import answer_of, collect, events_of, make_model, shape
@@ -36,7 +44,7 @@ def body(*messages, id: str = OLD, tools=(), system="Be brief.", model=None, **o
 
 
 def test_a_plain_request():
-    assert body(tools=[TOOL], temperature=0.5, tool_choice="any") == {
+    assert body(tools=[TOOL], model={"sampling_params": {"temperature": 0.5}}) == {
         "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
         "systemInstruction": {"parts": [{"text": "Be brief."}]},
         "tools": [
@@ -46,7 +54,6 @@ def test_a_plain_request():
                 ]
             }
         ],
-        "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
         "generationConfig": {"maxOutputTokens": 4096, "temperature": 0.5},
     }
 

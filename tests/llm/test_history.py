@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from spindle.llm.history import bash_text, clean_text, clean_value, to_model_messages, transform_messages
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Text, Thinking, ToolCall
 from spindle.shapes.messages import (
     AssistantMessage,
     BranchSummaryMessage,
     CompactionSummaryMessage,
+    Text,
+    Thinking,
+    ToolCall,
     ToolResultMessage,
     Usage,
     UserMessage,

@@ -4,13 +4,21 @@ import json
 
 import pytest
 
-from spindle.llm.compat import responses_compat
+from spindle.llm.compat import ResponsesCompat
 from spindle.llm.errors import is_retryable
 from spindle.llm.history import transform_request
-from spindle.llm.openai_responses.request import responses_body, responses_headers, responses_url
+from spindle.llm.openai_responses import responses_body, responses_headers, responses_url
 from spindle.llm.stream import Request, StreamOptions, ToolSpec
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from tests.support.mock_model import MockModel, cut, failure, raw
 
 from .helpers import answer_of, collect, events_of, make_model, shape
@@ -32,7 +40,7 @@ def result(*content, id: str = "c1|fc_1") -> ToolResultMessage:
 def body(*messages, compat=None, tools=(), system="Be brief.", model=None, **options) -> dict:
     model = make_model(**{"api": API, "compat": compat, **(model or {})})
     request = transform_request(Request(system, list(messages) or [USER], list(tools)), model)
-    return responses_body(model, request, StreamOptions(**options), responses_compat(model))
+    return responses_body(model, request, StreamOptions(**options), ResponsesCompat.of(model))
 
 
 def items(*messages, **options) -> list[dict]:
@@ -62,13 +70,12 @@ def test_a_plain_request():
 
 
 def test_options():
-    sent = body(temperature=0.5, session_id="s" * 70, cache_retention="long", max_tokens=3)
-    assert (sent["temperature"], sent["prompt_cache_key"], sent["prompt_cache_retention"]) == (0.5, "s" * 64, "24h")
+    sent = body(session_id="s" * 70, cache_retention="long", max_tokens=3)
+    assert (sent["prompt_cache_key"], sent["prompt_cache_retention"]) == ("s" * 64, "24h")
     assert sent["max_output_tokens"] == 16
-    assert "prompt_cache_key" not in body(session_id="s", cache_retention="none")
+    assert "prompt_cache_key" not in body()
     short = body(cache_retention="long", compat={"supportsLongCacheRetention": False})
     assert "prompt_cache_retention" not in short
-    assert body(tools=[TOOL], tool_choice="required")["tool_choice"] == "required"
     assert body(model=THINKS)["input"][0]["role"] == "developer"
     assert body(model=THINKS, compat={"supportsDeveloperRole": False})["input"][0]["role"] == "system"
 
@@ -99,7 +106,7 @@ def test_reasoning():
 )
 def test_headers(fields, compat, expected):
     model = make_model(**{"api": API, "compat": compat, **fields})
-    assert responses_headers(model, StreamOptions(api_key="key", session_id="s"), responses_compat(model)) == expected
+    assert responses_headers(model, StreamOptions(api_key="key", session_id="s"), ResponsesCompat.of(model)) == expected
 
 
 IMAGE = Image("QUJD", "image/png")

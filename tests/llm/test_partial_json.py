@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.llm.partial_json import PartialJson, parse_partial
+from spindle.llm.partial_json import PartialJson
 
 from .golden import rows
 
@@ -21,6 +21,12 @@ json_values = st.recursive(
     max_leaves=12,
 )
 json_like = st.text(alphabet="{}[]\",:\\ \n\tu0123e.-+tfnaNIl'é\ud83d", max_size=40)
+
+
+def parse_partial(text: str) -> object:
+    partial = PartialJson()
+    partial.feed(text)
+    return partial.value()
 
 
 @pytest.mark.parametrize("row", rows("partial-json"), ids=lambda row: row["in"])

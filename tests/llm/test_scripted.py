@@ -6,8 +6,7 @@ import json
 import pytest
 
 from spindle.llm.stream import Started, StreamOptions, builtin_stream
-from spindle.shapes.content import Text
-from spindle.shapes.messages import AssistantMessage, Usage, UserMessage
+from spindle.shapes.messages import AssistantMessage, Text, Usage, UserMessage
 from spindle.testing import Call, Pause, Script, ScriptError, Step, load_script
 
 from .helpers import answer_of, collect, events_of, make_model, make_request, shape

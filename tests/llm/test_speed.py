@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from spindle.llm.anthropic.reader import MessagesReader
+from spindle.llm.anthropic import MessagesReader
 from spindle.llm.compat import ChatCompat
+from spindle.llm.exchange import SseParser
 from spindle.llm.live import LiveMessage
-from spindle.llm.openai_chat.reader import ChatReader
-from spindle.llm.sse import SseParser
+from spindle.llm.openai_chat import ChatReader
 
 from .helpers import make_model
 
@@ -49,9 +49,9 @@ def cost(reader_of, start: bytes, piece: bytes, count: int) -> float:
 @pytest.mark.parametrize(
     ("reader_of", "start", "piece"),
     [
-        (lambda live: ChatReader(live, MODEL, ChatCompat()), b"", CHAT),
-        (lambda live: ChatReader(live, MODEL, ChatCompat()), CALL, ARGUMENTS),
-        (lambda live: MessagesReader(live, MODEL), MESSAGES_START, MESSAGES),
+        (lambda live: ChatReader(live, ChatCompat()), b"", CHAT),
+        (lambda live: ChatReader(live, ChatCompat()), CALL, ARGUMENTS),
+        (lambda live: MessagesReader(live), MESSAGES_START, MESSAGES),
     ],
     ids=["chat text", "chat arguments", "messages text"],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.llm.sse import EventTooLargeError, SseParser
+from spindle.llm.exchange import EventTooLargeError, SseParser
 
 
 def parse(*pieces: bytes) -> list[bytes]:

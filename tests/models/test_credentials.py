@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from spindle.config.values import UnresolvedValue, is_resolvable, resolve_value
-from spindle.models.credentials import MissingCredentials, ModelAuth
+from spindle.models.credentials import MissingCredentials, ModelAuth, UnresolvedValue, is_resolvable, resolve_value
 from spindle.models.model_registry import ModelRegistry
 
 SECRET = "sk-very-secret"

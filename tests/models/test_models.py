@@ -11,7 +11,7 @@ from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, StreamOptions
 from spindle.models.model_registry import ModelRegistry, builtin_providers, load_catalog
 from spindle.shapes.codec import decode, encode
-from spindle.shapes.models import THINKING_LEVELS, Model
+from spindle.shapes.model import THINKING_LEVELS, Model
 
 LOCAL = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "k"}
 

@@ -19,7 +19,7 @@ from spindle.models.select import (
     resolve_scope,
     thinking_level,
 )
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 SERVER = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions"}
 PROVIDERS = {

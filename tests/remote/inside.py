@@ -20,11 +20,12 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
-from spindle.extensions.host import ExtensionOptions
-from spindle.remote.live import UnknownSession
+from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.remote.options import RemoteOptions
+from spindle.remote.pool import UnknownSession
 from spindle.remote.server import RemoteServer
-from spindle.sessions.manager import SessionManager
+from spindle.sessions import open as sessions
+from spindle.sessions.index import find_by_id
 from spindle.shapes.events import ToolResult
 from spindle.testing import Script
 from spindle.tools.base import Tool, ToolContext, text_result
@@ -42,12 +43,11 @@ def run(
     **options: Any,
 ) -> None:
     """Tell a story to a server with these limits."""
-    agents = AgentOptions(
-        mode="remote", tools=tools, extensions=ExtensionOptions([] if extension is None else [extension])
-    )
+    agents = AgentOptions(mode="remote", tools=tools)
+    extensions = ExtensionOptions([] if extension is None else [extension])
 
     async def told() -> None:
-        world = World(steps, base, RemoteOptions(**options), agents)
+        world = World(steps, base, RemoteOptions(**options), agents, extensions)
         async with asyncio.timeout(LIMIT_S):
             await world.start()
             try:
@@ -59,7 +59,14 @@ def run(
 
 
 class World:
-    def __init__(self, steps: Sequence[Any], base: Path, options: RemoteOptions, agents: AgentOptions) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Any],
+        base: Path,
+        options: RemoteOptions,
+        agents: AgentOptions,
+        extensions: ExtensionOptions,
+    ) -> None:
         self.script = Script(steps or ["unused"])
         self.agents: list[AgentSession] = []
         """Every agent that was made."""
@@ -69,6 +76,7 @@ class World:
         self.address = ""
         self._base = base
         self._agent_options = replace(agents, model=self.script.model())
+        self._extensions = extensions
         self.server = RemoteServer(options, self._make_agent)
 
     async def start(self) -> None:
@@ -78,13 +86,14 @@ class World:
         await self.opening.wait()
         directory = self._base / "sessions"
         if session_id is None:
-            store = SessionManager.create(self._base, directory)
+            session = sessions.create(self._base, directory)
         else:
-            path = SessionManager.find_by_id(self._base, session_id, directory)
+            path = find_by_id(self._base, session_id, directory)
             if path is None:
                 raise UnknownSession(f"No session {session_id}")
-            store = SessionManager.open(path, directory)
-        self.agents.append(await create_session(store, self._agent_options))
+            session = sessions.load(path)
+        extensions = ExtensionHost(self._extensions)
+        self.agents.append(await create_session(session, self._agent_options, plugins=extensions))
         return self.agents[-1]
 
     @asynccontextmanager
@@ -149,3 +158,13 @@ async def until(condition: Callable[[], Any]) -> None:
     """Wait until something is so; the story's own limit ends a wait in vain."""
     while not condition():  # noqa: ASYNC110 - what is waited for has no event
         await asyncio.sleep(0.005)
+
+
+def listeners(agent: AgentSession) -> tuple[Any, ...]:
+    """Return what hears the events of an agent: none may stay when its client is gone."""
+    return agent._engine.hub._listeners
+
+
+def held(agent: AgentSession) -> int:
+    """Return how many characters wait for a chat client whose request runs; 0 if the agent does not wait for it."""
+    return max((listener._frames.size for listener in listeners(agent) if hasattr(listener, "_frames")), default=0)

@@ -1,6 +1,5 @@
 """The remote protocol with a real WebSocket client: the transcripts, the state machine, hostile frames."""
 
-import base64
 import json
 import socket
 import time
@@ -8,6 +7,8 @@ import time
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.support.agent_process import write_models
+from tests.support.images import PIXEL
 from tests.support.mock_model import call, failure, gate, reply, silent, stall
 
 from .server import TOKEN, ServerProcess
@@ -99,6 +100,51 @@ def test_the_turn_limit_is_confirmed_and_refused():
         assert nothing == envelope("x", {"Text": ""}, error="不在等待对话轮次确认状态")
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_confirmed_request_goes_on_in_the_form_it_was_made_in(stream):
+    with ServerProcess([reply("r")]) as server, server.chat() as client:
+        client.ask("a", {"Text": "1"}, config={"max_context_num": 1})
+        client.ask("b", {"Text": "2"}, stream=stream)
+        client.send("c", {"TurnConfirmationResponse": {"confirmed": True}}, stream=not stream)
+        assert kinds(client.until_terminal()) == (["Stream", "Complete"] if stream else ["Text"])
+
+
+def test_turns_are_requests_not_model_calls():
+    work = [reply(call("bash", {"command": "true"}))] * 3
+    with ServerProcess([*work, reply("done"), reply("more")]) as server, server.chat() as client:
+        assert client.ask("a", {"Text": "1"}, config={"max_context_num": 2})["response"] == {"Text": "done"}
+        assert len(server.mock.requests) == 4, "a request under way is not stopped"
+        assert client.ask("b", {"Text": "2"})["response"] == {"Text": "more"}
+        asked = client.ask("c", {"Text": "3"})["response"]["TurnConfirmationRequest"]
+        assert (asked["current_turns"], asked["max_turns"]) == (2, 2)
+
+
+def test_only_a_limit_of_the_server_asks_a_client_that_set_none():
+    with ServerProcess([reply("r")]) as server, server.chat() as client:
+        for number in range(40):
+            assert client.ask(str(number), {"Text": "hi"})["response"] == {"Text": "r"}
+    with ServerProcess([reply("r")], args=["--remote-option", "max_turns=1"]) as server, server.chat() as client:
+        assert client.ask("a", {"Text": "hi"})["response"] == {"Text": "r"}
+        assert kinds([client.ask("b", {"Text": "hi"})]) == ["TurnConfirmationRequest"]
+
+
+def test_reset_clears_the_context_and_the_count_of_turns():
+    with ServerProcess([reply("r")]) as server, server.chat() as client:
+        client.ask("a", {"Text": "rosebud"}, config={"max_context_num": 1})
+        reset = client.ask("x", {"Instruction": {"command": "reset"}})
+        assert reset["response"] == {"Text": "上下文已清理，对话轮次已重置"}
+        assert client.ask("b", {"Text": "second"})["response"] == {"Text": "r"}, "nothing is asked"
+        assert "rosebud" not in json.dumps(server.mock.requests[1].body)
+
+
+def test_a_limit_of_tokens_holds_for_its_request():
+    with ServerProcess([reply("r")]) as server, server.chat() as client:
+        client.ask("a", {"Text": "1"}, config={"max_tokens": 77})
+        client.ask("b", {"Text": "2"})
+        bodies = [request.body for request in server.mock.requests]
+        assert [77 in (body.get("max_tokens"), body.get("max_completion_tokens")) for body in bodies] == [True, False]
+
+
 def test_interrupt_stops_a_silent_model_within_a_second():
     with ServerProcess([reply("Once ", stall()), reply("fine")]) as server, server.chat() as client:
         assert client.ask("i0", {"Interrupt": None})["error"] == "No active model output to interrupt"
@@ -158,6 +204,15 @@ def test_failures_are_structured():
         assert failed["details"]["tool"] == "bash" and failed["details"]["arguments"] == {"command": "exit 3"}
 
 
+def test_a_model_that_cannot_be_reached_is_a_connection_error():
+    with ServerProcess([reply("unused")]) as server, socket.create_server(("127.0.0.1", 0)) as gone:
+        write_models(server.agent_dir, f"http://127.0.0.1:{gone.getsockname()[1]}/v1")
+        gone.close()
+        with server.chat() as client:
+            error = json.loads(client.ask("a", {"Text": "x"})["error"])
+    assert error["type"] == "connection_error" and "Cannot reach" in error["message"]
+
+
 def test_instructions():
     with ServerProcess([reply("yes")]) as server, server.chat() as client:
         client.ask("a", {"Text": "question"})
@@ -180,14 +235,13 @@ def test_instructions():
 
 
 def test_images_reach_the_model():
-    pixel = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 20).decode()
     with ServerProcess([reply("seen")]) as server, server.chat() as client:
         parts = [
             {"Text": "this"},
-            {"Image": {"data": pixel}},
+            {"Image": {"data": PIXEL}},
             {"Text": "or"},
             {"Text": "that"},
-            {"Image": {"data": pixel}},
+            {"Image": {"data": PIXEL}},
         ]
         client.ask("a", {"Multi": parts})
         content = server.mock.requests[0].body["messages"][-1]["content"]

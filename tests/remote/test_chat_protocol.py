@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from spindle.remote.access import Access, is_loopback, parse_address
 from spindle.remote.chat_protocol import Command, Control, Parts, ProtocolError, ToolAnswer, TurnAnswer, parse_request
-from spindle.shapes.content import Text
+from spindle.shapes.messages import Text
+from tests.support.images import PIXEL
 
-PIXEL = base64.b64encode(b"\x89PNG....").decode()
+GIF = base64.b64encode(b"GIF89a....").decode()
+JPEG = base64.b64encode(b"\xff\xd8\xff\xe0").decode()
 
 
 def request(input, **fields):
@@ -44,17 +46,39 @@ def test_images_and_files_become_parts():
     assert file.text == '<file name="a.txt">\ngrüß\n</file>\n'
     named = request({"File": {"filename": '"><x>', "content_type": "text/plain", "data": text}}).input
     assert named.text.startswith('<file name="&quot;&gt;&lt;x&gt;">')
-    both = request(
-        {"Multi": [{"Text": "look"}, {"Multi": [{"Image": {"data": PIXEL, "mime_type": "image/gif"}}]}]}
-    ).input
+    both = request({"Multi": [{"Text": "look"}, {"Multi": [{"Image": {"data": GIF, "mime_type": "image/png"}}]}]}).input
     assert both.text == "look" and both.images[0].mime_type == "image/gif"
 
 
-def test_images_between_texts_keep_their_place():
-    def image(kind):
-        return {"Image": {"data": PIXEL, "mime_type": f"image/{kind}"}}
+def encoded(data):
+    return base64.b64encode(data).decode()
 
-    parts = request({"Multi": [image("png"), {"Text": "before"}, image("gif"), {"Text": "after"}, image("jpeg")]}).input
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/pdf", "image/png", "application/octet-stream", ""])
+def test_a_file_is_what_it_contains(content_type):
+    """Whatever it is called: types and names are often wrong."""
+
+    def file(data, name="notes.pdf"):
+        return request({"File": {"filename": name, "content_type": content_type, "data": encoded(data)}}).input
+
+    assert file("grüß".encode()).text == '<file name="notes.pdf">\ngrüß\n</file>\n'
+    assert file(b"<svg/>", "a.svg").images == []
+    for data, kind in (
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a....", "image/gif"),
+        (b"RIFF....WEBP", "image/webp"),
+    ):
+        assert [image.mime_type for image in file(data, "a.txt").images] == [kind]
+    for binary in (b"%PDF-1.7 all of it ASCII", b"PK\x03\x04\0\0", b"\xff\xfea\0", "ü".encode("latin-1")):
+        with pytest.raises(ProtocolError, match=r"a\.txt: only UTF-8 text and PNG, JPEG, GIF and WebP images"):
+            file(binary, "a.txt")
+
+
+def test_images_between_texts_keep_their_place():
+    def image(data):
+        return {"Image": {"data": data}}
+
+    parts = request({"Multi": [image(PIXEL), {"Text": "before"}, image(GIF), {"Text": "after"}, image(JPEG)]}).input
     kinds = ["image/png", "before", "image/gif", "after", "image/jpeg"]
     assert [getattr(block, "text", None) or block.mime_type for block in parts.content] == kinds
     assert parts.text == "before\nafter" and len(parts.images) == 3
@@ -122,9 +146,10 @@ def test_the_stream_switch_has_two_names(fields, stream):
         (b'{"request_id":"a","input":{"Text":"x","Text":"y"}}', "parse_error"),
         (b'{"request_id":"a","input":{"Image":{"data":""}}}', "a"),
         ('{"request_id":"a","input":{"Image":{"data":"é"}}}'.encode(), "a"),
-        (b'{"request_id":"a","input":{"Image":{"data":"AAAA","mime_type":"text/html"}}}', "a"),
+        (b'{"request_id":"a","input":{"Image":{"data":"R0lGODlh","mime_type":"text/html"}}}', "a"),
+        (b'{"request_id":"a","input":{"Image":{"data":"AAAA","mime_type":"image/png"}}}', "a"),
         (b'{"request_id":"a","input":{"File":{"filename":"f","content_type":"text/plain","data":"/w=="}}}', "a"),
-        (b'{"request_id":"a","input":{"File":{"filename":"f","content_type":"application/zip","data":""}}}', "a"),
+        (b'{"request_id":"a","input":{"File":{"filename":"f","content_type":"text/plain","data":"UEsDBAA="}}}', "a"),
         (b'{"request_id":"a","input":{"Instruction":{"command":" "}}}', "a"),
         (b'{"request_id":"a","input":{"ToolConfirmationResponse":{"name":"x","approved":"yes"}}}', "a"),
         (b'{"request_id":"a","input":{"TurnConfirmationResponse":{}}}', "a"),

@@ -1,6 +1,12 @@
 """Extensions under the remote server: their commands, their dialogs, their beginning."""
 
 import asyncio
+import json
+from unittest.mock import MagicMock
+
+import pytest
+
+from spindle.models.credentials import MissingCredentials
 
 from .inside import run
 from .test_races import CALL, noting
@@ -72,6 +78,93 @@ def test_an_interrupt_while_an_extension_still_looks_at_the_request(tmp_path):
             assert (await client.ask("b", {"Text": "hi"}))["response"] == {"Text": "yes"}
 
     run(story, ["yes"], tmp_path, extension=extension)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_that_an_extension_deals_with_ends_without_an_answer(tmp_path, stream):
+    def extension(agent):
+        agent.on("input", lambda event, ctx: agent.handled() if event.text == "ping" else None)
+
+    async def story(world):
+        async with world.chat() as client:
+            end = await client.ask("a", {"Text": "ping"}, stream=stream)
+            if stream:
+                assert end["response"]["Complete"]["interrupted"] is False
+            else:
+                assert end["response"] == {"Text": ""} and end["error"] is None
+            assert (await client.ask("b", {"Text": "hi"}))["response"] == {"Text": "yes"}
+            assert len(world.script.requests) == 1
+
+    run(story, ["yes"], tmp_path, extension=extension)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "why, told", [(MissingCredentials("No key"), "No key"), (ZeroDivisionError("a bug"), "ZeroDivisionError: a bug")]
+)
+def test_a_request_that_cannot_start_after_all(tmp_path, stream, why, told):
+    """It was accepted; what goes wrong while hooks look at it must still end it, once."""
+    worlds = []
+
+    def extension(agent):
+        @agent.on("input")
+        def lose_the_key(event, ctx):
+            if event.text == "go":
+                worlds[0].agents[0].resources.registry.require_credentials = MagicMock(side_effect=why)
+
+    async def story(world):
+        worlds.append(world)
+        async with world.chat() as client:
+            end = await client.ask("a", {"Text": "go"}, stream=stream)
+            assert end["response"] == {"Text": ""}
+            assert json.loads(end["error"]) == {"type": "processing_error", "message": told}
+            del world.agents[0].resources.registry.require_credentials
+            assert (await client.ask("b", {"Text": "hi"}))["response"] == {"Text": "yes"}
+
+    run(story, ["yes"], tmp_path, extension=extension)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_request_that_comes_while_the_session_changes(tmp_path, interrupted):
+    """It waits, and then runs in the other session as it was wished for."""
+    done, loads, loading, go_on = [], [], asyncio.Event(), asyncio.Event()
+
+    async def extension(agent):
+        loads.append(agent)
+        if len(loads) > 1:
+            loading.set()
+            await go_on.wait()
+
+    async def story(world):
+        async with world.rpc() as rpc, world.chat(f"?session={rpc.ready['sessionId']}") as chat:
+            await rpc.socket.send('{"type":"new_session"}')
+            await loading.wait()
+            config = {"ask_before_tool_execution": True, "prompt": "Be brief."}
+            await chat.send("a", {"Text": "go"}, config=config, stream=True)
+            await chat.ask("g", "GetCommands")
+            if interrupted:
+                await chat.send("i", "Interrupt")
+                end = await chat.read()
+                assert end["request_id"] == "a" and end["response"]["Complete"]["interrupted"] is True
+                assert (await chat.read())["request_id"] == "i"
+            # Another prompt that came meanwhile goes first.
+            await rpc.socket.send('{"type":"prompt","message":"mine"}')
+            await rpc.wait("queue_update")
+            go_on.set()
+            await rpc.wait("agent_settled")
+            if interrupted:
+                assert len(world.script.requests) == 1
+                return
+            assert "ToolConfirmationRequest" in (await chat.read())["response"]
+            approve = {"ToolConfirmationResponse": {"name": "note", "arguments": {}, "approved": True}}
+            assert "ToolCall" in (await chat.ask("c", approve))["response"]
+            kinds = [next(iter((await chat.read())["response"])) for _ in range(3)]
+            assert kinds == ["ToolResult", "Stream", "Complete"] and len(done) == 1
+            assert await chat.session_id() != rpc.ready["sessionId"]
+            prompts = [request.system_prompt.startswith("Be brief.") for request in world.script.requests]
+            assert prompts == [False, True, True]
+
+    run(story, ["other", CALL, "done"], tmp_path, tools=[noting(done)], extension=extension)
 
 
 def test_a_broken_extension_costs_one_request(tmp_path):

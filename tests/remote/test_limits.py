@@ -6,12 +6,11 @@ import json
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from spindle.remote.chat_run import ChatRun
-from spindle.remote.frames import HIGH_CHARS, LOW_CHARS, FrameQueue
+from spindle.remote.chat_reply import HIGH_CHARS, FrameQueue
 from spindle.remote.options import RemoteOptions, changed
-from spindle.remote.throttle import Throttle
+from spindle.remote.peer import Throttle
 
-from .inside import run, tool, until
+from .inside import held, run, tool, until
 from .test_races import ASK, CALL, GATED, closed, noting
 
 SLOW = {"text": "late", "delay": 30}
@@ -112,7 +111,7 @@ def test_a_client_that_does_not_answer_pings_is_let_go(tmp_path):
         assert await reader.readexactly(1) == b"\x89", "a ping"
         await reader.readuntil(b"\x03\xf3")  # 1011 in a close frame
         writer.close()
-        await until(lambda: not world.server._lines)
+        await until(lambda: not world.server._peers)
 
     run(story, ["x"], tmp_path, ping_seconds=0.1)
 
@@ -157,7 +156,7 @@ def test_there_is_a_limit_to_connections(tmp_path):
                 async with world.chat():
                     pass
             assert refused.value.response.status_code == 503
-        await until(lambda: not world.server._lines)
+        await until(lambda: not world.server._peers)
         async with world.chat() as again:
             await again.ask("a", "GetCommands")
 
@@ -171,9 +170,8 @@ def test_a_reader_that_stops_is_let_go_and_the_agent_with_it(tmp_path):
         async with world.chat(close_timeout=0.1, max_queue=1) as stalled, world.chat() as other:
             stalled.socket.transport.pause_reading()
             await stalled.send("a", {"Text": "go"}, stream=True)
-            await until(lambda: world.agents and world.agents[0].engine.hub.congested)
-            (held,) = [one._frames._size for one in world.agents[0].engine.hub._listeners if isinstance(one, ChatRun)]
-            assert held < HIGH_CHARS + len(pieces[0]), "the agent waits instead of filling the memory"
+            await until(lambda: world.agents and held(world.agents[0]) >= HIGH_CHARS)
+            assert held(world.agents[0]) < HIGH_CHARS + len(pieces[0]), "the agent waits instead of filling the memory"
             assert (await other.ask("b", {"Text": "hi"}))["response"] == {"Text": "fine"}
             await until(lambda: not world.agents[0].busy)
             stalled.socket.transport.resume_reading()
@@ -189,7 +187,7 @@ def test_a_reader_that_comes_back_in_time_misses_nothing(tmp_path):
         async with world.chat(max_size=None) as client:
             client.socket.transport.pause_reading()
             await client.send("a", {"Text": "go"}, stream=True)
-            await until(lambda: world.agents and world.agents[0].engine.hub.congested)
+            await until(lambda: world.agents and held(world.agents[0]) >= HIGH_CHARS)
             client.socket.transport.resume_reading()
             text, frames = "", 0
             while "Stream" in (frame := await client.read())["response"]:
@@ -208,16 +206,16 @@ def test_a_client_that_only_writes_is_not_read_for_ever(tmp_path):
         async with world.chat(close_timeout=0.1, max_queue=1) as client:
             client.socket.transport.pause_reading()
             flooding = asyncio.create_task(flood(client))
-            await until(lambda: world.server._lines)
-            (line,) = world.server._lines
+            await until(lambda: world.server._peers)
+            (peer,) = world.server._peers
             read = -1
-            while line.frames_in != read:
-                read = line.frames_in
+            while peer.frames_in != read:
+                read = peer.frames_in
                 await asyncio.sleep(0.3)
-            assert read > 1000 and not flooding.done(), "it still writes, but nobody reads any more"
+            assert read > 1000 and not flooding.done(), "it still writes, but it is not read any more"
             flooding.cancel()
             client.socket.transport.abort()
-        await until(lambda: not world.server._lines)
+        await until(lambda: not world.server._peers)
 
     run(story, ["x"], tmp_path, frames_per_second=100_000)
 
@@ -226,15 +224,15 @@ def test_the_queue_counts_joined_text_too():
     async def story():
         queue = FrameQueue()
         while not queue.full:
-            queue.put_chunk("a", "x" * 10_000)
+            queue.stream("a", "x" * 10_000)
         waiting = asyncio.create_task(queue.room())
         taken = 0
         while not waiting.done():
             taken += len(json.loads(await queue.take())["response"]["Stream"])
             await asyncio.sleep(0)
-        assert HIGH_CHARS - taken <= LOW_CHARS + 100_000
+        assert HIGH_CHARS - taken <= HIGH_CHARS // 4 + 100_000
         queue.drop()
-        queue.put_chunk("a", "x")
+        queue.stream("a", "x")
         assert await queue.take() is None
 
     asyncio.run(story())

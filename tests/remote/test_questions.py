@@ -3,7 +3,7 @@
 import asyncio
 
 from spindle import limits
-from spindle.remote.live import LiveSession
+from spindle.remote.pool import LiveSession
 from tests.agent.rig import Rig, run
 
 CALL = {"calls": [{"name": "write", "arguments": {"path": "a", "content": "x"}}]}

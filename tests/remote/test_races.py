@@ -1,14 +1,13 @@
 """Several things at once: interrupts and confirmations, two clients on one session, sessions that end while joined."""
 
 import asyncio
-import json
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from spindle.shapes.content import text_of
+from spindle.shapes.messages import text_of
 
-from .inside import run, tool, until
+from .inside import listeners, run, tool, until
 
 ASK = {"ask_before_tool_execution": True}
 CALL = {"calls": [{"name": "note", "arguments": {"n": 1}}]}
@@ -127,20 +126,13 @@ def test_one_call_approved_and_one_denied_ends_the_request(tmp_path):
 
 
 def test_clearing_while_a_confirmation_is_open_and_requests_wait(tmp_path):
-    gate = asyncio.Event()
-
-    async def wait(arguments):
-        await gate.wait()
-        return "ok"
-
     async def story(world):
         async with world.chat() as client:
-            # The first tool holds the run, so that a request can be queued before the second one is asked for.
-            await client.send("a", {"Text": "go"}, stream=True)
+            # The model holds the run, so that a request can be queued before the tool is asked for.
+            await client.send("a", {"Text": "go"}, config=ASK, stream=True)
             await world.script.reached("there")
             await client.send("q", {"Text": "queued"})
-            await client.send("on", {"Instruction": {"command": "config", "parameters": ASK}})
-            assert (await client.read())["request_id"] == "on"
+            await client.ask("g", "GetCommands")
             world.script.release("there")
             assert kind(await client.read()) == "ToolConfirmationRequest"
             await client.send("x", "ClearContext")
@@ -149,8 +141,8 @@ def test_clearing_while_a_confirmation_is_open_and_requests_wait(tmp_path):
             assert [f["request_id"] for f in frames] == ["a", "x", "q"] and frames[2]["response"] == {"Text": "queued?"}
             assert said(world.script.requests[1]) == ["queued"], "what came before is forgotten"
 
-    first = {"text": [{"gate": "there"}], "calls": [{"name": "wait"}]}
-    run(story, [first, "queued?"], tmp_path, tools=[tool("wait", wait)])
+    first = {"text": [{"gate": "there"}], "calls": [{"name": "note"}]}
+    run(story, [first, "queued?"], tmp_path, tools=[noting([])])
 
 
 def test_requests_around_clear_context_are_served_in_order(tmp_path):
@@ -190,7 +182,6 @@ def test_the_newer_connection_takes_over_in_mid_run(tmp_path):
                 assert (await two.ask("c", APPROVE))["response"] == {"Text": "done"}
                 assert done == [{"n": 1}]
                 assert "Be the first." not in world.script.requests[1].system_prompt
-                assert world.agents[0].engine.guards == []
             assert await closed(one) == 4001
 
     steps = [{"calls": [{"name": "clings"}]}, CALL, "done"]
@@ -222,7 +213,7 @@ def test_a_chat_client_does_not_stop_the_run_of_another_client(tmp_path):
                 await chat.send("b", {"Text": "after you"})
                 await chat.ask("g", "GetCommands")
             # It left with a request in the queue, which goes with it; the other's run does not.
-            await until(lambda: len(world.server._lines) == 1)
+            await until(lambda: len(world.server._peers) == 1)
             world.script.release("go")
             end = await rpc.wait("agent_end")
             assert end["messages"][-1]["stopReason"] == "stop"
@@ -252,19 +243,38 @@ def test_approvals_of_an_rpc_client_stay_in_force(tmp_path):
     async def story(world):
         async with world.rpc() as rpc, world.chat(f"?session={rpc.ready['sessionId']}") as chat:
             await rpc.call("set_approval", tools=True)
-            await chat.send("a", {"Text": "go"})
-            dialog = await rpc.wait("extension_ui_request")
-            assert dialog["title"] == "Allow note?" and done == []
-            answer = {"type": "extension_ui_response", "id": dialog["id"], "confirmed": True}
-            await rpc.socket.send(json.dumps(answer))
-            assert (await chat.read())["response"] == {"Text": "done"}
+            asked = await chat.ask("a", {"Text": "go"})
+            assert kind(asked) == "ToolConfirmationRequest" and done == [], "the one whose request it is"
+            assert (await chat.ask("c", APPROVE))["response"] == {"Text": "done"}
             # And after the chat client has gone.
             await chat.ask("e", {"Instruction": {"command": "exit"}})
-            await until(lambda: world.agents[0].engine.guards)
+            assert await closed(chat) == 1000
             await rpc.call("prompt", message="once more")
-            await rpc.wait(lambda frame: frame.get("method") == "confirm")
+            dialog = await rpc.wait("extension_ui_request")
+            assert dialog["method"] == "confirm" and dialog["title"] == "Allow note?"
 
     run(story, [CALL, "done", CALL, "done"], tmp_path, tools=[noting(done)])
+
+
+def test_a_chat_client_alone_is_asked_what_another_client_wanted(tmp_path):
+    done = []
+
+    async def story(world):
+        async with world.rpc() as rpc:
+            await rpc.call("set_approval", tools=True, maxTurns=2)
+            id = rpc.ready["sessionId"]
+        async with world.chat(f"?session={id}") as chat:
+            asked = await chat.ask("a", {"Text": "go"})
+            assert kind(asked) == "ToolConfirmationRequest" and done == []
+            asked = await chat.ask("c", APPROVE)
+            assert len(done) == 1 and kind(asked) == "ToolConfirmationRequest"
+            asked = await chat.ask("c", APPROVE)
+            assert asked["response"]["TurnConfirmationRequest"]["max_turns"] == 2
+            end = await chat.ask("t", {"TurnConfirmationResponse": {"confirmed": False}})
+            assert end["request_id"] == "a" and end["response"] == {"Text": "对话已结束，未重置轮次。"}
+            assert end["error"] is None and len(world.script.requests) == 2
+
+    run(story, [CALL, CALL, "done"], tmp_path, tools=[noting(done)])
 
 
 def test_approvals_set_in_mid_request_do_not_disarm_the_chat_client(tmp_path):
@@ -293,14 +303,12 @@ def test_what_a_chat_client_asks_for_does_not_outlive_its_request(tmp_path):
     async def story(world):
         async with world.rpc() as rpc, world.chat(f"?session={rpc.ready['sessionId']}") as chat:
             await chat.ask("a", {"Text": "hi"}, config=config, use_tools=False)
-            agent = world.agents[0]
             assert world.script.requests[0].system_prompt.startswith("Speak like a sailor.")
             assert world.script.requests[0].tools == []
             await rpc.call("prompt", message="hi")
             await rpc.wait("agent_settled")
             assert not world.script.requests[1].system_prompt.startswith("Speak")
             assert [tool.name for tool in world.script.requests[1].tools] == ["note"]
-            assert agent.engine.max_tokens is None and agent.engine.guards == []
 
     run(story, ["yes"], tmp_path, tools=[noting([])])
 
@@ -386,9 +394,9 @@ def test_a_client_that_leaves_while_its_agent_is_made_leaves_nothing_behind(tmp_
     async def story(world):
         world.opening.clear()
         async with world.chat():
-            await until(lambda: world.server._lines)
+            await until(lambda: world.server._peers)
         world.opening.set()
-        await until(lambda: not world.server._lines and not world.server._pool._live)
+        await until(lambda: not world.server._peers and not world.server._pool._live)
 
     run(story, ["yes"], tmp_path, keep_seconds=0)
 
@@ -397,19 +405,18 @@ def test_nothing_is_left_after_a_busy_connection(tmp_path):
     async def story(world):
         async with world.chat() as client:
             await client.ask("warm", {"Text": "up"})
-        await until(lambda: not world.server._lines)
-        tasks, listeners = len(asyncio.all_tasks()), world.agents[0].engine.hub._listeners
+        await until(lambda: not world.server._peers)
+        tasks, before = len(asyncio.all_tasks()), listeners(world.agents[0])
         for ending in ("close", "mid-run", "question"):
-            async with world.chat(f"?session={world.agents[0].store.get_session_id()}") as client:
+            async with world.chat(f"?session={world.agents[0].session.id}") as client:
                 if ending == "mid-run":
                     await client.ask("a", {"Text": "gated"}, stream=True)
                 elif ending == "question":
                     await client.ask("a", {"Text": "call"}, config=ASK)
                     await client.send("i", "Interrupt")
-        await until(lambda: not world.server._lines)
+        await until(lambda: not world.server._peers)
         await until(lambda: len(asyncio.all_tasks()) <= tasks)  # the disk may take its time
-        assert world.agents[0].engine.hub._listeners == listeners
-        assert world.agents[0].engine.guards == []
+        assert listeners(world.agents[0]) == before
 
     steps = [{**GATED, "match": "gated"}, {**CALL, "match": "call"}, "yes"]
     run(story, steps, tmp_path, tools=[noting([])])

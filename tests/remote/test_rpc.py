@@ -6,7 +6,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.mock_model import call, gate, reply
 
@@ -75,6 +75,17 @@ def test_a_client_that_missed_too_much_is_told():
         server.rpc(f"?session={client.ready['sessionId']}&since=999") as other,
     ):
         assert other.ready["replay"] is False
+
+
+def test_an_unknown_dialect_is_refused():
+    with ServerProcess([reply("x")]) as server:
+        with pytest.raises(InvalidStatus) as refused:
+            server.rpc("?dialect=klingon")
+        assert refused.value.response.status_code == 400
+        text = refused.value.response.body.decode()
+        assert text == "Unknown dialect 'klingon'; there are spindle, pi-0.74, pi-0.87, xcsh\n"
+        with server.rpc("?dialect=spindle") as client:
+            assert client.call("get_state")["success"]
 
 
 def test_shutdown_ends_the_connection_not_the_server():

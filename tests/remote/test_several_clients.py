@@ -1,10 +1,11 @@
 """Several clients of one session: what one of them does, the others get to know."""
 
+import asyncio
 import json
 
 import pytest
 
-from .inside import run
+from .inside import run, until
 from .test_races import CALL, GATED, closed, noting
 
 
@@ -81,6 +82,80 @@ def test_the_state_has_what_a_client_that_comes_late_must_know(tmp_path):
                 assert (await late.call("get_state"))["data"]["approval"] == {"tools": False}
 
     run(story, [GATED], tmp_path)
+
+
+HOST_TOOL = {"name": "there", "description": "d", "parameters": {"type": "object", "properties": {}}}
+TODO = {"name": "Now", "tasks": [{"content": "this", "status": "pending"}]}
+
+
+@pytest.mark.parametrize(
+    "command, fields, key, value",
+    [
+        ("set_steering_mode", {"mode": "all"}, "steeringMode", "all"),
+        ("set_follow_up_mode", {"mode": "all"}, "followUpMode", "all"),
+        ("set_interrupt_mode", {"mode": "wait"}, "interruptMode", "wait"),
+        ("set_auto_compaction", {"enabled": False}, "autoCompactionEnabled", False),
+        ("set_auto_retry", {"enabled": False}, "autoRetryEnabled", False),
+        ("set_approval", {"tools": True}, "approval", {"tools": True}),
+        ("set_todos", {"phases": [TODO]}, "todoPhases", None),
+        ("set_host_tools", {"tools": [HOST_TOOL]}, "dumpTools", None),
+    ],
+)
+def test_the_others_are_told_what_one_client_changes(tmp_path, command, fields, key, value):
+    async def story(world):
+        async with world.rpc() as one, world.rpc(f"?session={one.ready['sessionId']}") as other:
+            before = (await other.call("get_state"))["data"][key]
+            assert (await one.call(command, **fields))["success"]
+            await other.wait("state_changed")
+            after = (await other.call("get_state"))["data"][key]
+            assert after != before and (value is None or after == value)
+
+    run(story, ["unused"], tmp_path)
+
+
+def test_a_client_that_hangs_up_in_the_middle_of_a_change(tmp_path):
+    loads, loading, go_on = [], asyncio.Event(), asyncio.Event()
+
+    async def extension(agent):
+        loads.append(agent)
+        if len(loads) > 1:
+            loading.set()
+            await go_on.wait()
+        agent.on("session_start", lambda event, ctx: ctx.ui.notify(f"started: {event.reason}"))
+
+    async def story(world):
+        async with world.rpc() as one, world.rpc(f"?session={one.ready['sessionId']}") as other:
+            await one.wait(lambda frame: frame.get("message") == "started: startup")
+            await one.socket.send(json.dumps({"type": "new_session"}))
+            await loading.wait()
+            one.socket.transport.abort()
+            await until(lambda: len(world.server._peers) == 1)
+            go_on.set()
+            changed = await other.wait("session_changed")
+            assert changed["reason"] == "new" and changed["sessionId"] != one.ready["sessionId"]
+            await other.wait(lambda frame: frame.get("message") == "started: new")
+            assert (await other.call("get_state"))["data"]["sessionId"] == changed["sessionId"]
+            await other.call("prompt", message="hi")
+            assert (await other.wait("agent_settled"))["aborted"] is False
+
+    run(story, ["an answer"], tmp_path, extension=extension)
+
+
+def test_a_no_at_the_turn_limit_is_an_abort(tmp_path):
+    async def story(world):
+        async with world.rpc() as client:
+            await client.call("set_approval", maxTurns=1)
+            await client.call("prompt", message="go")
+            asked = await client.wait(question)
+            answer = {"type": "extension_ui_response", "id": asked["id"], "confirmed": False}
+            await client.socket.send(json.dumps(answer))
+            end = await client.wait("agent_end")
+            assert end["messages"][-1]["stopReason"] == "aborted"
+            settled = await client.wait("agent_settled")
+            assert (settled["aborted"], settled["stopReason"]) == (True, "aborted")
+            assert len(world.script.requests) == 1
+
+    run(story, [CALL, "never"], tmp_path, tools=[noting([])])
 
 
 def test_labels(tmp_path):

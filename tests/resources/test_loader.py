@@ -281,17 +281,7 @@ def test_rules_of_the_user_are_not_the_project_s(tmp_path: Path, write: Any) -> 
     assert resources.diagnostics == []
 
 
-# -- moving and reloading ------------------------------------------------------------------------
-
-
-def test_moving_reads_the_other_project(tmp_path: Path, project: Path, write: Any) -> None:
-    write("project/AGENTS.md", "one")
-    write("other/AGENTS.md", "two")
-    resources = load(project)
-    registry = resources.registry
-    resources.move_to(str(tmp_path / "other"))
-    assert [file.content for file in resources.context_files] == ["two"]
-    assert resources.registry is registry
+# -- other places, and reloading ------------------------------------------------------------------------
 
 
 def test_resources_of_another_session_leave_these_alone(tmp_path: Path, project: Path, write: Any) -> None:
@@ -322,8 +312,6 @@ def test_what_extensions_added_is_not_taken_along(project: Path, write: Any) -> 
     assert not other.registry.is_extended
     assert [skill.name for skill in resources.skills] == ["y"]
     assert resources.registry.is_extended
-    resources.move_to(str(project))
-    assert resources.skills == []
 
 
 def test_reload_and_added_paths(project: Path, write: Any) -> None:

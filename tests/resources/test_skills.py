@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.resources.skills import skills_section
+from spindle.resources.slash_commands import skills_section
 
 
 def skill(name: str | None = None, description: str = "Does it", more: str = "", body: str = "Body.") -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-from spindle.resources.templates import split_arguments, substitute
+from spindle.resources.slash_commands import split_arguments, substitute
 
 GOLDEN = [
     json.loads(line) for line in (Path(__file__).parent / "golden" / "prompt-template.jsonl").read_text().splitlines()

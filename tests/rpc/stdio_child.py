@@ -14,7 +14,7 @@ from spindle.rpc import descriptors
 from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
 from spindle.shapes.events import MessageUpdate
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.model import Model, ModelCost
 
 MODEL = Model("m", "M", "scripted", "mock", "http://127.0.0.1", False, ["text"], ModelCost(0, 0, 0, 0), 1000, 100)
 

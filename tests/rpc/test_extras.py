@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_process import AgentProcess
+from tests.support.images import PIXEL
 from tests.support.mock_model import call, gate, reply, stall
 
 PARAMETERS = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -64,7 +65,7 @@ def test_late_double_and_malformed_answers_do_no_harm():
 
 
 def test_images_and_details_come_through():
-    image = {"type": "image", "data": "QUJD", "mimeType": "image/png"}
+    image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     with AgentProcess([reply(call("lend", {"n": 1}, id="c1")), reply("x")]) as agent:
         agent.call("set_host_tools", tools=[host()])
         agent.prompt("go")

@@ -13,7 +13,7 @@ from spindle.protocol.dialect import DIALECTS
 from spindle.protocol.outbox import HIGH_BYTES, HIGH_ITEMS, LOW_ITEMS, Outbox
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes.events import AgentStart, MessageStart, MessageUpdate, QueueUpdate
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.model import Model, ModelCost
 
 MODEL = Model(
     "m1", "Mock", "openai-completions", "mock", "http://127.0.0.1", False, ["text"], ModelCost(1, 2, 0, 0), 1000, 100

@@ -37,7 +37,7 @@ def test_a_denied_command_does_not_run_and_the_model_reads_the_rule():
             {"command": "touch a"},
             "Bash(touch *)",
         )
-        assert frames[-1] == {"type": "agent_settled", "aborted": False}
+        assert frames[-1] == {"type": "agent_settled", "aborted": False, "stopReason": "end"}
 
 
 def test_a_question_may_be_answered_once_or_with_no():
@@ -191,7 +191,7 @@ def spindle(base: Path, *args: str, steps=(), settings=None) -> subprocess.Compl
 
 def test_a_run_without_a_user_is_not_asked(tmp_path):
     done = spindle(tmp_path, "-p", "go", "--permission-mode", "default", steps=[touch("a"), reply("ok")])
-    assert (done.returncode, done.stdout) == (0, b"ok\n") and not (tmp_path / "work" / "a").exists()
+    assert (done.returncode, done.stdout) == (3, b"ok\n") and not (tmp_path / "work" / "a").exists()
 
 
 def test_bad_rules_stop_the_start(tmp_path):

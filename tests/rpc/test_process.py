@@ -13,6 +13,7 @@ import pytest
 
 from spindle.protocol.commands import COMMANDS
 from tests.support.agent_process import AgentProcess
+from tests.support.images import PIXEL
 from tests.support.mock_model import call, cut, dropped, failure, gate, reply, silent, stall
 
 
@@ -119,7 +120,9 @@ def test_a_broken_server_ends_in_an_error_after_the_retries(step):
         frames = agent.run("hi")
         assert [f["attempt"] for f in frames if f["type"] == "auto_retry_start"] == [1, 2]
         assert [f["success"] for f in frames if f["type"] == "auto_retry_end"] == [False]
-        assert frames[-1] == {"type": "agent_settled", "aborted": False}
+        settled, last = frames[-1], [f for f in frames if f["type"] == "message_end"][-1]["message"]
+        assert (settled["type"], settled["aborted"], settled["stopReason"]) == ("agent_settled", False, "error")
+        assert settled["errorMessage"] == last["errorMessage"]
 
 
 def test_a_server_that_says_nothing_runs_into_the_idle_timeout():
@@ -154,7 +157,7 @@ def test_switching_sessions_during_a_run_reports_its_end_first():
         agent.prompt("go")
         agent.wait_delta("w")
         target = str(agent.base / "other.jsonl")
-        assert agent.call("switch_session", sessionPath=target)["data"] == {"cancelled": False}
+        assert agent.call("switch_session", sessionPath=target)["data"] == {"cancelled": False, "created": True}
         order = types(agent.frames)
         assert order.index("agent_settled") < len(order) - 1 and order[-1] == "response"
         assert agent.data("get_state")["sessionFile"] == target
@@ -173,7 +176,7 @@ def test_a_thousand_random_and_mutated_lines_never_kill_it():
             "id": 2,
             "type": "prompt",
             "message": "hi",
-            "images": [{"type": "image", "data": "QQ==", "mimeType": "image/png"}],
+            "images": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}],
         },
         {"id": 3, "type": "set_model", "provider": "mock", "modelId": "m2"},
         {"id": 4, "type": "fork", "entryId": "aaaaaaaa"},
@@ -233,7 +236,10 @@ def test_whatever_stands_in_a_field_every_command_is_answered_once():
         (b'{"type":"prompt","message":5}', "Invalid message: expected str, got int"),
         (b'{"type":"prompt"}', "message is required"),
         (b'{"type":"set_auto_retry","enabled":"yes"}', "Invalid enabled: expected bool, got str"),
-        (b'{"type":"prompt","message":"x","images":[{"data":1}]}', "images[0] must have data (base64) and mimeType"),
+        (
+            b'{"type":"prompt","message":"x","images":[{"data":1}]}',
+            "images[0] must have data (base64), or a source with a url",
+        ),
         (b'{"type":"set_steering_mode","mode":"some"}', "Invalid mode: 'some' is none of all, one-at-a-time"),
         (b'{"type":"switch_session","sessionPath":"\\u0000"}', "A file cannot have this name: "),
     ],

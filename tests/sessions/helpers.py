@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spindle.sessions import SessionManager
-from spindle.shapes.content import Text
-from spindle.shapes.messages import AssistantMessage, Usage, UserMessage
+from spindle.shapes.messages import AssistantMessage, Text, Usage, UserMessage
 
 HEADER = {
     "type": "session",

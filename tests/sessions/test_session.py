@@ -136,7 +136,7 @@ def test_a_loaded_session_works_where_the_file_says_unless_told_otherwise(tmp_pa
     path = write_session(tmp_path / "s.jsonl", [entry("a", None)])
     with open.load(path) as session:
         assert (session.cwd, session.directory, session.path) == ("/srv/demo", tmp_path, path)
-    with open.load(path, tmp_path / "here", tmp_path / "there") as session:
+    with open.load(path, tmp_path / "there", tmp_path / "here") as session:
         assert (session.cwd, session.directory) == (str(tmp_path / "here"), tmp_path / "there")
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.content import Text
-from spindle.shapes.messages import AssistantMessage, OpaqueMessage, UserMessage, message_from_value
+from spindle.shapes.messages import AssistantMessage, OpaqueMessage, Text, UserMessage, message_from_value
 
 json_values = st.recursive(
     st.none()

@@ -61,6 +61,8 @@ class AgentProcess:
         base: Path | None = None,
         env: dict[str, str] | None = None,
         model: str | None = "mock/m1",
+        api: str = "openai-completions",
+        url: str | None = None,
         stdout: int = subprocess.PIPE,
         read: bool = True,
     ) -> None:
@@ -70,9 +72,11 @@ class AgentProcess:
         self.cwd.mkdir(parents=True, exist_ok=True)
         self.mock = MockModel(list(steps))
         self.mock.__enter__()
-        write_models(self.agent_dir, self.mock.openai_url)
+        own = self.mock.anthropic_url if api == "anthropic-messages" else self.mock.openai_url
+        write_models(self.agent_dir, url or own, api=api)
         defaults = {"retry": {"baseDelayMs": 20}}
         (self.agent_dir / "settings.json").write_text(json.dumps({**defaults, **(settings or {})}))
+        self.configure()
         command = [sys.executable, "-m", "spindle", "--mode", "rpc"]
         command += ["--model", model] if model else []
         command += [] if session else ["--no-session"]
@@ -95,6 +99,9 @@ class AgentProcess:
             self._threads.append(threading.Thread(target=self._read, daemon=True))
         for thread in self._threads:
             thread.start()
+
+    def configure(self) -> None:
+        """Change the files that the process is about to read; for subclasses."""
 
     # -- talking ---------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ Ops of a reply: a string is a piece of text, and
     think("…")                                   a piece of thinking
     call("bash", {"command": "ls"}, id="c1")     a tool call; arguments may be a list of raw JSON pieces
     gate("name")                                 wait until `mock.release("name")`, so that no test needs to sleep
+    pause(seconds)                               say nothing for so long: for slow streams, not for waiting
     stall()                                      say nothing more until the client hangs up
     cut()                                        close the connection in mid-stream
     error({...})                                 an error object inside the stream
@@ -51,6 +52,7 @@ __all__ = [
     "error",
     "failure",
     "gate",
+    "pause",
     "raw",
     "reply",
     "silent",
@@ -108,6 +110,10 @@ def call(name: str, arguments: Any, id: str = "call_1") -> Op:
 
 def gate(name: str) -> Op:
     return Op("gate", name)
+
+
+def pause(seconds: float) -> Op:
+    return Op("pause", seconds)
 
 
 def stall() -> Op:
@@ -194,6 +200,11 @@ class MockModel:
     @property
     def anthropic_url(self) -> str:
         return self.url
+
+    def script(self, *steps: Step) -> None:
+        """Answer from these steps from now on, and forget the requests so far."""
+        self._steps, self._taken = list(steps), 0
+        self.requests.clear()
 
     def release(self, name: str) -> None:
         """Let every stream pass this gate, now and later."""
@@ -329,6 +340,9 @@ class MockModel:
                 waker.clear()
                 await waker.wait()
             self._wakers.discard(waker)
+        elif op.kind == "pause":
+            await writer.drain()
+            await asyncio.sleep(op.value)
         elif op.kind == "stall":
             await asyncio.Event().wait()
         elif op.kind == "cut":

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
-from spindle.shapes.models import Model
+from spindle.shapes.messages import Text
+from spindle.shapes.model import Model
 from spindle.tools.base import Tool, ToolContext, ToolError, ToolSettings, builtin_tools
 from spindle.tools.validate import validate_arguments
 

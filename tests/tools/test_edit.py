@@ -11,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spindle.tools.base import ToolError
-from spindle.tools.diff import display_diff, find_changes, unified_patch
-from spindle.tools.replace import Edit, normalize, replace_texts, split_lines
+from spindle.tools.replace import Edit, display_diff, find_changes, normalize, replace_texts, split_lines, unified_patch
 
 from .helpers import Run, call, details_of, golden, refusal, run, text_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spindle.tools import grep as grep_module
-from spindle.tools import rg
+from spindle.tools import grep as rg
 
 from .helpers import call, details_of, refusal, text_of
 from .trees import make_tree

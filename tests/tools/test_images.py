@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import ToolResult
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.messages import Image, Text
+from spindle.shapes.model import Model, ModelCost
 from spindle.tools.base import ToolSettings
 from spindle.tools.images import image_size, sniff_image
 

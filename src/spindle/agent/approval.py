@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from spindle.agent import AgentError
+from spindle.agent.budget import Meter
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Blocked, Hooks
@@ -20,7 +21,6 @@ from spindle.agent.submission import Question, RunOptions
 from spindle.config.settings import Permissions
 from spindle.config.user_files import BadFile
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Wire
 from spindle.shapes.events import (
     Decision,
     Denial,
@@ -29,13 +29,11 @@ from spindle.shapes.events import (
     ExtensionUIRequest,
     PermissionDenied,
 )
-from spindle.shapes.messages import AgentMessage, UserMessage
+from spindle.shapes.messages import AgentMessage, UserMessage, Wire
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.agent.permissions import Policy
-
-__all__ = ["Approval", "CanUseTool", "PermissionOptions", "PermissionState"]
 
 ENTRY = "spindle.permissions"
 """Custom entries of a session with the rules that hold in it."""
@@ -88,8 +86,6 @@ class Approval(Hooks):
         """Rules that the user has agreed to in this session."""
         self._asking: set[asyncio.Timeout] = set()
         """Open questions."""
-        self._same: list[Denial] = []
-        """The last refusals, as long as they are equal."""
         self.tools = False
         """Ask before every tool call."""
         self.max_turns: int | None = None
@@ -155,6 +151,7 @@ class Approval(Hooks):
             raise AgentError(str(error)) from None
 
     def state(self, tool: str | None, arguments: Any) -> PermissionState:
+        """Return mode and rules, and what they say about a call."""
         policy = self.policy()
         decision = None if tool is None else self._decide(tool, arguments)
         if policy is None:
@@ -167,7 +164,6 @@ class Approval(Hooks):
     def committed(self, message: AgentMessage) -> None:
         if isinstance(message, UserMessage):
             self._turns = 0
-            self._same.clear()
 
     async def before_turn(self) -> bool:
         if self.max_turns is not None and self._turns >= self.max_turns:
@@ -183,16 +179,20 @@ class Approval(Hooks):
         return messages, f"{system_prompt}\n\n{PLAN}" if planning else system_prompt
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        run = self._engine.run
+        assert run is not None
+        if run.structured is not None and tool is run.structured.tool:
+            return args  # the answer itself
         decision = self._decide(tool.name, args)
         if decision.behavior == "allow":
             return args
         try:
             refusal = await self._refusal(decision, tool, args)
         except Blocked as blocked:
-            self._refused(call_id, Denial(tool.name, args, decision.rule, str(blocked)))
+            self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, str(blocked)))
             raise
         if refusal is not None:
-            self._refused(call_id, Denial(tool.name, args, decision.rule, refusal))
+            self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, refusal))
             raise Blocked(refusal)
         return args
 
@@ -205,14 +205,11 @@ class Approval(Hooks):
 
         return decide(policy, tool, arguments, ask=asked)
 
-    def _refused(self, call_id: str, denial: Denial) -> None:
-        run = self._engine.run
-        assert run is not None
-        run.denials.append(denial)
+    def _refused(self, meter: Meter, call_id: str, denial: Denial) -> None:
+        meter.denials.append(denial)
         self._engine.publish(PermissionDenied(call_id, denial.tool_name, denial.arguments, denial.rule, denial.reason))
-        self._same = [*self._same, denial] if denial in self._same else [denial]
-        if len(self._same) >= SAME_DENIALS:
-            run.stopped = "denied"
+        if meter.denials[-SAME_DENIALS:] == [denial] * SAME_DENIALS:
+            meter.stopped = meter.stopped or "denied"
 
     # -- questions -------------------------------------------------------------------------------
 

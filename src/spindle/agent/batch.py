@@ -5,7 +5,7 @@ A result is in the session file before its end is told, so the file has results 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -15,7 +15,6 @@ from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.flow import Tasks
 from spindle.shapes.codec import encode
-from spindle.shapes.content import ToolCall
 from spindle.shapes.events import (
     Event,
     MessageStart,
@@ -24,10 +23,8 @@ from spindle.shapes.events import (
     ToolExecutionUpdate,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
 from spindle.tools.base import Tool, ToolContext, ToolError, text_result
-
-__all__ = ["ToolBatch", "ToolPort"]
 
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
@@ -37,6 +34,11 @@ class ToolPort(Protocol):
     """What running tools needs of the session."""
 
     async def emit(self, event: Event) -> None: ...
+
+    async def observe(self, event: Event) -> None:
+        """Let hooks see an event, before `tell` tells listeners of it."""
+
+    async def tell(self, event: Event) -> None: ...
 
     def publish(self, event: Event) -> None:
         """Tell the listeners without waiting for them."""
@@ -54,6 +56,9 @@ class ToolPort(Protocol):
     def find_tool(self, name: str) -> Tool | None: ...
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext: ...
+
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
+        """Count a call; `cut` if it never ran because its answer was cut off."""
 
     def interrupting(self) -> bool:
         """Whether a steering message should cut this batch short."""
@@ -78,7 +83,11 @@ class _Call(Struct):
 
 
 class ToolBatch:
-    def __init__(self, port: ToolPort, hooks: Hooks, message: AssistantMessage, signal: AbortSignal) -> None:
+    def __init__(
+        self, port: ToolPort, hooks: Hooks, message: AssistantMessage, cut: Container[str], signal: AbortSignal
+    ) -> None:
+        """`cut` are ids of calls whose arguments are not complete: they are not run."""
+        self._cut = cut
         self._port = port
         self._hooks = hooks
         self._message = message
@@ -160,6 +169,11 @@ class ToolBatch:
 
         if item.tool is None:
             raise ToolError(f"Tool {item.call.name} not found")
+        if item.call.id in self._cut:
+            raise ToolError(
+                f'Tool call "{item.call.name}" was not executed: its arguments are not complete JSON. '
+                "Re-issue the tool call with complete arguments."
+            )
         args = item.tool.prepare(item.call.arguments) if item.tool.prepare else item.call.arguments
         checked = validate_arguments(item.tool.name, item.tool.parameters, args)
         item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
@@ -193,11 +207,18 @@ class ToolBatch:
             is_error=failed,
             timestamp=int(time.time() * 1000),
         )
+        cut = self._message.stop_reason == "length" or item.call.id in self._cut
+        self._port.tool_ended(item.call.name, item.call.arguments, failed=failed, cut=cut)
+        duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
+        end = ToolExecutionEnd(
+            item.call.id, item.call.name, ToolResult(outcome.content, outcome.details), failed, duration
+        )
+        # Hooks may change the message, so they see all of it now; clients see the messages in call order later.
+        await self._port.observe(end)
+        await self._port.observe(MessageStart(message))
         stored = await self._port.store(message)
         item.stored = stored if isinstance(stored, ToolResultMessage) else message
-        duration = int(((item.finished or time.monotonic()) - item.began) * 1000) if item.ran else None
-        shown = ToolResult(outcome.content, outcome.details)
-        await self._port.emit(ToolExecutionEnd(item.call.id, item.call.name, shown, failed, duration))
+        await self._port.tell(end)
 
     # -- many calls ------------------------------------------------------------------------------
 
@@ -245,7 +266,7 @@ class ToolBatch:
         messages = []
         for item in calls:
             assert item.stored is not None
-            await self._port.emit(MessageStart(item.stored))
+            await self._port.tell(MessageStart(item.stored))
             await self._port.enter(item.stored)
             messages.append(item.stored)
         return messages, self._terminated()

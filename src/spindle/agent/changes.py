@@ -21,14 +21,12 @@ from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.shapes.content import text_of
 from spindle.shapes.events import SessionChanged
-from spindle.shapes.messages import UserMessage
+from spindle.shapes.messages import UserMessage, text_of
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
 
-__all__ = ["SessionChanges", "Setup"]
 
 T = TypeVar("T")
 Setup = Callable[[Session], Awaitable[None] | None]
@@ -61,7 +59,7 @@ class SessionChanges:
     async def _owned(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
         lifecycle = self._agent.lifecycle
-        lifecycle.changes += 1  # from now on prompts are meant for the session that this leads to
+        lifecycle.begin_change()
 
         async def carry_out() -> T:
             try:
@@ -69,7 +67,7 @@ class SessionChanges:
                     result, after = await change
             finally:
                 change.close()
-                lifecycle.changes -= 1
+                lifecycle.end_change()
                 if not lifecycle.changes:
                     self._agent.take_arrivals()
             if after is not None:
@@ -188,16 +186,14 @@ class SessionChanges:
         model, level = choice.model, choice.level
         engine.queues.forget()
         engine.take_for_next_prompt()
-        agent.resources = engine.resources = resources
         choice.registry = resources.registry
         context = engine.conversation.use(other)
         if reason == "resume":
             other.on_write_error(agent.tell_write_error)
             if context.messages:  # the session's own model and level, as far as they are still there
                 choice.restore(context.model, other.thinking_level())
+        self._use(resources, reason, str(left.path) if left.path else None)
         self._learn()
-        agent.plugins.bind(agent, reason, str(left.path) if left.path else None)
-        engine.tools_changed()
         left.close()
         if other.write_error is not None:
             agent.tell_write_error(other.write_error)
@@ -212,13 +208,26 @@ class SessionChanges:
 
         return tell_extensions
 
+    def _use(self, resources: Resources, reason: str, previous: str | None = None) -> None:
+        """Put resources in force, and the extensions that were loaded with them."""
+        self._agent.resources = self._engine.resources = resources
+        self._engine.choice.registry = resources.registry
+        self._agent.plugins.bind(self._agent, reason, previous)
+        self._engine.tools_changed()
+
     async def reload(self) -> None:
-        """Load extensions, skills, templates and settings again in mid-session."""
-        await self._leave_extensions("reload")
-        self._agent.resources.reload()
-        await self._load_for(self._agent.cwd)
-        self._agent.plugins.bind(self._agent, "reload")
-        await self._agent.begin()
+        """Load extensions, skills, templates and settings again, when no change of session is under way."""
+
+        async def carry_out() -> None:
+            async with self._one_at_a_time:
+                await self._leave_extensions("reload")
+                try:
+                    self._agent.resources.reload()
+                    self._use(await self._load_for(self._agent.cwd), "reload")
+                finally:  # with those that were there before, if that failed
+                    await self._agent.begin()
+
+        await asyncio.shield(self.tasks.spawn(carry_out(), "spindle-reload", report=False))
 
     async def _load(self, file: str, is_new: bool) -> Session:
         """Open a session file and decode its context, in a thread: a long one takes seconds."""
@@ -227,7 +236,7 @@ class SessionChanges:
         cwd = agent.cwd if is_new else None  # a stored session knows its own
 
         def read() -> Session:
-            opened = sessions.load(file, cwd, fsync=fsync)
+            opened = sessions.load(file, cwd=cwd, fsync=fsync)
             opened.context()
             return opened
 

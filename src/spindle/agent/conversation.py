@@ -9,21 +9,21 @@ import msgspec
 from spindle import limits
 from spindle.agent.compaction.plan import estimate_context, estimate_tokens
 from spindle.flow import Tasks
-from spindle.sessions.context import SessionContext
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.shapes.content import ToolCall, Wire, text_of
+from spindle.sessions.tree import SessionContext
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ToolCall,
     ToolResultMessage,
     Usage,
     UserMessage,
+    Wire,
+    text_of,
 )
-
-__all__ = ["Conversation", "StatsCounter", "TokenTotals"]
 
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""

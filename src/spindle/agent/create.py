@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from spindle.agent import AgentError
 from spindle.agent.approval import PermissionOptions
+from spindle.agent.budget import RunLimits
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import NoPlugins, Plugins
 from spindle.agent.model_choice import ModelState
@@ -22,10 +23,8 @@ from spindle.models.select import (
 )
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 from spindle.tools.base import DEFAULT_TOOLS, Tool, builtin_tools
-
-__all__ = ["AgentOptions", "create_session"]
 
 
 class AgentOptions(Struct, frozen=True):
@@ -43,6 +42,8 @@ class AgentOptions(Struct, frozen=True):
     provider_session_id: str | None = None
     """Under this name the provider keeps what it can use again; None: the session's own id."""
     mode: str = "sdk"
+    limits: RunLimits = RunLimits()
+    """Of every run, unless its prompt sets others."""
     dialogs: Dialogs | None = None
     """Where the user is asked; None: as the mode has it."""
     permissions: PermissionOptions = PermissionOptions()
@@ -82,6 +83,7 @@ async def _create(
         dialogs=options.dialogs,
         provider_session_id=options.provider_session_id,
         permissions=options.permissions,
+        limits=options.limits,
     )
     plugins.bind(agent)
     return agent

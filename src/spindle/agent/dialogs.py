@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from spindle.shapes.events import Event, ExtensionUIRequest
 
-__all__ = ["Dialogs", "NoDialogs", "WireDialogs"]
-
 
 class Dialogs(Protocol):
     """Where dialogs are shown: a client behind a wire, a terminal, or nowhere."""

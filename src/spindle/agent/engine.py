@@ -7,21 +7,26 @@ perhaps a retry or a compaction, then perhaps another run, until nothing more fo
 
 import asyncio
 import sys
+import time
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct
 
 from spindle import limits
 from spindle.agent import AgentError, loop
 from spindle.agent.batch import ToolBatch
+from spindle.agent.budget import Meter, RunLimits
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
 from spindle.agent.hooks import HookChain, Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, Request
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
+from spindle.agent.result import RunResult, status_of
 from spindle.agent.retry import Retry
+from spindle.agent.structured import StructuredAnswer
 from spindle.agent.submission import RunOptions
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
@@ -34,7 +39,6 @@ from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     CompactionResult,
-    Denial,
     Event,
     ExtensionError,
     MessageEnd,
@@ -44,10 +48,8 @@ from spindle.shapes.events import (
     ToolResult,
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 from spindle.tools.base import Tool, ToolContext, ToolSettings
-
-__all__ = ["Engine", "Prepare", "Run", "tool_settings"]
 
 RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "
@@ -63,19 +65,18 @@ class Run(Struct):
     """One chain of work, from the accepted prompt until the agent is settled."""
 
     options: RunOptions
+    meter: Meter
     hooks: HookChain
     """Those of the session, then those of the request."""
     system_prompt: str | None = None
     """As hooks changed it for this run."""
     recovered: bool = False
     """Whether an overflow was already answered by a compaction since the last user message."""
+    structured: StructuredAnswer | None = None
+    """Takes the result, if the request has a schema for it."""
     stop_reason: str = "end"
     error: str | None = None
     """Why it could not begin, or how it broke."""
-    stopped: str | None = None
-    """The stop reason, if it has to end before the model is done: no model call follows the tools at work."""
-    denials: list[Denial] = field(default_factory=list)
-    """Tool calls that were refused."""
 
 
 class Engine:
@@ -95,12 +96,17 @@ class Engine:
         self.interrupt_mode: str = settings.interrupt_mode
         self.retry = Retry(lambda: self.settings.retry, self.emit)
         self.compactor = Compactor(self, automatic=settings.compaction.enabled)
+        self.limits = RunLimits()
+        """Of every run, unless its request sets others."""
         self.provider_session_id: str | None = None
         """Under this name the provider keeps what it can use again; None: the session's own id."""
+        self.failure: llm.Failure | None = None
         self.run: Run | None = None
         """The chain of work that is going on."""
         self._active_hooks = hooks
         """Those of the run, or of the session."""
+        self.last_result: RunResult | None = None
+        """What came of the last chain of work."""
         self._next_turn: list[CustomMessage] = []
         """Messages that go out with the next prompt."""
         self._base_prompt: str | None = None
@@ -146,7 +152,10 @@ class Engine:
     def _tools(self) -> list[Tool]:
         only = self.run.options.tools if self.run is not None else None
         tools = self.toolbox.active_tools()
-        return tools if only is None else [tool for tool in tools if tool.name in only]
+        if only is not None:
+            tools = [tool for tool in tools if tool.name in only]
+        structured = self.run.structured if self.run is not None else None
+        return tools if structured is None else [*tools, structured.tool]
 
     def add_to_next_prompt(self, message: CustomMessage) -> None:
         self._next_turn.append(message)
@@ -162,20 +171,30 @@ class Engine:
 
     def publish(self, event: Event) -> None:
         """Tell of something without waiting."""
-        if self._active_hooks.hears(event.type):
+        if self._active_hooks.hears(type(event).__struct_config__.tag):
             self._active_hooks.observe_soon(event)
         self.hub.publish(event)
 
     async def emit(self, event: Event) -> None:
         """Tell of something, to hooks first, and wait while listeners cannot keep up."""
-        hooks = self._active_hooks
         try:
-            if hooks.hears(event.type):
-                await hooks.observe(event)
+            await self.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.hub.publish(event)
+        hooks = self._active_hooks
         if hooks.sees_pieces and type(event) is MessageUpdate:
             hooks.piece(event)
+        if self.hub.congested and not self.signal.aborted:
+            await self._wait_for_room()
+
+    async def observe(self, event: Event) -> None:
+        """Let hooks see something before others do."""
+        if self._active_hooks.hears(type(event).__struct_config__.tag):
+            await self._active_hooks.observe(event)
+
+    async def tell(self, event: Event) -> None:
+        """Tell listeners what hooks have seen, and wait while they cannot keep up."""
+        self.hub.publish(event)
         if self.hub.congested and not self.signal.aborted:
             await self._wait_for_room()
 
@@ -209,25 +228,33 @@ class Engine:
         self.hub.publish(MessageEnd(message))
         if isinstance(message, UserMessage):
             if self.run is not None:
-                self.run.recovered, self.run.stopped = False, None
-        elif isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
-            await self.retry.succeeded()
+                self.run.recovered = False
+        elif isinstance(message, AssistantMessage):
+            if self.run is not None:
+                self.run.meter.answered(message)
+            if message.stop_reason not in ("error", "aborted"):
+                await self.retry.succeeded()
 
     # -- a chain of work -------------------------------------------------------------------------
 
     def start(self, prepare: Prepare, options: RunOptions = RunOptions()) -> None:  # noqa: B008 - frozen
         """Begin to work, on an idle agent. Events come from a task of their own, after the caller went on."""
         self.lifecycle.begin(Phase.PREPARING)
-        self._active_hooks = self.hooks if options.hooks is None else HookChain(self.hooks, options.hooks)
-        self.run = Run(options, self._active_hooks)
+        structured = None if options.schema is None else StructuredAnswer(options.schema)
+        own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
+        self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
+        meter = Meter.start(options.limits.over(self.limits), self.settings.runaway)
+        self.run = Run(options, meter, self._active_hooks, structured=structured)
         self._chain = asyncio.create_task(self._work(self.run, prepare), name="spindle-run")
 
     async def _work(self, run: Run, prepare: Prepare) -> None:
         run.hooks.begin_run()
+        clock = self._start_clock(run)
         try:
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"
+                following = [] if self.queues.prompted else None  # a hook may have sent another prompt in its place
             while following is not None:
                 self.lifecycle.move(Phase.STREAMING)
                 ending = await loop.run(following, self, self.signal)
@@ -243,7 +270,20 @@ class Engine:
             run.stop_reason, run.error = "error", f"{type(error).__name__}: {error}"
             self.publish(ExtensionError("", "agent", run.error))
         finally:
+            if clock is not None:
+                clock.cancel()
             self._settle(run)
+
+    def _start_clock(self, run: Run) -> asyncio.TimerHandle | None:
+        """End the run when its time is over, also in the middle of a model call."""
+        if run.meter.limits.max_time is None:
+            return None
+
+        def expire() -> None:
+            run.meter.stopped = run.meter.stopped or "maxTime"
+            self.stop()
+
+        return asyncio.get_running_loop().call_later(run.meter.limits.max_time, expire)
 
     async def make_room(self) -> None:
         """Compact before a prompt if the last answer left too little room. Raises `Aborted`."""
@@ -262,9 +302,11 @@ class Engine:
     async def _after(self, run: Run, ending: loop.Ending) -> list[AgentMessage] | None:
         """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
         answer = ending.answer
-        run.stop_reason = "error" if answer.stop_reason == "error" else run.stopped or "end"
+        run.stop_reason = "error" if answer.stop_reason == "error" else "end"
         run.error = answer.error_message if answer.stop_reason == "error" else None
-        if self.signal.aborted:
+        if self.failure is not None and self.failure.stop_reason:
+            run.meter.stopped = self.failure.stop_reason
+        if self.signal.aborted or run.meter.stopped:
             await self.retry.gave_up()
             return None
         if answer.stop_reason == "aborted":  # by a hook that may want it tried again, not by the user
@@ -272,21 +314,30 @@ class Engine:
                 return []
             await self.retry.gave_up()
             return None
-        if run.stopped is not None:
+        if ending.will_retry and run.meter.exhausted():
+            await self.retry.gave_up()
             return None
         if ending.will_retry:
             self.lifecycle.move(Phase.RETRYING)
             self.conversation.drop_failed(answer)
-            return [] if await self.retry.wait(answer, self.signal) else None
+            return [] if await self.retry.wait(answer, self.failure, self.signal) else None
         if answer.stop_reason == "error":
             await self.retry.failed(answer.error_message or "Unknown error")
         recovered = await self._compact_after(run, answer)
         if self.signal.aborted:
             return None
+        if run.structured is not None and not recovered:
+            if run.structured.value is not UNSET:
+                return None
+            if (reminder := run.structured.reminder(answer)) is not None:
+                return [reminder]
+            if answer.stop_reason != "error":
+                run.meter.stopped = "schema"
+                return None
         if recovered or self._is_awaited(answer) or await run.hooks.go_on(answer):
-            return []
+            return None if run.meter.exhausted() else []
         more = await run.hooks.before_settle(answer, self.conversation.messages)
-        return None if more is None or self.signal.aborted else list(more)
+        return None if more is None or self.signal.aborted or run.meter.exhausted() else list(more)
 
     def _is_awaited(self, answer: AssistantMessage) -> bool:
         """Say whether queued messages are to be delivered now.
@@ -294,6 +345,8 @@ class Engine:
         After an abort they wait for the user, after an error too, unless one of them is a prompt.
         """
         if self.signal.aborted or self.lifecycle.changes or not len(self.queues):
+            return False
+        if self.run is not None and self.run.meter.stopped:
             return False
         return self.queues.prompted or answer.stop_reason not in ("error", "aborted")
 
@@ -304,7 +357,7 @@ class Engine:
             return False
         again = reason == "overflow" and answer.stop_reason in ("error", "length")
         if again and run.recovered:
-            await self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
+            self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
             return False
         if not self.compactor.possible():
             return False
@@ -329,10 +382,34 @@ class Engine:
             self.conversation.release_held()
             self.conversation.sync_soon()
         finally:
-            aborted = self.signal.aborted
+            limit = run.meter.stopped
+            aborted = self.signal.aborted and limit is None
+            run.stop_reason = limit or ("aborted" if aborted else run.stop_reason)
+            self.last_result = self._result(run)
             self.lifecycle.end()
-            self.publish(AgentSettled(aborted, "aborted" if aborted else run.stop_reason, run.error))
+            self.publish(AgentSettled(aborted, run.stop_reason, run.error))
             self._active_hooks = self.hooks
+
+    def _result(self, run: Run) -> RunResult:
+        meter, model, session = run.meter, self.model, self.conversation.session
+        unknown = model is None or model.cost_unknown
+        return RunResult(
+            status=status_of(run.stop_reason, meter.denials),
+            stop_reason=run.stop_reason,
+            text=(self.conversation.last_assistant_text() or "") if meter.turns else "",
+            value=UNSET if run.structured is None else run.structured.value,
+            error=run.error,
+            denials=meter.denials,
+            turns=meter.turns,
+            tool_calls=meter.tool_calls,
+            tokens=meter.usage,
+            cost=None if unknown else meter.cost,
+            cost_source="unknown" if unknown else "computed",
+            session_id=session.id,
+            session_file=str(session.path) if session.path else None,
+            files_changed=list(meter.files_changed),
+            duration_ms=int((time.monotonic() - meter.began) * 1000),
+        )
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -358,6 +435,9 @@ class Engine:
             await asyncio.wait(late, timeout=limits.RUN_END)
 
     async def compact(self, instructions: str | None) -> CompactionResult:
+        if (refusal := self.compactor.refusal()) is not None:
+            self.compactor.refuse(refusal, "manual")  # without touching what runs
+            raise AgentError(refusal)
         async with self.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, self.stop) as signal:
             try:
                 return await self.compactor.run("manual", signal, instructions=instructions)
@@ -381,8 +461,23 @@ class Engine:
         self.hub.publish(MessageEnd(message))
         return message
 
+    def exhausted(self) -> bool:
+        run = self.run
+        if run is None:
+            return False
+        if run.structured is not None:
+            if run.structured.failed:
+                run.meter.stopped = run.meter.stopped or "schema"
+            elif run.structured.value is not UNSET:
+                return True
+        return run.meter.exhausted()
+
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
+        if self.run is not None:
+            self.run.meter.tool_ended(name, arguments, failed=failed, cut=cut)
+
     def will_retry(self, message: AssistantMessage) -> bool:
-        return not self.signal.aborted and self.retry.worthwhile(message, self.model, self.retry.attempt)
+        return not self.signal.aborted and self.retry.worthwhile(message, self.failure, self.model, self.retry.attempt)
 
     async def end(self, created: list[AgentMessage], will_retry: bool) -> None:
         self.lifecycle.move(Phase.ENDING)
@@ -422,6 +517,8 @@ class Engine:
             max_tokens=max_tokens,
             session_id=self.provider_session_id or self.conversation.session.id,
             idle_timeout=timeout / 1000 if timeout else None,
+            stall_timeout=self.settings.runaway.stall_seconds,
+            max_chars=self.settings.runaway.max_answer_chars,
             proxy=self.settings.http_proxy,
             on_payload=hooks.before_provider_request,
             on_headers=hooks.before_provider_headers,
@@ -429,14 +526,15 @@ class Engine:
         )
         return self.choice.registry.stream_for(model)(model, request, options)
 
-    async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
-        batch = ToolBatch(self, self._active_hooks, message, signal)
+    async def run_tools(
+        self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
+    ) -> tuple[list[ToolResultMessage], bool]:
+        batch = ToolBatch(self, self._active_hooks, message, cut, signal)
         if not batch:
             return [], False
         self.lifecycle.move(Phase.TOOLS)
         try:
-            results, ended = await batch.run()
-            return results, ended or (self.run is not None and self.run.stopped is not None)
+            return await batch.run()
         finally:
             self.lifecycle.move(Phase.STREAMING)
 

@@ -5,24 +5,18 @@ order. `Plugins` is what the agent needs of extensions, and all it knows of them
 `Hub` is the list of them.
 """
 
+import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.resources.loader import Resources
-from spindle.shapes.content import Image
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
-import sys
-import traceback
-from typing import Protocol
-
-from spindle.shapes.events import Event
-
-__all__ = ["AnswerStopped", "Blocked", "HookChain", "Hooks", "Hub", "Listener", "NoPlugins", "Plugins", "Start"]
 
 Fields = Callable[[], dict[str, Any]]
 """Makes the fields of an event, if anyone wants it."""
@@ -193,7 +187,10 @@ class HookChain(Hooks):
 
     async def run_command(self, text: str) -> None:
         name = text[1:].split(" ", 1)[0]
-        await next(member for member in self._members if member.has_command(name)).run_command(text)
+        for member in self._members:
+            if member.has_command(name):  # or extensions were loaded again since, and lack it now
+                await member.run_command(text)
+                break
 
     def commands(self) -> list[Any]:
         return [item for member in self._members for item in member.commands()]
@@ -250,12 +247,12 @@ class HookChain(Hooks):
 
     @property
     def sees_pieces(self) -> bool:  # type: ignore[override]
-        for member in self._members:
+        for member in self._members:  # noqa: SIM110 - asked for every piece
             if member.sees_pieces:
                 return True
         return False
 
-    def hears(self, kind: str) -> bool:
+    def hears(self, kind: object) -> bool:
         """Say whether any member wants events of this type."""
         for member in self._members:
             if member.hears(kind) if isinstance(member, HookChain) else kind in member.listening:

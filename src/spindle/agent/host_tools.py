@@ -9,11 +9,9 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.toolbox import Toolbox
-from spindle.shapes.content import Image, Text, text_of
 from spindle.shapes.events import Event, HostToolCall, HostToolCancel, ToolResult
+from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import BUILTIN_TOOLS, Tool, ToolContext, ToolError
-
-__all__ = ["HostTools", "Replies"]
 
 DISCONNECTED = "RPC client disconnected before host tool execution completed"
 _content = list[Text | Image]

@@ -18,8 +18,6 @@ from typing import Final
 
 from spindle.agent import AgentError
 
-__all__ = ["AbortSignal", "Aborted", "Lifecycle", "Phase", "Request", "Verdict"]
-
 
 class Aborted(Exception):
     """The user stopped the work in hand."""
@@ -137,13 +135,14 @@ _COLUMNS = (
     _P.ENDING, _P.RETRYING, _P.COMPACTING, _P.SUMMARIZING, _P.SWITCHING,
 )  # fmt: skip
 # A text is a refusal. Clients older than `agent_settled` prompt again at `agent_end`: hence the queue in ENDING.
+# A prompt that is being prepared may wait for the very extension that sends another: hence the queue for INSIDE.
 # fmt: off
 _ROWS: dict[Request, tuple[Verdict | str, ...]] = {
     #                         idle    prepar. room    stream. tools   ending  retry.  compact. summar.   switching
     Request.PROMPT:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _QUEUE, _BUSY,  _QUEUE,  _SUMMARY, _WAIT),
     Request.PROMPT_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _WAIT),
     Request.QUEUE:           (_QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _QUEUE,   _WAIT),
-    Request.INSIDE:          (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
+    Request.INSIDE:          (_START, _QUEUE, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
     Request.INSIDE_OR_QUEUE: (_START, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE, _QUEUE,  _SUMMARY, _CHANGE),
     Request.REGENERATE:      (_START, _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,  _BUSY,   _SUMMARY, _CHANGE),
     Request.SUMMARY:         (_START, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT, _ABORT,  _ABORT,   _WAIT),
@@ -164,6 +163,8 @@ class Lifecycle:
         """Changes of session that were asked for and have not happened yet."""
         self._idle = asyncio.Event()
         self._idle.set()
+        self._unchanging = asyncio.Event()
+        self._unchanging.set()
 
     @property
     def running(self) -> bool:
@@ -203,6 +204,22 @@ class Lifecycle:
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
+
+    def begin_change(self) -> None:
+        """A change of session is asked for: from now on prompts are meant for the session that it leads to."""
+        self.changes += 1
+        self._unchanging.clear()
+
+    def end_change(self) -> None:
+        self.changes -= 1
+        if not self.changes:
+            self._unchanging.set()
+
+    async def wait_free(self) -> None:
+        """Return when a prompt would start at once: there is neither a run nor a change of session."""
+        while self.phase is not Phase.IDLE or self.changes:
+            await self._idle.wait()
+            await self._unchanging.wait()
 
     @asynccontextmanager
     async def alone(self, request: Request, phase: Phase, stop: Callable[[], None]) -> AsyncIterator[AbortSignal]:

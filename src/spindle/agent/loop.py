@@ -4,7 +4,7 @@ It knows no files, sockets or settings. Everything it needs comes through a `Loo
 that collects events are enough to test it.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Container, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
@@ -12,17 +12,27 @@ from spindle.agent.hooks import AnswerStopped
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.queues import Queued, Queues
 from spindle.llm.live import LiveMessage
-from spindle.llm.stream import Chunk, Finished, Started
-from spindle.shapes.events import AgentStart, Event, MessageStart, MessageUpdate, TurnEnd, TurnStart
+from spindle.llm.stream import Chunk, Failure, Finished, Started
+from spindle.shapes.events import (
+    AgentStart,
+    AnswerDone,
+    AnswerFailed,
+    AnswerStart,
+    Event,
+    MessageStart,
+    MessageUpdate,
+    TurnEnd,
+    TurnStart,
+)
 from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage
-
-__all__ = ["Ending", "LoopPort", "run"]
 
 
 class LoopPort(Protocol):
     """What the loop needs of the world."""
 
     queues: Queues
+    failure: Failure | None
+    """What is known of the failure of the last answer."""
 
     @property
     def unanswered(self) -> bool:
@@ -40,8 +50,13 @@ class LoopPort(Protocol):
     def empty_answer(self, stop_reason: str, error: str) -> AssistantMessage:
         """Return the answer of a model that never began."""
 
-    async def run_tools(self, message: AssistantMessage, signal: AbortSignal) -> tuple[list[ToolResultMessage], bool]:
-        """Run the calls of an answer. The flag is true if they all ask to end the run."""
+    async def run_tools(
+        self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
+    ) -> tuple[list[ToolResultMessage], bool]:
+        """Run the calls of an answer, but not those that were cut. The flag is true if they all ask to end the run."""
+
+    def exhausted(self) -> bool:
+        """Say whether a limit forbids another model call."""
 
     def will_retry(self, message: AssistantMessage) -> bool:
         """Say whether a failed answer will be tried again after this run."""
@@ -106,15 +121,17 @@ async def _turns(
                 break  # it waits for the next run
             queues.deliver(queued)
             await enter(queued)
-        answer = await _answer(port, signal)
+        answer, cut = await _answer(port, signal)
         created.append(answer)
         if answer.stop_reason in ("error", "aborted"):
             await port.emit(TurnEnd(answer, []))
             return answer
-        results, ended = await port.run_tools(answer, signal)
+        results, ended = await port.run_tools(answer, cut, signal)
         created.extend(results)
         await port.emit(TurnEnd(answer, results))
         go_on = bool(results) and not ended
+        if (go_on or len(queues)) and port.exhausted():
+            return answer
         waiting = []
         if not signal.aborted:
             waiting = queues.steering.batch() or ([] if go_on else queues.follow_up.batch())
@@ -123,10 +140,14 @@ async def _turns(
         await port.emit(TurnStart())
 
 
-async def _answer(port: LoopPort, signal: AbortSignal) -> AssistantMessage:
-    """Let the model write one message, telling every piece; an abort keeps what came so far."""
+async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage, Container[str]]:
+    """Let the model write one message, telling every piece; an abort keeps what came so far.
+
+    Returns it, and the ids of calls whose arguments are not complete.
+    """
     live: LiveMessage | None = None
     answer: AssistantMessage | None = None
+    port.failure = None
     try:
         with signal:
             async with aclosing(await port.stream()) as chunks:
@@ -134,8 +155,9 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> AssistantMessage:
                     if isinstance(chunk, Started):
                         live = chunk.live
                         await port.emit(MessageStart(live))
+                        await port.emit(MessageUpdate(AnswerStart(), live))
                     elif isinstance(chunk, Finished):
-                        answer = chunk.message
+                        answer, port.failure = chunk.message, chunk.failure
                     else:
                         await port.emit(MessageUpdate(chunk, live))
     except (Aborted, AnswerStopped) as stop:
@@ -153,5 +175,9 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> AssistantMessage:
         answer = port.empty_answer("error", "The model's stream ended without an answer")
     if live is None:
         await port.emit(MessageStart(answer))
+        await port.emit(MessageUpdate(AnswerStart(), answer))
+    reason = answer.stop_reason
+    await port.emit(MessageUpdate((AnswerFailed if reason in ("error", "aborted") else AnswerDone)(reason), answer))
     committed = await port.commit(answer)
-    return committed if isinstance(committed, AssistantMessage) else answer
+    cut = live.cut_calls() if live is not None else ()
+    return committed if isinstance(committed, AssistantMessage) else answer, cut

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import ModelChoice
-from spindle.shapes.content import Wire
-from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
-
-__all__ = ["CycledModel", "ModelState"]
+from spindle.shapes.messages import Wire
+from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 
 
 class CycledModel(Wire):

@@ -10,16 +10,14 @@ from spindle.agent.compaction.plan import FileLists, append_file_lists, estimate
 from spindle.agent.compaction.summary import BRANCH, summary_request
 from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import Aborted, Phase, Request
-from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
-from spindle.shapes.content import Wire, text_of
-from spindle.shapes.messages import AgentMessage, CustomMessage, ToolResultMessage, Usage, UserMessage
+from spindle.sessions.tree import entry_message
+from spindle.shapes.messages import AgentMessage, CustomMessage, ToolResultMessage, Usage, UserMessage, Wire, text_of
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
 
-__all__ = ["Jump", "Navigated", "TreePreparation", "navigate"]
 
 SUMMARY_TOKENS = 2048
 PREAMBLE = (

@@ -20,8 +20,6 @@ from spindle.tools.base import ToolError
 from spindle.tools.files import resolve_existing, resolve_path
 from spindle.tools.todo import TODO_TOOL
 
-__all__ = ["MODES", "Mode", "Policy", "Rule", "decide", "mode_named", "rules_of"]
-
 Mode = Literal["bypass", "default", "acceptEdits", "plan", "dontAsk"]
 MODES: Final[tuple[Mode, ...]] = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
 

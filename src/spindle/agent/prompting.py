@@ -4,7 +4,9 @@ What is known without waiting decides about acceptance: the admission table, and
 Everything that may take time (hooks, extensions that still load, a compaction) comes after the answer to the client.
 """
 
-from typing import Literal
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine, Run
@@ -13,11 +15,8 @@ from spindle.agent.lifecycle import Request, Verdict
 from spindle.agent.submission import Submission
 from spindle.flow import Tasks
 from spindle.models.credentials import MissingCredentials
-from spindle.shapes.content import Image
 from spindle.shapes.events import AgentSettled, ExtensionError
-from spindle.shapes.messages import AgentMessage, CustomMessage
-
-__all__ = ["Disposition", "Prompting"]
+from spindle.shapes.messages import AgentMessage, CustomMessage, Image
 
 Disposition = Literal["started", "queued", "handled"]
 
@@ -26,6 +25,8 @@ class Prompting:
     def __init__(self, engine: Engine, plugins: Plugins) -> None:
         self._engine = engine
         self._plugins = plugins
+        self._in_order = asyncio.Lock()
+        """Messages come to their queues in the order in which they were sent, however long hooks look at them."""
         self.commands = Tasks()
         """Slash commands of extensions at work, and messages that hooks look at before they are queued."""
 
@@ -52,8 +53,22 @@ class Prompting:
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
             return "queued"
         self.require_model()
+        if engine.model is not None:
+            submission.options.limits.over(engine.limits).check(engine.model)
         engine.start(lambda run: self._prepare(submission, run), submission.options)
         return "started"
+
+    async def read_images(self, images: Sequence[Any]) -> list[Image]:
+        """Return the images of a prompt. Raises `AgentError` for what is none."""
+        if not images:
+            return []
+        from spindle.agent.prompt_images import read_images
+
+        return await read_images(images, self._engine.settings.http_proxy)
+
+    async def queue(self, text: str, images: Sequence[Any], name: str, source: str) -> Disposition:
+        """Take a message that starts nothing. `name` is that of its queue."""
+        return self.take(Submission(text, await self.read_images(images), name, source, is_prompt=False))
 
     def arrive(self) -> None:
         """Look again at what was sent while the session changed."""
@@ -122,13 +137,14 @@ class Prompting:
         return [submission.message(text, images), *engine.take_for_next_prompt(), *start.messages]
 
     async def _queue_later(self, submission: Submission) -> None:
-        """Let hooks look at a message, then put it in its queue; if the run has ended meanwhile, a prompt starts one."""
-        await self._until_begun(submission)
-        ready = await self._engine.hooks.input(
-            submission.text, submission.images, submission.source, submission.behavior
-        )
-        if ready is not None:
-            self._queue(submission, self._expand(ready[0], submission), ready[1])
+        """Let hooks look at a message, then put it in its queue; if the run has ended, a prompt starts one."""
+        async with self._in_order:
+            await self._until_begun(submission)
+            ready = await self._engine.hooks.input(
+                submission.text, submission.images, submission.source, submission.behavior
+            )
+            if ready is not None:
+                self._queue(submission, self._expand(ready[0], submission), ready[1])
 
     def _queue(self, submission: Submission, text: str, images: list[Image]) -> None:
         engine = self._engine

@@ -7,10 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spindle.agent.submission import Submission
-from spindle.shapes.content import text_of
-from spindle.shapes.messages import CustomMessage, UserMessage
-
-__all__ = ["MessageQueue", "QueueMode", "Queues"]
+from spindle.shapes.messages import CustomMessage, UserMessage, text_of
 
 QueueMode = Literal["all", "one-at-a-time"]
 Queued = UserMessage | CustomMessage

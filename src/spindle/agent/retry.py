@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.config.settings import Retry as RetrySettings
 from spindle.llm.errors import is_overflow, is_retryable
+from spindle.llm.stream import Failure
 from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
 from spindle.shapes.messages import AssistantMessage
-from spindle.shapes.models import Model
-
-__all__ = ["Retry"]
+from spindle.shapes.model import Model
 
 _CANCELLED = "Retry cancelled"
 
@@ -26,29 +25,34 @@ class Retry:
         self._cancel: asyncio.Event | None = None
         """Set to end the wait in hand."""
 
-    def delay_ms(self, attempt: int) -> int:
+    def delay_ms(self, attempt: int, failure: Failure | None = None) -> int:
+        """Return how long to wait: longer each time, and as long as the server asks for."""
         settings = self._settings()
-        return min(settings.base_delay_ms << (attempt - 1), settings.max_agent_delay_ms)
+        asked = int((failure.retry_after or 0) * 1000) if failure is not None else 0
+        return max(asked, min(settings.base_delay_ms << (attempt - 1), settings.max_agent_delay_ms))
 
-    def worthwhile(self, answer: AssistantMessage, model: Model | None, attempt: int) -> bool:
+    def worthwhile(self, answer: AssistantMessage, failure: Failure | None, model: Model | None, attempt: int) -> bool:
         """Say whether a failed answer may be tried again, `attempt` retries having been made."""
+        facts = failure or Failure()
         return (
             self.enabled
             and answer.stop_reason == "error"
             and attempt < self.max_retries
+            and not (facts.is_final or facts.stop_reason)
+            and (facts.retry_after or 0) * 1000 <= self._settings().max_agent_delay_ms
             and not is_overflow(answer, model.context_window if model else 0)
-            and is_retryable(answer.error_message or "")
+            and is_retryable(answer.error_message or "", facts.status)
         )
 
     @property
     def max_retries(self) -> int:
         return self._settings().max_retries
 
-    async def wait(self, answer: AssistantMessage, signal: AbortSignal) -> bool:
+    async def wait(self, answer: AssistantMessage, failure: Failure | None, signal: AbortSignal) -> bool:
         """Announce the next attempt and wait. Returns whether to make it."""
         self.attempt += 1
-        delay = self.delay_ms(self.attempt)
-        self._cancel = asyncio.Event()  # first: whoever hears of the wait may end it at once
+        delay = self.delay_ms(self.attempt, failure)
+        self._cancel = asyncio.Event()  # first: a client that is told of the wait may end it at once
         try:
             await self._emit(AutoRetryStart(self.attempt, self.max_retries, delay, answer.error_message or ""))
             with signal:

@@ -6,15 +6,16 @@ extension or a program needs to know of them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spindle import limits
+from spindle import limits as times
 from spindle.agent import AgentError
 from spindle.agent.approval import Approval, PermissionOptions, PermissionState
+from spindle.agent.budget import RunLimits
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
@@ -25,17 +26,17 @@ from spindle.agent.lifecycle import Lifecycle, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.prompting import Disposition, Prompting
 from spindle.agent.queues import QueueMode
+from spindle.agent.result import RunResult
 from spindle.agent.shell import Shell
 from spindle.agent.snapshot import ContextUsage, Queued, SessionStats, State, context_usage, session_stats, snapshot
 from spindle.agent.stream_rules import StreamRules
-from spindle.agent.submission import RunOptions, Submission, read_images
+from spindle.agent.submission import RunOptions, Submission
 from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
 from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
 from spindle.sessions.index import SessionInfo, list_sessions
 from spindle.sessions.session import Session
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import (
     CompactionResult,
     EntryAppended,
@@ -48,16 +49,14 @@ from spindle.shapes.events import (
     ThinkingLevelChanged,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
-from spindle.shapes.models import Model, ThinkingLevel
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
+from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolContext
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult
 
 if TYPE_CHECKING:
     from spindle.agent.navigate import Navigated
-
-__all__ = ["AgentSession"]
 
 
 class AgentSession:
@@ -73,6 +72,7 @@ class AgentSession:
         dialogs: Dialogs | None = None,
         provider_session_id: str | None = None,
         permissions: PermissionOptions = PermissionOptions(),  # noqa: B008 - frozen
+        limits: RunLimits = RunLimits(),  # noqa: B008 - frozen
     ) -> None:
         self.resources = resources
         self.mode = mode
@@ -86,6 +86,7 @@ class AgentSession:
         self.hooks = HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id = provider_session_id
+        engine.limits = limits
         self._shell = Shell(engine)
         self._replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
@@ -153,15 +154,16 @@ class AgentSession:
         templates in it count. `ordered` is the same text and images in an order of their own.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        return self._prompting.take(Submission(text, read_images(images), behavior, source, expand, ordered, options))
+        pictures = await self._prompting.read_images(images)
+        return self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        return self._prompting.take(Submission(text, read_images(images), "steer", source, is_prompt=False))
+        return await self._prompting.queue(text, images, "steer", source)
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        return self._prompting.take(Submission(text, read_images(images), "followUp", source, is_prompt=False))
+        return await self._prompting.queue(text, images, "followUp", source)
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""
@@ -284,6 +286,10 @@ class AgentSession:
     async def stats(self) -> SessionStats:
         return session_stats(self._engine, await self._conversation.stats())
 
+    def last_result(self) -> RunResult | None:
+        """Return what came of the last prompt."""
+        return self._engine.last_result
+
     def last_answer(self) -> AssistantMessage | None:
         return self._conversation.last_assistant()
 
@@ -322,19 +328,13 @@ class AgentSession:
         self.publish(StateChanged())
 
     def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
-        """Ask the user before tools run, or after so many model calls; neither: no more questions."""
+        """Ask the user before every tool call, or after so many model calls; neither: only what permissions ask."""
         self._approval.tools, self._approval.max_turns = tools, max_turns
         self.publish(StateChanged())
 
-    def set_permissions(
-        self,
-        mode: str | None = None,
-        allow: Sequence[str] | None = None,
-        ask: Sequence[str] | None = None,
-        deny: Sequence[str] | None = None,
-    ) -> None:
-        """Set the mode or replace lists of rules that were set here before. Raises `AgentError`, changing nothing."""
-        self._approval.configure(mode=mode, allow=allow, ask=ask, deny=deny)
+    def set_permissions(self, **given: str | Sequence[str] | None) -> None:
+        """Set `mode`, and replace `allow`, `ask`, `deny` as set here before. Raises `AgentError`, changing nothing."""
+        self._approval.configure(**given)
         self.publish(StateChanged())
 
     def permissions(self, tool: str | None = None, arguments: Any = None) -> PermissionState:
@@ -423,11 +423,10 @@ class AgentSession:
             await self._tell_level(old_level)
         await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
 
-    async def set_thinking_level(self, level: ThinkingLevel) -> None:
-        """Set how hard the model thinks, clamped to what it supports."""
+    def set_thinking_level(self, level: ThinkingLevel) -> Coroutine[Any, Any, None]:
+        """Set how hard the model thinks, clamped to what it supports, at once. To be awaited: extensions are told."""
         previous = self.thinking_level
-        if self._engine.choice.set_level(level):
-            await self._tell_level(previous)
+        return self._tell_level(previous) if self._engine.choice.set_level(level) else asyncio.sleep(0)
 
     async def cycle_thinking_level(self) -> ThinkingLevel | None:
         level = self._engine.choice.next_level()
@@ -435,11 +434,11 @@ class AgentSession:
             await self.set_thinking_level(level)
         return level
 
-    async def _tell_level(self, previous: str) -> None:
-        """Keep a change of the thinking level in the session and tell of it."""
+    def _tell_level(self, previous: str) -> Coroutine[Any, Any, None]:
+        """Keep a change of the thinking level in the session and tell of it, in the end extensions."""
         self.session.append_thinking_level(self.thinking_level)
         self.publish(ThinkingLevelChanged(self.thinking_level))
-        await self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
+        return self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
 
     def _record_choice(self) -> None:
         """A new session begins with the model and level it starts with; an old one lacks at most the level."""
@@ -571,6 +570,10 @@ class AgentSession:
     async def wait_idle(self) -> None:
         await self.lifecycle.wait_idle()
 
+    async def wait_free(self) -> None:
+        """Return when a prompt would start at once: there is neither a run nor a change of session."""
+        await self.lifecycle.wait_free()
+
     async def finished(self) -> None:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""
         while self.busy or len(self._prompting.commands):
@@ -584,11 +587,11 @@ class AgentSession:
         self._todos.close()
         if not self.busy:  # what was running has ended by itself, and extensions may see to that
             self.dialogs.withdraw()
-            await self.hooks.caught_up(limits.EXTENSIONS_CATCH_UP)
+            await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
         await self._shell.abort_all()
-        await self._changes.tasks.end(limits.TASKS_END)
-        await self._prompting.commands.end(limits.TASKS_END)
+        await self._changes.tasks.end(times.TASKS_END)
+        await self._prompting.commands.end(times.TASKS_END)
         await self.plugins.close()
         self._conversation.release_held()
         self.session.close()

@@ -14,8 +14,6 @@ from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError
 from spindle.tools.user_bash import BashResult, run_user_bash
 
-__all__ = ["Shell"]
-
 
 class Shell:
     def __init__(self, engine: Engine) -> None:

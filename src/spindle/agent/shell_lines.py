@@ -11,8 +11,6 @@ from typing import Final
 
 from msgspec import Struct
 
-__all__ = ["Command", "ShellLine", "Word", "read_line"]
-
 _DEEPEST: Final = 20
 _GLUED: Final = "a process substitution is part of a word"
 _WORD_ENDS: Final = " \t\n;&|<>()"

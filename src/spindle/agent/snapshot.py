@@ -6,11 +6,9 @@ from spindle.agent.approval import Approval
 from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
 from spindle.agent.todos import Todos
-from spindle.shapes.content import Wire
-from spindle.shapes.models import Model
+from spindle.shapes.messages import Wire
+from spindle.shapes.model import Model
 from spindle.tools.todo import TodoPhase
-
-__all__ = ["ContextUsage", "Queued", "SessionStats", "State", "context_usage", "session_stats", "snapshot"]
 
 
 class ContextUsage(Wire):

@@ -16,8 +16,8 @@ from spindle.agent.hooks import AnswerStopped, Hooks
 from spindle.config.settings import Ttsr
 from spindle.llm.live import LiveMessage, LiveToolCall
 from spindle.resources.rule_files import Rule, RuleScope
-from spindle.shapes.content import text_of
 from spindle.shapes.events import (
+    AnswerEdge,
     MessageUpdate,
     RuleTriggered,
     TextDelta,
@@ -27,9 +27,7 @@ from spindle.shapes.events import (
     ToolCallDelta,
     ToolCallEnd,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage
-
-__all__ = ["StreamRules"]
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage, text_of
 
 NEAR, FAR = 256, 2048
 FIRST_FULL_SEARCH = 4 * FAR
@@ -136,7 +134,7 @@ class StreamRules(Hooks):
             return  # these are the last pieces of an answer that was stopped already
         piece = update.assistant_message_event
         kind = _KINDS.get(type(piece))
-        if kind is None:
+        if kind is None or isinstance(piece, AnswerEdge):
             return
         block = self._texts.setdefault(piece.content_index, _Text())
         if isinstance(piece, TextDelta | ThinkingDelta | ToolCallDelta):

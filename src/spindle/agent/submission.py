@@ -6,13 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from spindle.agent import AgentError
+from spindle.agent.budget import RunLimits
 from spindle.agent.hooks import Hooks
-from spindle.shapes.content import Image, Text
-from spindle.shapes.messages import UserMessage
+from spindle.shapes.messages import Image, Text, UserMessage
 from spindle.tools.base import Tool
-
-__all__ = ["Ask", "Question", "RunOptions", "Submission", "read_images"]
 
 
 class Question(Struct, frozen=True):
@@ -41,6 +38,9 @@ class RunOptions(Struct, frozen=True):
     """Sees the run like the session's own hooks, after them."""
     ask: Ask | None = None
     """Puts questions of approval to the user; None: a dialog of the session does."""
+    limits: RunLimits = RunLimits()
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the result that the model has to hand in."""
     ask_before_tools: bool = False
     """Ask before every tool call, even if the session does not want that."""
 
@@ -65,25 +65,3 @@ class Submission(Struct, frozen=True):
         if self.ordered is not None and (text, images) == (self.text, self.images):
             content = list(self.ordered)
         return UserMessage(content=content, timestamp=int(time.time() * 1000))
-
-
-def read_images(items: Sequence[Any]) -> list[Image]:
-    """Accept `{data, mimeType}` and the older `{source: {type: "base64", mediaType, data}}`. Raises `AgentError`."""
-    return [_read(index, item) for index, item in enumerate(items)]
-
-
-def _read(index: int, item: Any) -> Image:
-    if isinstance(item, Image):
-        return item
-    if not isinstance(item, dict):
-        raise AgentError(f"images[{index}] must be an object with data and mimeType")
-    source = item.get("source")
-    if isinstance(source, dict):
-        if source.get("type") not in (None, "base64"):
-            raise AgentError(f"images[{index}]: only base64 images are supported, not {source.get('type')!r}")
-        data, mime = source.get("data"), source.get("mediaType") or source.get("media_type")
-    else:
-        data, mime = item.get("data"), item.get("mimeType")
-    if not isinstance(data, str) or not isinstance(mime, str):
-        raise AgentError(f"images[{index}] must have data (base64) and mimeType")
-    return Image(data, mime)

@@ -8,11 +8,17 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
-from spindle.agent.hooks import Hooks
+from spindle.agent.hooks import Hooks, Start
 from spindle.config.settings import Todo
-from spindle.shapes.content import ToolCall
 from spindle.shapes.events import TodoAutoClear, TodoReminder, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    CustomMessage,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
 from spindle.tools.base import Tool, ToolContext, text_result
 from spindle.tools.todo import (
     TODO_TOOL,
@@ -26,8 +32,6 @@ from spindle.tools.todo import (
     todo_parameters,
 )
 
-__all__ = ["Todos"]
-
 
 class Todos(Hooks):
     def __init__(self, engine: Engine, settings: Todo, clear_delay: float) -> None:
@@ -40,6 +44,8 @@ class Todos(Hooks):
         """Sent since the last user message."""
         self._progress = True
         """A tool ran since the last reminder; without that another one would be useless."""
+        self._untold = False
+        """The client has set a list that the model was not told of."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """Finished tasks that will vanish, by task id."""
         if settings.enabled:
@@ -55,6 +61,7 @@ class Todos(Hooks):
             raise AgentError(str(error)) from None
         self._adopt(made)
         self._offer_tool()
+        self._untold = True
         return self.phases
 
     def _offer_tool(self) -> None:
@@ -132,6 +139,11 @@ class Todos(Hooks):
                         "todo-write-error-reminder", "The last todo update failed. Correct its arguments and try again."
                     )
                 )
+
+    async def before_agent_start(self, start: Start) -> None:
+        if self._untold and self.phases:
+            start.messages.append(_hidden("todo-plan", f"The plan for this work:\n\n{render(self.phases, [])}"))
+        self._untold = False
 
     # -- reminders -------------------------------------------------------------------------------
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 
 from spindle.tools.base import Tool
 
-__all__ = ["Toolbox"]
-
 
 class Toolbox:
     def __init__(

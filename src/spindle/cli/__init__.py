@@ -3,8 +3,6 @@
 import os
 import sys
 
-__all__ = ["main", "tell", "version_text", "warn"]
-
 _PI_VERSION = "0.87.1"
 """The pi version whose wire we speak; adapters that start us under the name `pi` check it."""
 
@@ -41,3 +39,8 @@ def tell(kind: str, text: str) -> None:
 
 def warn(text: str) -> None:
     tell("Warning", text)
+
+
+def silence_stdout() -> None:
+    """Let the interpreter's last flush go nowhere: what was printed cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

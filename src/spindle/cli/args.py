@@ -12,8 +12,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from spindle.extensions.generation import Flag
 
-__all__ = ["COMMANDS", "FOREIGN_COMMANDS", "OPTIONS", "Options", "UsageError", "help_text", "parse", "unknown_options"]
-
 LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
 PERMISSION_MODES = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
@@ -88,6 +86,14 @@ class Options(Struct):
     redact: bool = False
     list_models: str | None = None
     """The search text; empty lists all."""
+    max_turns: str | None = None
+    max_cost: str | None = None
+    max_time: str | None = None
+    max_total_tokens: str | None = None
+    json_schema: str | None = None
+    """JSON, or the path of a file with it."""
+    output: str | None = None
+    """`text` or `json`."""
     dialect: str | None = None
     updates: Literal["full", "delta"] | None = None
     remote: str | None = None
@@ -111,7 +117,8 @@ class Options(Struct):
 
 
 class Option(Struct, frozen=True):
-    names: tuple[str, ...]
+    names: str
+    """Separated by blanks."""
     field: str
     """Attribute of `Options`; empty: an option of another program, accepted and ignored."""
     value: str = ""
@@ -126,73 +133,77 @@ class Option(Struct, frozen=True):
 
 
 def _switch(names: str, attribute: str, help: str, kind: str = "yes") -> Option:
-    return Option(tuple(names.split()), attribute, "", help, kind)
+    return Option(names, attribute, "", help, kind)
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option(("--provider",), "provider", "NAME", "Provider of the model"),
-    Option(("--model",), "model", "PATTERN", "Model: provider/id, an id or a part of one, with an optional :level"),
-    Option(("--api-key",), "api_key", "KEY", "Key for the provider of that model"),
-    Option(("--models",), "models", "A,B", "Models to cycle through (patterns, globs)", "words"),
-    Option(("--thinking",), "thinking", "LEVEL", f"How hard to think: {', '.join(LEVELS)}"),
-    Option(("--system-prompt",), "system_prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
-    Option(
-        ("--append-system-prompt",), "append_system_prompt", "TEXT", "Text or file to add to it; repeatable", "list"
-    ),
-    Option(("--mode",), "mode", "MODE", "text (default), json (events) or rpc", choices=("text", "json", "rpc")),
-    Option(("--print", "-p"), "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print"),
+    Option("--provider", "provider", "NAME", "Provider of the model"),
+    Option("--model", "model", "PATTERN", "Model: provider/id, an id or a part of one, with an optional :level"),
+    Option("--api-key", "api_key", "KEY", "Key for the provider of that model"),
+    Option("--models", "models", "A,B", "Models to cycle through (patterns, globs)", "words"),
+    Option("--thinking", "thinking", "LEVEL", f"How hard to think: {', '.join(LEVELS)}"),
+    Option("--system-prompt", "system_prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
+    Option("--append-system-prompt", "append_system_prompt", "TEXT", "Text or file to add to it; repeatable", "list"),
+    Option("--mode", "mode", "MODE", "text (default), json (events) or rpc", choices=("text", "json", "rpc")),
+    Option("--print -p", "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print"),
     _switch("--continue -c", "continue_recent", "Go on with the newest session of this directory"),
     _switch("--resume -r", "resume", "Choose a session from a list"),
-    Option(("--session",), "session", "PATH|ID", "Go on with this session"),
-    Option(("--session-id",), "session_id", "ID", "Session with exactly this id; created if missing"),
-    Option(("--fork",), "fork", "PATH|ID", "Start a new session as a copy of this one"),
-    Option(("--session-dir",), "session_dir", "DIR", "Where sessions are kept"),
+    Option("--session", "session", "PATH|ID", "Go on with this session"),
+    Option("--session-id", "session_id", "ID", "Session with exactly this id; created if missing"),
+    Option("--fork", "fork", "PATH|ID", "Start a new session as a copy of this one"),
+    Option("--session-dir", "session_dir", "DIR", "Where sessions are kept"),
     _switch("--no-session", "no_session", "Keep nothing on disk"),
-    Option(("--name", "-n"), "name", "NAME", "Name of the session"),
-    Option(("--tools", "-t"), "tools", "A,B", "Only these tools", "words"),
-    Option(("--exclude-tools", "-xt"), "exclude_tools", "A,B", "Not these tools", "words"),
-    Option(("--permission-mode",), "permission_mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
-    Option(("--allow",), "allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
-    Option(("--ask",), "ask", "RULE", "Ask before these; repeatable", "list"),
-    Option(("--deny",), "deny", "RULE", "Refuse these; repeatable", "list"),
+    Option("--name -n", "name", "NAME", "Name of the session"),
+    Option("--tools -t", "tools", "A,B", "Only these tools", "words"),
+    Option("--exclude-tools -xt", "exclude_tools", "A,B", "Not these tools", "words"),
+    Option("--permission-mode", "permission_mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
+    Option("--allow", "allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
+    Option("--ask", "ask", "RULE", "Ask before these; repeatable", "list"),
+    Option("--deny", "deny", "RULE", "Refuse these; repeatable", "list"),
     _switch("--no-builtin-tools -nbt", "no_builtin_tools", "Only tools of extensions"),
     _switch("--no-tools -nt", "no_tools", "No tools at all"),
-    Option(("--extension", "-e"), "extensions", "PATH", "Load an extension; repeatable", "list"),
+    Option("--extension -e", "extensions", "PATH", "Load an extension; repeatable", "list"),
     _switch("--no-extensions -ne", "no_extensions", "Load no other extensions"),
-    Option(("--skill",), "skills", "PATH", "Load a skill; repeatable", "list"),
+    Option("--skill", "skills", "PATH", "Load a skill; repeatable", "list"),
     _switch("--no-skills -ns", "no_skills", "Load no other skills"),
-    Option(("--prompt-template",), "prompt_templates", "PATH", "Load a prompt template; repeatable", "list"),
+    Option("--prompt-template", "prompt_templates", "PATH", "Load a prompt template; repeatable", "list"),
     _switch("--no-prompt-templates -np", "no_prompt_templates", "Load no other prompt templates"),
     _switch("--no-context-files -nc", "no_context_files", "Leave AGENTS.md and CLAUDE.md alone"),
     _switch("--no-rules", "no_rules", "Load no stream rules"),
     _switch("--approve -a", "approve", "Trust this project for this run"),
     _switch("--no-approve -na", "approve", "Do not trust it", "no"),
-    Option(("--export",), "export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
+    Option("--export", "export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
     _switch("--redact", "redact", "Leave what looks like keys and tokens out of the exported page"),
-    Option(("--list-models",), "list_models", "[SEARCH]", "List models that are ready to use", "maybe"),
-    Option(("--dialect",), "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS),
-    Option(("--updates",), "updates", "FORM", "full or delta message updates", choices=("full", "delta")),
-    Option(("--remote",), "remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
+    Option("--list-models", "list_models", "[SEARCH]", "List models that are ready to use", "maybe"),
+    Option("--max-turns", "max_turns", "N", "End a run after so many model calls"),
+    Option("--max-cost", "max_cost", "USD", "End a run when it has cost so much"),
+    Option("--max-time", "max_time", "SECONDS", "End a run after this time"),
+    Option("--max-total-tokens", "max_total_tokens", "N", "End a run after so many tokens, input and output"),
+    Option("--json-schema", "json_schema", "FILE|JSON", "The result has to fit this JSON Schema"),
+    Option("--output", "output", "FORM", "With -p: text, or json (one object)", choices=("text", "json")),
+    Option("--dialect", "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS),
+    Option("--updates", "updates", "FORM", "full or delta message updates", choices=("full", "delta")),
+    Option("--remote", "remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
     Option(
-        ("--remote-token-file",), "remote_token_file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)"
+        "--remote-token-file", "remote_token_file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)"
     ),
-    Option(("--remote-origin",), "remote_origins", "URL", "Let pages of this site connect too; repeatable", "list"),
-    Option(("--remote-cert",), "remote_cert", "FILE", "TLS certificate"),
-    Option(("--remote-key",), "remote_key", "FILE", "TLS key"),
+    Option("--remote-origin", "remote_origins", "URL", "Let pages of this site connect too; repeatable", "list"),
+    Option("--remote-cert", "remote_cert", "FILE", "TLS certificate"),
+    Option("--remote-key", "remote_key", "FILE", "TLS key"),
     _switch("--remote-insecure", "remote_insecure", "Serve other machines without a token"),
-    Option(("--remote-option",), "remote_options", "NAME=N", "Change a limit of the server; repeatable", "list"),
-    Option(("--provider-session-id",), "provider_session_id", "ID", "Id for the provider's cache"),
+    Option("--remote-option", "remote_options", "NAME=N", "Change a limit of the server; repeatable", "list"),
+    Option("--provider-session-id", "provider_session_id", "ID", "Id for the provider's cache"),
     _switch("--no-title", "no_title", "Invent no session titles (never done)"),
     _switch("--offline", "offline", "No network but the model's"),
     _switch("--verbose", "verbose", "Say more on stderr"),
     _switch("--help -h", "help", "Show this"),
     _switch("--version -v", "version", "Show the version"),
-    Option(("--theme",), "", "PATH", kind="list"),
-    Option(("--use-theme",), "", "NAME"),
-    Option(("--tui-mode",), "", "MODE"),
+    Option("--theme", "", "PATH", kind="list"),
+    Option("--use-theme", "", "NAME"),
+    Option("--tui-mode", "", "MODE"),
     _switch("--no-themes", "", ""),
 )
-_BY_NAME = {name: option for option in OPTIONS for name in option.names}
+_BY_NAME = {name: option for option in OPTIONS for name in option.names.split()}
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -277,9 +288,7 @@ def _set_value(options: Options, option: Option, name: str, value: str) -> None:
 def unknown_options(options: Options, registered: Sequence[str]) -> str | None:
     """Return an error line if there are options that no extension registered."""
     names = [f"--{name}" for name in options.unknown if name not in registered]
-    if not names:
-        return None
-    return f"Unknown option{'s' if len(names) > 1 else ''}: {', '.join(names)}"
+    return f"Unknown option{'s' if len(names) > 1 else ''}: {', '.join(names)}" if names else None
 
 
 # -- help ----------------------------------------------------------------------------------------
@@ -308,7 +317,7 @@ def help_text(flags: "Iterable[Flag]" = ()) -> str:
     text = _HEAD.format(commands=commands)
     for option in OPTIONS:
         if option.field:
-            text += _line(", ".join(option.names) + (f" {option.value}" if option.value else ""), option.help)
+            text += _line(option.names.replace(" ", ", ") + (f" {option.value}" if option.value else ""), option.help)
     added = "".join(_line(f"--{flag.name}" + (" VALUE" if flag.type is str else ""), flag.help) for flag in flags)
     return text + (f"\nOptions of extensions:\n{added}" if added else "") + _TAIL
 

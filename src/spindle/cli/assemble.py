@@ -5,10 +5,14 @@ import os
 import sys
 from collections.abc import Coroutine
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any, NoReturn
+
+from msgspec import Struct
 
 from spindle.agent import AgentError
 from spindle.agent.approval import PermissionOptions
+from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
@@ -20,28 +24,21 @@ from spindle.extensions.discover import find_candidates
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.process import kill_all
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
-
-__all__ = ["assemble", "resource_options", "run_and_exit", "run_help"]
+from spindle.shapes.codec import DecodeError, decode
 
 
 def resource_options(options: Options) -> ResourceOptions:
-    return ResourceOptions(
-        system_prompt=options.system_prompt,
-        append_system_prompt=options.append_system_prompt,
-        skills=options.skills,
-        no_skills=options.no_skills,
-        prompt_templates=options.prompt_templates,
-        no_prompt_templates=options.no_prompt_templates,
-        extensions=options.extensions,
-        no_extensions=options.no_extensions,
-        no_context_files=options.no_context_files,
-        no_rules=options.no_rules,
-        approve=options.approve,
-    )
+    """Return what the command line says about resources: the options of the same names."""
+    return ResourceOptions(**_same_named(ResourceOptions, options))
+
+
+def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in kind.__struct_fields__ if hasattr(options, name)}
 
 
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
+    limits = run_limits(options)
     permissions = _permissions(options)
     resources = load_resources(os.getcwd(), resource_options(options))
     session = choose_session(options, resources.settings)
@@ -49,26 +46,10 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     report(resources.diagnostics, verbose=options.verbose)
     dialogs = _terminal() if mode == "print" else None
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
-    agent = await create_session(
-        session,
-        AgentOptions(
-            model=options.model,
-            provider=options.provider,
-            api_key=options.api_key,
-            thinking=options.thinking,
-            models=options.models,
-            tools=[] if options.no_tools else options.tools,
-            exclude_tools=options.exclude_tools,
-            no_builtin_tools=options.no_builtin_tools,
-            provider_session_id=options.provider_session_id,
-            mode=mode,
-            dialogs=dialogs,
-            permissions=permissions,
-            warn=warn,
-        ),
-        resources,
-        extensions,
-    )
+    tools = [] if options.no_tools else options.tools
+    wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
+    wanted |= {"limits": limits, "permissions": permissions}
+    agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
     if options.api_key and agent.model is None:
@@ -97,11 +78,42 @@ def _permissions(options: Options) -> PermissionOptions:
     return PermissionOptions(options.permission_mode, options.allow, options.ask, options.deny)
 
 
+def run_limits(options: Options) -> RunLimits:
+    """Return the limits of a run. Raises `UsageError`."""
+    given: dict[str, Any] = {}
+    for name, kind in (("max_turns", int), ("max_cost", float), ("max_time", float), ("max_total_tokens", int)):
+        text = getattr(options, name)
+        if text is None:
+            continue
+        try:
+            given[name] = kind(text)
+        except ValueError:
+            given[name] = 0
+        if not given[name] > 0 or given[name] == float("inf"):
+            raise UsageError(f"--{name.replace('_', '-')} must be a number above 0, not {text!r}")
+    return RunLimits(**given)
+
+
+def result_schema(options: Options) -> dict[str, Any] | None:
+    """Return the JSON Schema that the result has to fit. Raises `UsageError`."""
+    given = options.json_schema
+    if given is None:
+        return None
+    try:
+        text = given if given.lstrip().startswith("{") else Path(given).read_text()
+        schema = decode(text)
+    except (OSError, DecodeError, UnicodeError) as error:
+        raise UsageError(f"--json-schema: {error}") from None
+    if not isinstance(schema, dict):
+        raise UsageError("--json-schema must be a JSON object")
+    return schema
+
+
 def _terminal() -> Dialogs | None:
     """Return where extensions may ask the user, if there is a terminal."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
-    from spindle.extensions.terminal import TerminalDialogs
+    from spindle.cli.terminal import TerminalDialogs
 
     return TerminalDialogs()
 
@@ -117,9 +129,6 @@ def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
         kill_all()
     sys.stderr.flush()
     os._exit(code)
-
-
-# -- help ----------------------------------------------------------------------------------------
 
 
 def run_help(options: Options) -> int:

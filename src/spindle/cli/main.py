@@ -10,10 +10,16 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from spindle.cli import tell, version_text
+from spindle.cli import silence_stdout, tell, version_text
 from spindle.cli.args import COMMANDS, FOREIGN_COMMANDS, Options, UsageError, parse
 
-__all__ = ["run", "run_schema"]
+_MODES = {
+    "text": "one_shot:run_print",
+    "json": "one_shot:run_json",
+    "rpc": "serving:run_rpc",
+    "remote": "serving:run_remote",
+}
+"""Module and function of each mode; the function takes the options and returns the exit code."""
 
 
 def run(argv: list[str]) -> int:
@@ -28,10 +34,10 @@ def run(argv: list[str]) -> int:
     except UsageError as error:
         return _fail(str(error))
     except BrokenPipeError:
-        _silence_stdout()
+        silence_stdout()
         return 1
     except OSError as error:
-        _silence_stdout()
+        silence_stdout()
         return _fail(str(error))
 
 
@@ -73,7 +79,7 @@ def _run_agent(options: Options) -> int:
     from spindle.cli.session_choice import NothingChosen
     from spindle.sessions.entries import SessionError
 
-    run_mode = _load(_mode(options))
+    run_mode = _load("spindle.cli." + _MODES["remote" if options.remote is not None else options.mode or "text"])
     try:
         return run_mode(options)
     except (AgentError, SessionError) as error:
@@ -81,15 +87,6 @@ def _run_agent(options: Options) -> int:
     except NothingChosen as choice:
         print(choice, file=sys.stderr)
         return 0
-
-
-def _mode(options: Options) -> str:
-    """Return `module:function` of the mode; the function takes the options and returns the exit code."""
-    if options.remote is not None:
-        return "spindle.cli.serving:run_remote"
-    if options.mode == "rpc":
-        return "spindle.cli.serving:run_rpc"
-    return f"spindle.cli.one_shot:{'run_json' if options.mode == 'json' else 'run_print'}"
 
 
 def _load(target: str) -> Callable[[Any], int]:
@@ -130,8 +127,3 @@ def _open_standard_files() -> None:
             # Reading finds the end at once. Writing to a closed stdout fails; writing to a closed stderr does not.
             os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
-
-
-def _silence_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: what was printed cannot be written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,16 +10,14 @@ from spindle.cli import warn
 from spindle.cli.args import parse
 from spindle.llm.local import SUFFIX, LocalModelError, check_machine, read_header
 from spindle.llm.local.pull import PULLABLE, Pullable, pull
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 if TYPE_CHECKING:
     import argparse
 
     from spindle.models.model_registry import ModelRegistry
 
-__all__ = ["list_models", "models_table", "probe_local_servers", "run", "short_count"]
-
-_COLUMNS = ("provider", "model", "context", "max-out", "thinking", "images")
+_COLUMNS: tuple[str, ...] = ("provider", "model", "context", "max-out", "thinking", "images")
 _MB = 1_000_000
 _BAR = 30
 
@@ -97,22 +95,14 @@ def probe_local_servers(registry: "ModelRegistry") -> dict[str, str]:
 
 
 def models_table(models: Sequence[Model]) -> str:
-    rows = [_COLUMNS, *(_table_row(model) for model in sorted(models, key=lambda m: (m.provider, m.id)))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
-def _table_row(model: Model) -> tuple[str, ...]:
-    return (
-        model.provider,
-        model.id,
-        short_count(model.context_window),
-        short_count(model.max_tokens),
-        "yes" if model.reasoning else "no",
-        "yes" if "image" in model.input else "no",
-    )
+    rows = [_COLUMNS]
+    for model in sorted(models, key=lambda model: (model.provider, model.id)):
+        sizes = short_count(model.context_window), short_count(model.max_tokens)
+        abilities = ("yes" if able else "no" for able in (model.reasoning, "image" in model.input))
+        rows.append((model.provider, model.id, *sizes, *abilities))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def short_count(count: int) -> str:

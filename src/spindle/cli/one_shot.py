@@ -5,37 +5,36 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET
 
+from spindle.agent.result import RunResult, exit_code
 from spindle.agent.session import AgentSession
+from spindle.agent.submission import RunOptions
 from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble, run_and_exit
-from spindle.shapes.content import Image, Text
+from spindle.cli.assemble import assemble, result_schema, run_and_exit
+from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, ExtensionError
-from spindle.tools.base import Tool
+from spindle.shapes.messages import Image, Text
 
 if TYPE_CHECKING:
     from spindle.protocol.dialect import Dialect
 
-__all__ = ["run_json", "run_print"]
-
 # -- the input: piped text, @files, and the words themselves -------------------------------------
 
 
-class _Inputs(Struct, frozen=True):
-    messages: list[str]
-    """One prompt each, in order."""
-    images: list[Image] = []
-    """They go with the first."""
+_Inputs: TypeAlias = tuple[list[str], list[Image]]
+"""The prompts in order, and images that go with the first."""
 
 
 def _gather(options: Options) -> _Inputs:
     """Put the first message together from piped text, files and words, without separators. Raises `UsageError`."""
-    first = _read_piped()
+    first = ""
+    if sys.stdin is not None and not sys.stdin.isatty():
+        first = sys.stdin.buffer.read().decode("utf-8", "replace").strip()
     images: list[Image] = []
     for name in options.files:
         text, image = _read_file(os.path.abspath(expand_home(name)))
@@ -45,18 +44,12 @@ def _gather(options: Options) -> _Inputs:
     messages = [*filter(None, [first]), *options.messages[1:]]
     if not messages:
         raise UsageError("Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)")
-    return _Inputs(messages, images)
-
-
-def _read_piped() -> str:
-    """Return what is piped into stdin, trimmed; nothing if that is a terminal or closed."""
-    if sys.stdin is None or sys.stdin.isatty():
-        return ""
-    return sys.stdin.buffer.read().decode("utf-8", "replace").strip()
+    return messages, images
 
 
 def _read_file(path: str) -> tuple[str, Image | None]:
-    from spindle.tools.images import SNIFF_BYTES, sniff_image
+    from spindle.tools.files import Cancel
+    from spindle.tools.images import SNIFF_BYTES, ImageLimits, prepare_image, sniff_image
 
     try:
         with open(path, "rb") as file:
@@ -68,16 +61,9 @@ def _read_file(path: str) -> tuple[str, Image | None]:
     if not data:
         return "", None
     if mime_type := sniff_image(data[:SNIFF_BYTES]):
-        return _attach(path, data, mime_type)
+        image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
+        return f'<file name="{path}">{" ".join(notes)}</file>\n', image
     return f'<file name="{path}">\n{data.decode("utf-8", "replace")}\n</file>\n', None
-
-
-def _attach(path: str, data: bytes, mime_type: str) -> tuple[str, Image | None]:
-    from spindle.tools.files import Cancel
-    from spindle.tools.images import ImageLimits, prepare_image
-
-    image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
-    return f'<file name="{path}">{" ".join(notes)}</file>\n', image
 
 
 # -- the run -------------------------------------------------------------------------------------
@@ -103,31 +89,35 @@ async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
 
 async def _play(
     options: Options, inputs: _Inputs, mode: str, ready: Callable[[AgentSession], None] = lambda agent: None
-) -> AgentSession:
-    """Make the agent, call `ready`, and run every message to its end. The agent is closed either way."""
+) -> tuple[AgentSession, list[RunResult]]:
+    """Make the agent, call `ready`, and run every message to its end. The agent is closed either way.
+
+    Returns it, and what came of each message that the model had to answer.
+    """
+    results: list[RunResult] = []
+    wishes = RunOptions(schema=result_schema(options))
     agent = await assemble(options, mode=mode)
     try:
         ready(agent)
         agent.subscribe(_ErrorTeller())
         await agent.begin()
-        _check_tools(options, agent.all_tools())
-        images = inputs.images
-        for message in inputs.messages:
+        # Extensions have added theirs by now.
+        tools = [tool.name for tool in agent.all_tools()]
+        for name in [*(options.tools or ()), *options.exclude_tools]:
+            if name not in tools:
+                warn(f'Unknown tool "{name}". There are: {", ".join(tools)}')
+        messages, images = inputs
+        for message in messages:
             if agent.shutdown_requested.is_set():
                 break
-            await agent.submit(message, images, source=mode)
+            taken = await agent.submit(message, images, source=mode, options=wishes)
             images = []
             await agent.finished()
+            if taken != "handled" and (result := agent.last_result()) is not None:
+                results.append(result)
     finally:
         await agent.close()
-    return agent
-
-
-def _check_tools(options: Options, tools: Sequence[Tool]) -> None:
-    """Warn of tools that were named but do not exist; extensions have added theirs by now."""
-    for name in [*(options.tools or ()), *options.exclude_tools]:
-        if name not in [tool.name for tool in tools]:
-            warn(f'Unknown tool "{name}". There are: {", ".join(tool.name for tool in tools)}')
+    return agent, results
 
 
 class _ErrorTeller:
@@ -154,29 +144,47 @@ def run_print(options: Options) -> NoReturn:
 
 
 async def _print(options: Options, inputs: _Inputs) -> int:
-    stdout = _take_stdout()
-    agent = await _play(options, inputs, "print")
+    # The real stdout is kept for the answer; what anything else prints goes to stderr.
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    agent, results = await _play(options, inputs, "print")
+    code = _exit_code(results)
+    result = results[-1] if results else None
     answer = agent.last_answer()
-    if answer is None:
-        return 0
-    if answer.stop_reason in ("error", "aborted"):
-        print(answer.error_message or f"Request {answer.stop_reason}", file=sys.stderr)
-        return 1
+    if result is not None and result.status != "ok":
+        print(_why(result), file=sys.stderr)
+    if options.output == "json":
+        lines = [encode(result).decode()] if result is not None else []
+    elif result is not None and result.value is not UNSET:
+        lines = [encode(result.value).decode()]
+    elif answer is None or answer.stop_reason in ("error", "aborted"):
+        return code
+    else:
+        lines = [block.text for block in answer.content if isinstance(block, Text)]
     try:
         with os.fdopen(stdout, "w", encoding="utf-8", errors="replace", newline="") as out:
-            out.writelines(block.text + "\n" for block in answer.content if isinstance(block, Text))
+            out.writelines(line + "\n" for line in lines)
     except OSError as error:
         tell("Error", f"Cannot write the answer: {error.strerror}")
         return 1
-    return 0
+    return code
 
 
-def _take_stdout() -> int:
-    """Keep the real stdout for the answer; what anything else prints goes to stderr."""
-    descriptor = os.dup(1)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return descriptor
+def _exit_code(results: Sequence[RunResult]) -> int:
+    """Return the code of the first run that did not end well."""
+    return next((code for result in results if (code := exit_code(result))), 0)
+
+
+def _why(result: RunResult) -> str:
+    """Say why a run did not end well."""
+    if result.status == "limit":
+        return f"Stopped by a limit: {result.stop_reason}. Go on with: spindle -c"
+    if result.status == "schema":
+        return "The model handed in no result that fits the JSON Schema"
+    if result.status == "denied":
+        return "\n".join(dict.fromkeys(denial.reason for denial in result.denials))
+    return result.error or f"Request {result.stop_reason}"
 
 
 # -- JSON: the session's header, then every event, one object a line -----------------------------
@@ -228,8 +236,8 @@ async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs) -> int:
         agent.subscribe(outbox)
 
     try:
-        await _play(options, inputs, "json", ready)
+        _, results = await _play(options, inputs, "json", ready)
     finally:
         await wire.drain(OUTPUT_DRAIN)
         wire.close()
-    return 0
+    return _exit_code(results)

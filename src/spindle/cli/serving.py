@@ -11,12 +11,11 @@ from spindle.agent.session import AgentSession
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, resource_options, run_and_exit
-from spindle.cli.session_choice import choosing_options, session_directory
+from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
 from spindle.resources.loader import load_resources
 from spindle.sessions.index import find_by_id
-
-__all__ = ["chosen_dialect", "run_remote", "run_rpc"]
+from spindle.sessions.open import wanted_directory
 
 
 def run_rpc(options: Options) -> NoReturn:
@@ -43,15 +42,12 @@ async def _serve(options: Options, dialect: Dialect) -> int:
     return await Server(await assemble(options, mode="rpc"), wire, Renderer(dialect, options.updates)).run()
 
 
-# -- remote --------------------------------------------------------------------------------------
-
-
 def run_remote(options: Options) -> int:
     """Serve until a signal comes. Raises `UsageError`."""
     try:
         from spindle.remote.access import parse_address
-        from spindle.remote.live import UnknownSession
         from spindle.remote.options import RemoteOptions, changed
+        from spindle.remote.pool import UnknownSession
         from spindle.remote.server import RemoteServer
     except ImportError as error:
         raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle[remote]'") from None
@@ -59,10 +55,14 @@ def run_remote(options: Options) -> int:
         if name != "--no-session":
             raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
 
+    def find(session_id: str) -> str | None:
+        settings = load_resources(os.getcwd(), resource_options(options)).settings
+        return find_by_id(os.getcwd(), session_id, wanted_directory(options.session_dir, settings.session_dir))
+
     async def make_agent(session_id: str | None) -> AgentSession:
         if session_id is None:
             return await assemble(options, mode="remote")
-        path = None if options.no_session else await asyncio.to_thread(_find, options, session_id)
+        path = None if options.no_session else await asyncio.to_thread(find, session_id)
         if path is None:
             raise UnknownSession(f"No session {session_id} in this directory")
         return await assemble(replace(options, session=path), mode="remote")
@@ -91,11 +91,6 @@ def run_remote(options: Options) -> int:
         raise UsageError(f"Cannot listen on {options.remote}: {error.strerror or error}") from None
 
 
-def _find(options: Options, session_id: str) -> str | None:
-    settings = load_resources(os.getcwd(), resource_options(options)).settings
-    return find_by_id(os.getcwd(), session_id, session_directory(options.session_dir, settings))
-
-
 def _token(options: Options) -> str | None:
     """Take the token from a file or the environment; never from the command line, where other users see it."""
     if options.remote_token_file is not None:
@@ -116,8 +111,9 @@ def _token(options: Options) -> str | None:
 
 
 def _tls(options: Options) -> tuple[str, str] | None:
-    if (options.remote_cert is None) != (options.remote_key is None):
-        raise UsageError("--remote-cert and --remote-key go together")
-    if options.remote_cert is None or options.remote_key is None:
-        return None
-    return options.remote_cert, options.remote_key
+    match options.remote_cert, options.remote_key:
+        case None, None:
+            return None
+        case str(cert), str(key):
+            return cert, key
+    raise UsageError("--remote-cert and --remote-key go together")

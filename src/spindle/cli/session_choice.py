@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
@@ -12,8 +13,6 @@ from spindle.sessions.entries import SessionError
 from spindle.sessions.index import Found, SessionInfo, find_by_id, find_sessions, list_sessions
 from spindle.sessions.session import Saving, Session
 
-__all__ = ["NothingChosen", "choose_session", "choosing_options", "locate", "session_directory"]
-
 _LISTED = 20
 
 
@@ -21,16 +20,11 @@ class NothingChosen(Exception):
     """The user was asked and chose not to go on; the text says so."""
 
 
-def session_directory(given: str | None, settings: Settings) -> str | None:
-    """Return the directory the user wants sessions in; None: the project's own."""
-    return sessions.wanted_directory(given, settings.session_dir)
-
-
 def choose_session(options: Options, settings: Settings) -> Session:
     """Open or begin the session. Raises `UsageError`, `SessionError`, `NothingChosen`."""
     _check(options)
     cwd = os.getcwd()
-    directory = session_directory(options.session_dir, settings)
+    directory = sessions.wanted_directory(options.session_dir, settings.session_dir)
     saving: Saving = {"fsync": settings.fsync, "on_write_error": warn}
     if options.no_session:
         return sessions.in_memory(cwd)
@@ -85,7 +79,7 @@ def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> S
 
 
 def _open(path: str, directory: str | None, saving: Saving) -> Session:
-    session = sessions.load(path, directory=directory, **saving)
+    session = sessions.load(path, directory, **saving)
     if os.path.isdir(session.cwd):
         return session
     session.close()
@@ -121,22 +115,13 @@ def _pick(sessions: list[SessionInfo]) -> str:
     if not sys.stdin.isatty():
         raise UsageError("--resume needs a terminal to ask at; name a session with --session")
     for number, info in enumerate(sessions[:_LISTED], 1):
-        print(f"{number:>3}  {_when(info.modified)}  {_title(info)}", file=sys.stderr)
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.modified / 1000))
+        title = " ".join((info.name or info.first_message).split())[:60]
+        print(f"{number:>3}  {when}  {title} ({info.message_count} messages)", file=sys.stderr)
     answer = _ask("Session number: ")
     if not answer.isdecimal() or not 1 <= int(answer) <= min(len(sessions), _LISTED):
         raise NothingChosen("No session selected")
     return sessions[int(answer) - 1].path
-
-
-def _title(info: SessionInfo) -> str:
-    text = " ".join((info.name or info.first_message).split())
-    return f"{text[:60]} ({info.message_count} messages)"
-
-
-def _when(milliseconds: int) -> str:
-    import time
-
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(milliseconds / 1000))
 
 
 def _ask(question: str) -> str:

@@ -7,29 +7,31 @@ import re
 import sys
 from pathlib import Path
 
+import msgspec
+
 from spindle.agent_dir import agent_dir
-from spindle.cli.session_choice import locate, session_directory
+from spindle.cli import silence_stdout
+from spindle.cli.session_choice import locate
 from spindle.config.settings import SettingsStore
-from spindle.sessions.context import entry_message
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.index import SessionInfo
 from spindle.sessions.load import InvalidSession
 from spindle.sessions.manager import SessionManager
+from spindle.sessions.open import wanted_directory
 from spindle.sessions.repair import examine, repair_copy
-from spindle.sessions.tree import TreeNode
+from spindle.sessions.tree import TreeNode, entry_message
 from spindle.shapes.codec import encode
-from spindle.shapes.content import ToolCall, text_of
 from spindle.shapes.messages import (
     AssistantMessage,
     BashExecutionMessage,
     BranchSummaryMessage,
     CompactionSummaryMessage,
     CustomMessage,
+    ToolCall,
     ToolResultMessage,
     UserMessage,
+    text_of,
 )
-
-__all__ = ["run"]
 
 _HARMLESS = ("newer version",)
 
@@ -45,7 +47,7 @@ def run(argv: list[str]) -> int:
         print(f"Error: {_printable(str(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader, a pager perhaps, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_stdout()
         return 0
 
 
@@ -86,7 +88,9 @@ def _list(options: argparse.Namespace) -> int:
     else:
         infos = SessionManager.list(Path.cwd(), _directory(options))
     for info in infos:
-        _say(encode(_plain(info)).decode() if options.json else _row(info, with_cwd=options.all))
+        created = iso_time(info.created) if info.created is not None else None
+        plain = {**msgspec.to_builtins(info), "created": created, "modified": iso_time(info.modified)}
+        _say(encode(plain).decode() if options.json else _row(info, with_cwd=options.all))
     if not infos and not options.json:
         print("No sessions here." if not options.all else "No sessions.", file=sys.stderr)
     return 0
@@ -121,7 +125,9 @@ def _tree(options: argparse.Namespace) -> int:
             node, depth = stack.pop()
             mark = "●" if node.entry.id in on_path else "○"
             label = f" [{node.label}]" if node.label else ""
-            _say(f"{'  ' * depth}{mark} {_in_a_line(f'{node.entry.id}{label} {_headline(node.entry)}')}")
+            said = _said(node.entry)
+            headline = f"({node.entry.type})" if said is None else f"{said[0]}: {_in_a_line(said[1])[:100]}"
+            _say(f"{'  ' * depth}{mark} {_in_a_line(f'{node.entry.id}{label} {headline}')}")
             below = depth + (len(node.children) > 1)
             stack.extend((child, below) for child in reversed(node.children))
     return 0
@@ -180,7 +186,7 @@ def _find(name: str, options: argparse.Namespace) -> Path:
 def _directory(options: argparse.Namespace) -> str | None:
     # Whether the project is trusted makes no difference to where its sessions are.
     settings = SettingsStore(agent_dir(), Path.cwd()).load(project_trusted=False)
-    return session_directory(options.session_dir, settings)
+    return wanted_directory(options.session_dir, settings.session_dir)
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -205,36 +211,14 @@ def _row(info: SessionInfo, *, with_cwd: bool) -> str:
     return f"{iso_time(info.modified)[:16].replace('T', ' ')}  {info.id}  {info.message_count:>5}{place}  {title[:80]}"
 
 
-def _plain(info: SessionInfo) -> dict[str, object]:
-    return {
-        "path": info.path,
-        "id": info.id,
-        "cwd": info.cwd,
-        "name": info.name,
-        "parentSessionPath": info.parent_session_path,
-        "created": iso_time(info.created) if info.created is not None else None,
-        "modified": iso_time(info.modified),
-        "messageCount": info.message_count,
-        "firstMessage": info.first_message,
-    }
-
-
-def _headline(entry: Entry) -> str:
-    said = _said(entry)
-    return f"({entry.type})" if said is None else f"{said[0]}: {_in_a_line(said[1])[:100]}"
-
-
 def _said(entry: Entry) -> tuple[str, str] | None:
     """Return who speaks in an entry and what; None if it holds no message."""
     match entry_message(entry):
         case UserMessage(content=content):
             return "user", text_of(content, " ")
         case AssistantMessage() as answer:
-            calls = [
-                f"[{block.name} {encode(block.arguments).decode()}]"
-                for block in answer.content
-                if isinstance(block, ToolCall)
-            ]
+            called = [block for block in answer.content if isinstance(block, ToolCall)]
+            calls = [f"[{call.name} {encode(call.arguments).decode()}]" for call in called]
             error = [f"({answer.stop_reason}: {answer.error_message})"] if answer.error_message else []
             return "assistant", "\n".join([text_of(answer.content, "\n"), *calls, *error]).strip()
         case ToolResultMessage(tool_name=name, content=content, is_error=is_error):

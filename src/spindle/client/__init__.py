@@ -6,7 +6,7 @@ of its neighbours) or with `spindle --remote` over WebSocket. `RemoteClient` spe
 
 from typing import TYPE_CHECKING, Any
 
-from spindle.client.callbacks import Update
+from spindle.client.callbacks import Event, Update
 from spindle.client.commands import image_file
 from spindle.client.errors import (
     AgentCrashed,
@@ -18,8 +18,7 @@ from spindle.client.errors import (
     RequestTimeout,
     RpcError,
 )
-from spindle.client.events import Event, EventStream, Run
-from spindle.client.rpc import RpcClient
+from spindle.client.rpc import EventStream, RpcClient, Run
 from spindle.client.sync import SyncRpcClient
 
 if TYPE_CHECKING:

@@ -6,22 +6,39 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from spindle.client.events import Event
+from spindle.client.transport import Json
 from spindle.flow import Tasks
 from spindle.limits import TOOL_END
 from spindle.shapes import codec
 from spindle.signature import read_signature
 
-__all__ = ["Callbacks", "HostTool", "UiHandler", "Update"]
-
-Json: TypeAlias = dict[str, Any]
-UiHandler: TypeAlias = Callable[[Event], Any]
-"""Gets the request; returns (or is a coroutine that returns) a text, a bool for `confirm`, or None to cancel."""
+__all__ = ["Callbacks", "Event", "HostTool", "UiHandler", "Update"]
 
 QUESTIONS = frozenset({"select", "confirm", "input", "editor"})
 CALL, DIALOG = "host_tool_call", "extension_ui_request"
 
 log = logging.getLogger(__name__)
+
+
+class Event(dict[str, Any]):
+    """One event, the object as the agent wrote it: `event["toolName"]`. Unknown types come through as they are."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> str:
+        """Its name, such as `agent_end`."""
+        return str(self.get("type"))
+
+    @property
+    def text_delta(self) -> str:
+        """The new piece of the answer's text; empty for every other event."""
+        piece = self.get("assistantMessageEvent") if self.type == "message_update" else None
+        return str(piece.get("delta", "")) if isinstance(piece, dict) and piece.get("type") == "text_delta" else ""
+
+
+UiHandler: TypeAlias = Callable[[Event], Any]
+"""Gets the request; returns (or is a coroutine that returns) a text, a bool for `confirm`, or None to cancel."""
 
 
 class Update:

@@ -8,14 +8,13 @@ import base64
 import inspect
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct, convert
 
-from spindle.client.commands import Json
 from spindle.client.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -24,8 +23,7 @@ from spindle.client.errors import (
     RequestTimeout,
     RpcError,
 )
-from spindle.client.events import read_frame
-from spindle.client.transport import Transport, WebSocket, websocket_url
+from spindle.client.transport import Json, Transport, WebSocket, websocket_url
 from spindle.flow import Mailbox
 from spindle.limits import CLOSE_FRAME, RECONNECT_DELAY, RECONNECT_LONGEST_DELAY
 from spindle.shapes import codec
@@ -105,14 +103,14 @@ class ToolCallPiece(Struct, frozen=True):
     """The model calls a tool."""
 
     name: str
-    arguments: Any
+    arguments: Any = None
 
 
 class ToolResultPiece(Struct, frozen=True):
     """A tool has ended."""
 
     name: str
-    result: Any
+    result: Any = None
     """As the server sent it."""
 
     @property
@@ -302,10 +300,9 @@ class RemoteClient:
             delay = min(2 * delay, RECONNECT_LONGEST_DELAY)
 
     async def _read(self, transport: Transport) -> None:
-        async for line in transport.lines():
-            frame = read_frame(line) or {}
+        async for frame in transport.frames():
             request = self._requests.get(str(frame.get("request_id")))
-            if request is not None:
+            if request is not None:  # an empty one counts as false
                 request.put(frame)
         self._transport = None
         lost = transport.error
@@ -331,7 +328,7 @@ class RemoteClient:
             self._transport.send(codec.encode({"request_id": request.id, "input": input, **fields}))
             self._requests[request.id] = request
         else:
-            request.close(self._error or ConnectionLost(None, ""))
+            request.close(self._error or ConnectionLost())
         return request
 
     def _post(self, input: Any) -> None:
@@ -437,17 +434,15 @@ class RemoteClient:
                     usage = convert(payload.get("token_usage"), TokenUsage | None)
                     end = [Completion(usage, payload.get("interrupted") is True, failure)]
                 case "ToolCall":
-                    pieces.append(ToolCallPiece(payload["name"], payload.get("arguments")))
+                    pieces.append(convert(payload, ToolCallPiece))
                 case "ToolResult":
-                    pieces.append(ToolResultPiece(payload["name"], payload.get("result")))
+                    pieces.append(convert(payload, ToolResultPiece))
                 case "ToolConfirmationRequest":
-                    name, arguments = payload["name"], payload.get("arguments")
-                    tool = ToolConfirmation(name, arguments, payload.get("description"), self._post)
-                    pieces += await _unanswered(tool, self.on_tool)
+                    asked = (payload["name"], payload.get("arguments"), payload.get("description"))
+                    pieces += await _unanswered(ToolConfirmation(*asked, self._post), self.on_tool)
                 case "TurnConfirmationRequest":
-                    current, most = payload["current_turns"], payload["max_turns"]
-                    turns = TurnConfirmation(current, most, payload.get("reason"), self._post)
-                    pieces += await _unanswered(turns, self.on_turns)
+                    counts = (payload["current_turns"], payload["max_turns"], payload.get("reason"))
+                    pieces += await _unanswered(TurnConfirmation(*counts, self._post), self.on_turns)
                 case _:
                     log.debug("unknown content %s", kind)
         return pieces + end
@@ -457,7 +452,7 @@ class RemoteClient:
     async def interrupt(self) -> bool:
         """Stop the request that runs; its answer ends as it is. Returns whether there was one."""
         try:
-            await self._text(await self._request("Interrupt"))
+            await self._control("Interrupt")
         except RequestFailed as error:
             if str(error) != NOTHING_TO_INTERRUPT:
                 raise
@@ -466,16 +461,17 @@ class RemoteClient:
 
     async def clear_context(self) -> None:
         """Begin a new conversation. Raises `RequestFailed` while the model is at work."""
-        await self._text(await self._request("ClearContext"))
+        await self._control("ClearContext")
 
     async def get_commands(self) -> list[RemoteCommand]:
         """Return the commands that `instruct` takes."""
-        told = codec.decode(await self._text(await self._request("GetCommands")))
-        return convert(told["commands"], list[RemoteCommand])
+        return convert(codec.decode(await self._control("GetCommands"))["commands"], list[RemoteCommand])
 
     async def instruct(self, command: str, parameters: Any = None) -> str:
         """Carry out one of `get_commands` and return what the server says. Raises `RequestFailed`."""
-        input = {"Instruction": {"command": command, "parameters": parameters}}
+        return await self._control({"Instruction": {"command": command, "parameters": parameters}})
+
+    async def _control(self, input: Any) -> str:
         return await self._text(await self._request(input))
 
 
@@ -494,16 +490,14 @@ async def _unanswered(question: Question, handler: Handler[Question] | None) -> 
     return []
 
 
-def _contents(response: Any) -> list[tuple[str, Any]]:
-    """Return the contents of a response, those of a `Multi` one by one."""
-    found = []
+def _contents(response: Any) -> Iterator[tuple[str, Any]]:
+    """Give the contents of a response, those of a `Multi` one by one."""
     for kind, payload in (response if isinstance(response, dict) else {}).items():
         if kind == "Multi":
             for item in payload:
-                found += _contents(item)
+                yield from _contents(item)
         else:
-            found.append((kind, payload))
-    return found
+            yield kind, payload
 
 
 def _tool_failure(error: Any) -> ToolFailure | None:

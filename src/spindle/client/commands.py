@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-__all__ = ["Commands", "Json", "Timeout", "image_file"]
+from spindle.client.transport import Json
 
-Json: TypeAlias = dict[str, Any]
+__all__ = ["Commands", "Timeout", "image_file"]
+
 Timeout: TypeAlias = float | UnsetType | None
 """Seconds; None waits for ever; unset is the client's usual time."""
 QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
@@ -102,6 +103,10 @@ class Commands(ABC):
     async def get_commands(self) -> list[Json]:
         """Return what may follow a slash in a prompt."""
         return await self._list("get_commands", "commands")
+
+    async def complete_command(self, name: str, prefix: str = "") -> list[str]:
+        """Return what the arguments of a command may become."""
+        return await self._list("complete_command", "completions", name=name, prefix=prefix)
 
     async def get_entries(self, since: str | None = None) -> Json:
         """Return the session's `entries` (after entry `since`) and its `leafId`."""

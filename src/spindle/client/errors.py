@@ -70,7 +70,7 @@ class ConnectionFailed(RpcError):
 class ConnectionLost(RpcError):
     """The connection ended by itself. The session is still on the server."""
 
-    def __init__(self, code: int | None, reason: str) -> None:
+    def __init__(self, code: int | None = None, reason: str = "") -> None:
         super().__init__(f"The connection was lost: {reason or code or 'no goodbye'}")
         self.code = code
         """The close code; None if there was none."""

@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
 from msgspec import UNSET
 
-from spindle.client.callbacks import Callbacks, HostTool, UiHandler
-from spindle.client.commands import Commands, Json, Timeout
+from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
+from spindle.client.commands import Commands, Timeout
 from spindle.client.errors import (
     ClientClosed,
     CommandFailed,
@@ -21,12 +23,12 @@ from spindle.client.errors import (
     RequestTimeout,
     RpcError,
 )
-from spindle.client.events import Event, EventStream, Run, read_frame
-from spindle.client.transport import Process, Transport, WebSocket, websocket_url
+from spindle.client.transport import Json, Process, Transport, WebSocket, websocket_url
+from spindle.flow import Mailbox
 from spindle.limits import CHILD_GRACE
 from spindle.shapes import codec
 
-__all__ = ["RpcClient"]
+__all__ = ["EventStream", "RpcClient", "Run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,6 +38,51 @@ log = logging.getLogger(__name__)
 # After one of these the work may be over; before `agent_settled` existed only the state can tell.
 MAYBE_THE_END = frozenset({"agent_end", "auto_retry_end", "compaction_end", "auto_compaction_end"})
 NOT_YET = MAYBE_THE_END | {"agent_start", "auto_retry_start", "compaction_start", "auto_compaction_start"}
+
+
+class EventStream(Mailbox[Event]):
+    """`async for event in stream`. Collects from the moment it is made until it is closed or forgotten.
+
+    It ends with the client. If the agent ended by itself, that is raised behind the last event.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(sys.maxsize)
+
+    def forget_through(self, *types: str) -> None:
+        """Drop what waits, up to the last event of these types."""
+        ends = [number for number, event in enumerate(self.waiting, 1) if event.type in types]
+        for _ in range(ends[-1] if ends else 0):
+            self.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a prompt."""
+
+    messages: list[Json]
+    """Every message it added, the prompt included."""
+    aborted: bool
+    """Whether the last answer was stopped."""
+
+    @property
+    def answer(self) -> Json | None:
+        """The last message of the model."""
+        answers = [message for message in self.messages if message.get("role") == "assistant"]
+        return answers[-1] if answers else None
+
+    @property
+    def text(self) -> str:
+        """The text of the last answer."""
+        content = self.answer["content"] if self.answer else []
+        return "".join(block.get("text", "") for block in content if block.get("type") == "text")
+
+    @property
+    def error(self) -> str | None:
+        """Why the last answer failed; None if it did not."""
+        if self.answer is None or self.answer.get("stopReason") != "error":
+            return None
+        return str(self.answer.get("errorMessage", "unknown error"))
 
 
 class RpcClient(Commands):
@@ -171,14 +218,12 @@ class RpcClient(Commands):
     # -- commands --------------------------------------------------------------------------------
 
     async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
-        return await self._request(self._new_id(), command, timeout, fields)
-
-    async def _request(self, id: str, command: str, timeout: Timeout, fields: Json) -> Any:
         if command in PROMPTS:
             await self._declare_tools()
         if self._transport is None or self._reading is None or self._reading.done():
             raise self._error
         seconds = self.request_timeout if timeout is UNSET else timeout
+        id = fields.pop("id", None) or self._new_id()
         present = {name: value for name, value in fields.items() if value is not None}
         self._transport.send(codec.encode({"id": id, "type": command, **present}))
         answer: asyncio.Future[Json] = self._reading.get_loop().create_future()
@@ -218,8 +263,7 @@ class RpcClient(Commands):
         id = self._new_id()
         self._prompts[id] = events
         fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
-        accepted = await self._request(id, "prompt", None, fields)
-        if _is_handled(accepted):
+        if _is_handled(await self.request("prompt", timeout=None, id=id, **fields)):
             events.close()
         async for event in events:
             yield event
@@ -344,8 +388,8 @@ class RpcClient(Commands):
 
     async def _read(self, transport: Transport) -> None:
         """Take what the agent sends. At its end, tell all who wait for something of it."""
-        async for line in transport.lines():
-            self._receive(line)
+        async for frame in transport.frames():
+            self._receive(frame)
         crash = transport.error if self._transport is not None else None
         self._error = crash or ClientClosed()
         for _, answer in self._pending.values():
@@ -354,10 +398,7 @@ class RpcClient(Commands):
         for stream in list(self._streams):
             stream.close(crash)
 
-    def _receive(self, line: bytes | str) -> None:
-        frame = read_frame(line)
-        if frame is None:
-            return
+    def _receive(self, frame: Json) -> None:
         if frame.get("type") == "response":
             self._answered(frame)
             return

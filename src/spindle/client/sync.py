@@ -7,9 +7,8 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-from spindle.client.callbacks import UiHandler
+from spindle.client.callbacks import Event, UiHandler
 from spindle.client.errors import ClientClosed
-from spindle.client.events import Event
 from spindle.client.rpc import RpcClient
 
 __all__ = ["SyncRpcClient"]

@@ -1,42 +1,48 @@
-"""How lines get to an agent and back: through the pipes of a child process, or over a WebSocket.
+"""How frames get to an agent and back: through the pipes of a child process, or over a WebSocket.
 
-A line is one JSON object. What the lines mean is not known here.
+A frame is one JSON object. What the frames mean is not known here.
 """
 
 import asyncio
 import contextlib
+import logging
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from spindle.client.errors import AgentCrashed, ConnectionFailed, ConnectionLost, RpcError
 from spindle.flow import Mailbox, Tasks
 from spindle.limits import CHILD_LINGER
+from spindle.shapes import codec
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-__all__ = ["Process", "Transport", "WebSocket", "websocket_url"]
+__all__ = ["Json", "Process", "Transport", "WebSocket", "websocket_url"]
+
+Json: TypeAlias = dict[str, Any]
+
+log = logging.getLogger(__name__)
 
 STDERR_KEPT = 8 << 10
 UNSENT_FRAMES, UNSENT_BYTES = 1024, 1 << 20
 
 
 class Transport(Protocol):
-    """A running agent, as far as lines are concerned."""
+    """A running agent, as far as frames are concerned."""
 
     error: RpcError | None
-    """Why it ended; set before `lines` ends."""
+    """Why it ended; set before `frames` ends."""
 
     def send(self, line: bytes) -> None:
-        """Send one line, without waiting. It is dropped if the agent is gone."""
+        """Send one encoded frame, without waiting. It is dropped if the agent is gone."""
 
     async def room(self) -> None:
         """Wait until the agent has taken most of what was sent, or is gone."""
 
-    def lines(self) -> AsyncIterator[bytes | str]:
+    def frames(self) -> AsyncIterator[Json]:
         """Give what the agent sends, until it ends. To be called once."""
 
     async def close(self, grace: float) -> None:
@@ -44,12 +50,12 @@ class Transport(Protocol):
 
 
 class Process(asyncio.SubprocessProtocol):
-    """An agent in a child process: lines on its stdin and stdout."""
+    """An agent in a child process: frames are lines on its stdin and stdout."""
 
     def __init__(self) -> None:
         self.error: RpcError | None = None
         self._child: asyncio.SubprocessTransport
-        self._lines: Mailbox[bytes] = Mailbox(sys.maxsize)
+        self._frames: Mailbox[Json] = Mailbox(sys.maxsize)
         self._pieces: list[bytes] = []
         """The beginning of a line whose end has not come yet."""
         self._stderr = b""
@@ -75,8 +81,8 @@ class Process(asyncio.SubprocessProtocol):
     async def room(self) -> None:
         await self._writable.wait()
 
-    def lines(self) -> AsyncIterator[bytes | str]:
-        return self._lines
+    def frames(self) -> AsyncIterator[Json]:
+        return self._frames
 
     async def close(self, grace: float) -> None:
         """Close its stdin and wait; if it does not end, terminate it, then kill it."""
@@ -104,7 +110,7 @@ class Process(asyncio.SubprocessProtocol):
         if self.error is None:
             self._child.close()
             self.error = AgentCrashed(cast(int, self._child.get_returncode()), self.stderr)
-            self._lines.close()
+            self._frames.close()
 
     # -- called by the event loop ----------------------------------------------------------------
 
@@ -118,7 +124,8 @@ class Process(asyncio.SubprocessProtocol):
         first, *rest = data.split(b"\n")
         self._pieces.append(first)
         for piece in rest:
-            self._lines.put(b"".join(self._pieces))
+            if (frame := _read(b"".join(self._pieces))) is not None:
+                self._frames.put(frame)
             self._pieces = [piece]
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -144,7 +151,7 @@ class Process(asyncio.SubprocessProtocol):
 
 
 class WebSocket:
-    """An agent behind a WebSocket: one line per frame."""
+    """An agent behind a WebSocket."""
 
     def __init__(self, socket: "ClientConnection") -> None:
         self.error: RpcError | None = None
@@ -175,15 +182,15 @@ class WebSocket:
     async def room(self) -> None:
         await self._unsent.room()
 
-    async def lines(self) -> AsyncIterator[bytes | str]:
+    async def frames(self) -> AsyncIterator[Json]:
         from websockets.exceptions import ConnectionClosed
 
         try:
             while True:
-                yield await self._socket.recv()
+                if (frame := _read(await self._socket.recv())) is not None:
+                    yield frame
         except ConnectionClosed as closed:
-            received = closed.rcvd
-            self.error = ConnectionLost(received.code, received.reason) if received else ConnectionLost(None, "")
+            self.error = ConnectionLost(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else ConnectionLost()
             self._unsent.drop()
 
     async def close(self, grace: float) -> None:
@@ -199,11 +206,23 @@ class WebSocket:
     async def _write(self) -> None:
         from websockets.exceptions import ConnectionClosed
 
-        with contextlib.suppress(ConnectionClosed):  # `lines` ends and tells why
+        with contextlib.suppress(ConnectionClosed):  # `frames` ends and tells why
             while await self._unsent.wait():
                 line = self._unsent.waiting[0]
                 self._unsent.pop(len(line))
                 await self._socket.send(line.decode())
+
+
+def _read(data: bytes | str) -> Json | None:
+    """Read a frame. Returns None if it is not a JSON object."""
+    try:
+        frame = codec.decode(data)
+    except codec.DecodeError:
+        frame = None
+    if isinstance(frame, dict):
+        return frame
+    log.debug("not a frame: %r", data[:200])
+    return None
 
 
 def websocket_url(url: str, path: str, **query: str) -> str:

@@ -13,19 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from spindle.config.user_files import BadFile, Diagnostic, edit_json, read_object
-from spindle.shapes.models import ThinkingLevel
-
-__all__ = [
-    "Compaction",
-    "Permissions",
-    "ProviderRetry",
-    "Retry",
-    "Settings",
-    "SettingsStore",
-    "decode_settings",
-    "merge",
-    "migrate",
-]
+from spindle.shapes.model import ThinkingLevel
 
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
@@ -125,6 +113,17 @@ class Local(_Group, frozen=True):
     """None: all cores but one."""
 
 
+class Runaway(_Group, frozen=True):
+    """Where a run ends that would not end by itself."""
+
+    max_model_calls: Annotated[int, Meta(ge=1)] = 1000
+    max_repeated_failures: Annotated[int, Meta(ge=1)] = 5
+    """The same tool call, failing in a row."""
+    stall_seconds: Annotated[float, Meta(gt=0)] = 300.0
+    """A stream without progress."""
+    max_answer_chars: Annotated[int, Meta(ge=1000)] = 8_000_000
+
+
 class Settings(_Group, frozen=True):
     default_provider: str | None = None
     default_model: str | None = None
@@ -148,6 +147,7 @@ class Settings(_Group, frozen=True):
     todo: Todo = Todo()
     tasks: Tasks = Tasks()
     ttsr: Ttsr = Ttsr()
+    runaway: Runaway = Runaway()
     host_tools: HostTools = HostTools()
     local: Local = Local()
     permissions: Permissions = Permissions()

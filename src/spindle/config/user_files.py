@@ -18,20 +18,7 @@ from typing import Any, Literal
 
 from spindle import limits
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.content import Wire
-
-__all__ = [
-    "BadFile",
-    "Collision",
-    "Diagnostic",
-    "edit_json",
-    "file_lock",
-    "parse_json",
-    "read_object",
-    "read_text",
-    "report",
-    "write_atomic",
-]
+from spindle.shapes.messages import Wire
 
 _SIZE_LIMIT = 64 << 20
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -99,21 +86,16 @@ def parse_json(text: str, *, comments: bool = False) -> Any:
         text = re.sub(_TRAILING_COMMA, lambda m: " " if m[1] else m[0], text)
     try:
         return decode(text)
-    except RecursionError:
-        raise BadFile("nested too deeply") from None
     except DecodeError as error:
-        raise BadFile(_where(text) or str(error)) from None
-
-
-def _where(text: str) -> str | None:
+        problem = str(error)
     # The standard parser knows line and column, which is what a person editing the file needs.
     try:
         json.loads(text)
     except ValueError as error:
-        return str(error)
+        problem = str(error)
     except RecursionError:
-        return "nested too deeply"
-    return None
+        problem = "nested too deeply"
+    raise BadFile(problem)
 
 
 def read_object(path: Path, *, comments: bool = False) -> dict[str, Any] | None:

@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+import msgspec
+
 from spindle.export.transcript import Overview, as_dict, as_text, content_text, transcript_html
 from spindle.shapes.codec import decode, encode
+from spindle.version import __version__
 from spindle.web import inline, inline_policy, modules, read
-
-__all__ = ["build_page"]
 
 _PLURALS = {
     "tool result": "tool results",
@@ -66,7 +67,7 @@ def build_page(
     script = f'afterPaint(() => {{\n"use strict";\n{inline(*modules("viewer/app.js"))}}});\n'
     parts = {
         "policy": escape(inline_policy(style, boot, script)),
-        "version": _version(),
+        "version": escape(__version__),
         "title": escape(title),
         "style": style,
         "boot": boot,
@@ -93,12 +94,6 @@ def _line(value: Mapping[str, Any]) -> bytes:
         line = encode({key: as_text(value.get(key)) for key in ("type", "id", "parentId", "timestamp")})
     # Inside a string is the only place for it, and there an escape means the same.
     return line.replace(b"<", b"\\u003c") + b"\n"
-
-
-def _version() -> str:
-    from spindle.version import __version__
-
-    return escape(__version__)
 
 
 def _first_words(branch: Sequence[bytes]) -> str:
@@ -172,18 +167,12 @@ def _damage(notes: Sequence[str]) -> str:
 def _tool_list(tools: Sequence[Mapping[str, Any]]) -> str:
     items = []
     for tool in tools:
-        schema = escape(_pretty(tool.get("parameters")))
+        schema = escape(msgspec.json.format(encode(tool.get("parameters")), indent=2).decode())
         items.append(
             f"<div><b>{escape(as_text(tool.get('name')))}</b><p>{escape(as_text(tool.get('description')))}</p>"
             f'<details><summary>Parameters</summary><pre tabindex="0">{schema}</pre></details></div>'
         )
     return f'<details><summary>Tools ({len(tools)})</summary><div class="tool-list">{"".join(items)}</div></details>'
-
-
-def _pretty(value: Any) -> str:
-    import msgspec
-
-    return msgspec.json.format(encode(value), indent=2).decode()
 
 
 def _counts(overview: Overview) -> str:
@@ -198,8 +187,7 @@ def _tokens(overview: Overview) -> str:
         ("R", "cache read", overview.cache_read),
         ("W", "cache write", overview.cache_write),
     ]
-    shown = (f'<span title="{hint}">{sign}{value:,.0f}</span>' for sign, hint, value in figures if value)
-    return " ".join(shown)
+    return " ".join(f'<span title="{hint}">{sign}{value:,.0f}</span>' for sign, hint, value in figures if value)
 
 
 def _dollars(cost: float) -> str:

@@ -5,10 +5,8 @@ Works on values, not on JSON text, so that nothing around a secret can break. Wh
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-__all__ = ["REDACTED", "redact_entry", "redact_text", "redact_value"]
 
 REDACTED = "‹redacted›"
 
@@ -160,15 +158,14 @@ def _redact_named(text: str) -> str:
 def redact_value(value: Any) -> Any:
     """Return a copy of a JSON value with every string in it redacted, keys included. Depth has no limit."""
     root: list[Any] = [None]
-    # Work still to do: a value, and how to put its copy in place.
-    waiting: list[tuple[Any, Callable[[Any], None]]] = [(value, lambda copy: root.__setitem__(0, copy))]
+    # Work still to do: a value, and where its copy goes.
+    waiting: list[tuple[Any, Any, Any]] = [(value, root, 0)]
     while waiting:
-        item, put = waiting.pop()
+        item, place, at = waiting.pop()
         if isinstance(item, str):
-            put(redact_text(item))
+            place[at] = redact_text(item)
         elif isinstance(item, dict):
-            copy: dict[str, Any] = {}
-            put(copy)
+            place[at] = copy = {}
             is_image = item.get("type") == "image"
             for key, inner in item.items():
                 name = redact_text(key)
@@ -178,13 +175,12 @@ def redact_value(value: Any) -> Any:
                 if isinstance(inner, str) and len(inner) >= 4 and _SECRET_KEY.search(key):
                     copy[name] = REDACTED
                 else:
-                    waiting.append((inner, _setter(copy, name)))
+                    waiting.append((inner, copy, name))
         elif isinstance(item, list):
-            items: list[Any] = list(item)
-            put(items)
-            waiting.extend((inner, _setter(items, index)) for index, inner in enumerate(item))
+            place[at] = items = list(item)
+            waiting.extend((inner, items, index) for index, inner in enumerate(item))
         else:
-            put(item)
+            place[at] = item
     return root[0]
 
 
@@ -201,13 +197,6 @@ def redact_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
                 if isinstance(block, dict) and block.get("type") == "toolCall":
                     _restore(block, block_copy, ("id", "name"))
     return copy
-
-
-def _setter(container: Any, key: Any) -> Callable[[Any], None]:
-    def put(value: Any) -> None:
-        container[key] = value
-
-    return put
 
 
 def _restore(source: Mapping[str, Any], target: dict[str, Any], keys: tuple[str, ...]) -> None:

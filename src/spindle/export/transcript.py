@@ -5,6 +5,7 @@ A session may come from a stranger, so every value is checked before it is count
 session is in the page's data and in the view that the script makes of it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -12,8 +13,6 @@ from math import isfinite
 from typing import Any
 
 from spindle.shapes.codec import decode
-
-__all__ = ["Overview", "as_dict", "as_list", "as_text", "content_text", "transcript_html"]
 
 Entry = Mapping[str, Any]
 
@@ -40,7 +39,7 @@ _ROLE_NAMES = {"user": "User", "assistant": "Assistant", "toolResult": "Tool res
 class Overview:
     """Figures that grow with every entry added; of the entries themselves only ids and places are kept."""
 
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     """Kind → how many, over every branch, in the order in which the kinds first occur."""
     tool_calls: int = 0
     models: dict[str, None] = field(default_factory=dict)
@@ -122,7 +121,7 @@ def _count(entry: Entry, overview: Overview) -> None:
         _count_message(as_dict(entry.get("message")), overview)
         return
     if kind in _ENTRY_KINDS:
-        _add_one(overview, _ENTRY_KINDS[kind])
+        overview.counts[_ENTRY_KINDS[kind]] += 1
     elif kind == "label":
         target, label = as_text(entry.get("targetId")), as_text(entry.get("label"))
         if label:
@@ -135,7 +134,7 @@ def _count(entry: Entry, overview: Overview) -> None:
 
 def _count_message(message: Mapping[str, Any], overview: Overview) -> None:
     role = as_text(message.get("role"))
-    _add_one(overview, _MESSAGE_KINDS.get(role, "other"))
+    overview.counts[_MESSAGE_KINDS.get(role, "other")] += 1
     if role != "assistant":
         return
     overview.tool_calls += sum(as_dict(block).get("type") == "toolCall" for block in as_list(message.get("content")))
@@ -143,10 +142,6 @@ def _count_message(message: Mapping[str, Any], overview: Overview) -> None:
     if model:
         overview.models[model] = None
     _count_usage(message.get("usage"), overview)
-
-
-def _add_one(overview: Overview, kind: str) -> None:
-    overview.counts[kind] = overview.counts.get(kind, 0) + 1
 
 
 def _count_usage(value: Any, overview: Overview) -> None:

@@ -7,40 +7,47 @@ once all extensions are loaded, from events, tools and commands.
 import functools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
-from spindle.extensions.context import Context
 from spindle.extensions.events import EVENTS
-from spindle.extensions.exec import ExecResult, execute
-from spindle.extensions.generation import BusView, Command, Extension, Flag, Generation, Handler, Shortcut
+from spindle.extensions.generation import Board, Command, Extension, Flag, Handler, Shortcut
+from spindle.extensions.handlers import ExtensionHooks
 from spindle.extensions.providers import make_provider
 from spindle.extensions.tools import BuiltinTool, as_content, as_custom_message, make_tool, require_json
+from spindle.process import run
 from spindle.shapes.codec import to_builtins
-from spindle.shapes.content import Image, Text, text_of
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import CustomMessage
-from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
+from spindle.shapes.messages import CustomMessage, Image, Text, text_of
+from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolError
-
-__all__ = ["Agent"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 UserContent = str | list[Text | Image]
 Delivery = Literal["steer", "followUp", "nextTurn"]
 
 
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    stdout: str
+    stderr: str
+    code: int
+    """127 if the program could not be started; negative: the signal that ended it."""
+    killed: bool
+    """Whether the time ran out."""
+
+
 class Agent:
     ToolError = ToolError
     """Raise it in a tool; the model reads the text."""
 
-    def __init__(
-        self, extension: Extension, generation: Generation, make_context: Callable[[Extension], Context]
-    ) -> None:
+    def __init__(self, extension: Extension, hooks: ExtensionHooks) -> None:
         self._extension = extension
-        self._generation = generation
-        self._make_context = make_context
-        self.events = BusView(generation.bus, extension, generation.binding)
+        self._hooks = hooks
+        self._generation = generation = hooks.generation
+        self._binding = generation.binding
+        self.events = Board(extension, generation)
         """A board for messages between extensions."""
 
     @property
@@ -169,13 +176,13 @@ class Agent:
         """
 
         def add(function: F) -> F:
-            make_context = functools.partial(self._make_context, self._extension)
+            make_context = functools.partial(self._hooks.context_for, self._extension)
             tool = make_tool(function, make_context, guidelines=tuple(guidelines), **options)
             renderers = {"call": render_call, "result": render_result}
             self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
             self._extension.tools[tool.name] = tool
-            if self._generation.binding.bound and self._generation.tools()[tool.name] is tool:
-                self._generation.binding.do(lambda agent: agent.add_extension_tool(tool))
+            if self._binding.bound and self._generation.tools()[tool.name] is tool:
+                self._binding.do(lambda agent: agent.add_extension_tool(tool))
             return function
 
         return add if function is None else add(function)
@@ -192,21 +199,21 @@ class Agent:
         tool = self._generation.builtin_tool(name)
         if tool is None:
             raise LookupError(f'There is no built-in tool "{name}"')
-        return BuiltinTool(tool, lambda: self._generation.binding.agent)
+        return BuiltinTool(tool, lambda: self._binding.agent)
 
     @property
     def active_tools(self) -> list[str]:
         """Names of the tools the model may use; assign to change it."""
-        return [tool.name for tool in self._generation.binding.agent.active_tools()]
+        return [tool.name for tool in self._binding.agent.active_tools()]
 
     @active_tools.setter
     def active_tools(self, names: Sequence[str]) -> None:
         if isinstance(names, str):
             raise TypeError(f"active_tools is a list of names: [{names!r}]")
-        self._generation.binding.do(lambda agent: agent.set_active_tools(list(names)))
+        self._binding.do(lambda agent: agent.set_active_tools(list(names)))
 
     def all_tools(self) -> list[Tool]:
-        return self._generation.binding.agent.all_tools()
+        return self._binding.agent.all_tools()
 
     # -- commands, options, keys -----------------------------------------------------------------
 
@@ -227,7 +234,7 @@ class Agent:
 
     def commands(self) -> list[Any]:
         """Return all that may follow a slash: commands, prompt templates, skills."""
-        items: list[Any] = to_builtins(self._generation.binding.agent.commands())
+        items: list[Any] = to_builtins(self._binding.agent.commands())
         return items
 
     def flag(self, name: str, *, type: type = bool, default: bool | str | None = None, help: str = "") -> None:
@@ -257,19 +264,11 @@ class Agent:
 
     def message_renderer(self, custom_type: str) -> Callable[[F], F]:
         """Let a function turn messages of a type into lines of text, for user interfaces."""
-        return self._renderer(self._extension.message_renderers, custom_type)
+        return _keep_in(self._extension.message_renderers, custom_type)
 
     def entry_renderer(self, custom_type: str) -> Callable[[F], F]:
         """Let a function turn session entries of a type into lines of text, for user interfaces."""
-        return self._renderer(self._extension.entry_renderers, custom_type)
-
-    @staticmethod
-    def _renderer(into: dict[str, Callable[..., Any]], custom_type: str) -> Callable[[F], F]:
-        def add(function: F) -> F:
-            into[custom_type] = function
-            return function
-
-        return add
+        return _keep_in(self._extension.entry_renderers, custom_type)
 
     # -- models ----------------------------------------------------------------------------------
 
@@ -282,22 +281,20 @@ class Agent:
         """
         made = make_provider(name, config, stream)
         self._extension.providers[name] = made
-        if self._generation.binding.bound:
-            self._generation.binding.do(
-                lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream)
-            )
+        if self._binding.bound:
+            self._binding.do(lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream))
 
     def remove_provider(self, name: str) -> None:
         """Undo `provider`."""
         self._extension.providers.pop(name, None)
-        if self._generation.binding.bound:
-            self._generation.binding.do(lambda agent: agent.resources.registry.unregister_provider(name))
+        if self._binding.bound:
+            self._binding.do(lambda agent: agent.resources.registry.unregister_provider(name))
 
     async def set_model(self, model: Model) -> bool:
         """Use another model from the next turn on. Returns False if there is no key for it."""
         if not isinstance(model, Model):
             raise TypeError("set_model takes a Model: one of ctx.models.all(), or ctx.models.find(provider, id)")
-        agent = self._generation.binding.agent
+        agent = self._binding.agent
         if not agent.resources.registry.has_credentials(model.provider):
             return False
         await agent.use_model(model, None, "set")
@@ -306,14 +303,14 @@ class Agent:
     @property
     def thinking_level(self) -> ThinkingLevel:
         """How hard the model thinks; assign to change it (within what the model can)."""
-        return self._generation.binding.agent.thinking_level
+        return self._binding.agent.thinking_level
 
     @thinking_level.setter
     def thinking_level(self, level: ThinkingLevel) -> None:
         if level not in THINKING_LEVELS:
             raise ValueError(f"Unknown thinking level {level!r}. Known are: {', '.join(THINKING_LEVELS)}")
-        binding = self._generation.binding
-        binding.do(lambda agent: binding.tasks.spawn(agent.set_thinking_level(level), "spindle-thinking-level"))
+        tasks = self._binding.tasks
+        self._binding.do(lambda agent: tasks.spawn(agent.set_thinking_level(level), "spindle-thinking-level"))
 
     # -- the conversation ------------------------------------------------------------------------
 
@@ -337,7 +334,7 @@ class Agent:
         message = CustomMessage(
             custom_type=custom_type, content=shown, display=display, details=details, timestamp=int(time.time() * 1000)
         )
-        await self._generation.binding.agent.send_message(
+        await self._binding.agent.send_message(
             as_custom_message(message), trigger_turn=trigger_turn, deliver_as=deliver_as
         )
 
@@ -351,26 +348,24 @@ class Agent:
         _check_delivery(deliver_as, "steer", "followUp")
         shown = content if isinstance(content, str) else as_content(content)
         images = [] if isinstance(shown, str) else [block for block in shown if isinstance(block, Image)]
-        await self._generation.binding.agent.submit(
-            text_of(shown, "\n"), images, deliver_as, source="extension", expand=expand
-        )
+        await self._binding.agent.submit(text_of(shown, "\n"), images, deliver_as, source="extension", expand=expand)
 
     def append_entry(self, custom_type: str, data: Any = None) -> str:
         """Keep `data` in the session, out of the model's sight. Returns the entry's id."""
         require_json(data, "The data of the entry")
-        return self._generation.binding.do(lambda agent: agent.append_entry(custom_type, data))
+        return self._binding.do(lambda agent: agent.append_entry(custom_type, data))
 
     def set_label(self, entry_id: str, label: str | None) -> None:
         """Name an entry of the session; None removes the name."""
-        self._generation.binding.do(lambda agent: agent.set_label(entry_id, label))
+        self._binding.do(lambda agent: agent.set_label(entry_id, label))
 
     @property
     def session_name(self) -> str | None:
-        return self._generation.binding.agent.session.name
+        return self._binding.agent.session.name
 
     @session_name.setter
     def session_name(self, name: str) -> None:
-        self._generation.binding.do(lambda agent: agent.set_name(name))
+        self._binding.do(lambda agent: agent.set_name(name))
 
     # -- programs --------------------------------------------------------------------------------
 
@@ -385,7 +380,7 @@ class Agent:
         """Run a program (no shell) in the working directory. Never raises; when time runs out it is stopped."""
         if isinstance(argv, str):
             raise TypeError(f"exec takes a list: {argv.split()!r}, or for a shell ['sh', '-c', {argv!r}]")
-        where = Path(self._generation.binding.agent.cwd, cwd or ".")
+        where = Path(self._binding.agent.cwd, cwd or ".")
         return await execute(argv, cwd=where, timeout=timeout, input=input)
 
 
@@ -394,5 +389,26 @@ def _check_delivery(given: str | None, *known: str) -> None:
         raise ValueError(f"deliver_as must be {' or '.join(known)}, not {given!r}")
 
 
+def _keep_in(renderers: dict[str, Callable[..., Any]], custom_type: str) -> Callable[[F], F]:
+    def add(function: F) -> F:
+        renderers[custom_type] = function
+        return function
+
+    return add
+
+
 def _first_line(text: str | None) -> str:
     return (text or "").strip().split("\n", 1)[0]
+
+
+async def execute(
+    argv: Sequence[str], *, cwd: Path, timeout: float | None = None, input: str | bytes | None = None
+) -> ExecResult:
+    """Run a program to its end. Never raises, except when cancelled; then the program is killed."""
+    data = input.encode() if isinstance(input, str) else input
+    try:
+        done = await run(argv, cwd=str(cwd), input=data, timeout=timeout)
+    except (OSError, ValueError, TypeError, IndexError) as error:
+        return ExecResult("", f"{argv[0] if argv else 'No program'}: {error}", 127, False)
+    out, err = (text.decode("utf-8", "replace") for text in (done.output, done.errors))
+    return ExecResult(out, err, done.code, done.timed_out)

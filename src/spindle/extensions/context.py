@@ -11,16 +11,16 @@ from spindle.extensions.generation import Binding
 from spindle.extensions.threads import call
 from spindle.extensions.ui import UI
 from spindle.models.model_registry import ModelRegistry
+from spindle.sessions import SessionManager
 from spindle.sessions.session import Session
 from spindle.shapes.codec import decode, to_builtins
-from spindle.shapes.content import Wire
-from spindle.shapes.models import Model, ThinkingLevel
+from spindle.shapes.messages import Wire
+from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.base import ToolError
 
 if TYPE_CHECKING:
     from spindle.extensions.api import Agent
 
-__all__ = ["CommandContext", "Context", "Replaced", "SessionView"]
 
 WithSession = Callable[["CommandContext"], Any]
 
@@ -148,11 +148,12 @@ class CommandContext(Context):
         self,
         *,
         parent_session: str | None = None,
-        setup: Callable[[Any], Awaitable[None] | None] | None = None,
+        setup: Callable[[SessionManager], Awaitable[None] | None] | None = None,
         with_session: WithSession | None = None,
     ) -> Replaced:
-        """Begin an empty session. `setup(session)` may write to it before extensions see it."""
-        cancelled = await self._binding.agent.new_session(parent_session, setup)
+        """Begin an empty session. `setup(session)`, with a `SessionManager`, may write to it before it is in force."""
+        prepare = None if setup is None else (lambda session: setup(SessionManager(session)))
+        cancelled = await self._binding.agent.new_session(parent_session, prepare)
         return await self._replaced(Replaced(cancelled), with_session)
 
     async def fork(

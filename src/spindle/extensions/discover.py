@@ -12,8 +12,6 @@ from msgspec import Struct
 from spindle.resources.loader import Resources
 from spindle.resources.sources import Source
 
-__all__ = ["Candidate", "Place", "find_candidates", "find_extensions"]
-
 _FOREIGN = frozenset((".ts", ".js", ".mts", ".mjs", ".cts", ".cjs", ".tsx", ".jsx"))
 _FOREIGN_PACKAGE = ("package.json", "index.ts", "index.js")
 
@@ -54,7 +52,7 @@ def find_candidates(
     others = [source for source in resources.extension_sources if source.source != "cli"]
     places = [_place(source, resources.cwd) for source in [*named, *others]]
     places += [
-        Place(getattr(factory, "__module__", "inline"), resources.cwd, "inline", "temporary", factory=factory)
+        Place(factory.__module__, resources.cwd, "inline", "temporary", strict=True, factory=factory)
         for factory in factories
     ]
     return find_extensions(places)

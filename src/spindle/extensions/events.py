@@ -10,11 +10,11 @@ from msgspec import field
 
 from spindle.agent.compaction import CompactionPreparation
 from spindle.agent.navigate import TreePreparation
-from spindle.shapes.content import Image
 from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
     AgentStart,
+    AnswerEdge,
     Event,
     LiveSource,
     SessionInfoChanged,
@@ -23,8 +23,8 @@ from spindle.shapes.events import (
     ToolExecutionStart,
     ToolExecutionUpdate,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, ToolResultMessage
+from spindle.shapes.model import Model
 
 __all__ = ["EVENTS", "CompactionPreparation", "ExtensionEvent", "TreePreparation"]
 
@@ -214,7 +214,7 @@ class MessageStartEvent(_MessageEvent, tag="message_start"):
 
 
 class MessageUpdateEvent(_MessageEvent, tag="message_update"):
-    assistant_message_event: StreamEvent
+    assistant_message_event: StreamEvent | AnswerEdge
 
 
 class MessageEndEvent(_MessageEvent, tag="message_end"):

@@ -9,12 +9,12 @@ import concurrent.futures
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from spindle import limits
-from spindle.agent.dialogs import Dialogs
+from spindle.agent.dialogs import Dialogs, NoDialogs
 from spindle.agent.session import AgentSession
 from spindle.extensions.threads import call
 from spindle.flow import Tasks
@@ -22,20 +22,6 @@ from spindle.llm.stream import StreamFunction
 from spindle.resources.sources import SourceInfo
 from spindle.shapes.events import Event
 from spindle.tools.base import Tool
-
-__all__ = [
-    "Binding",
-    "Bus",
-    "BusView",
-    "Command",
-    "Extension",
-    "Flag",
-    "Generation",
-    "Handler",
-    "Provider",
-    "Shortcut",
-    "StaleExtensionError",
-]
 
 T = TypeVar("T")
 
@@ -121,6 +107,8 @@ class Extension:
     entry_renderers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     tool_renderers: dict[str, dict[str, Callable[..., Any]]] = field(default_factory=dict)
     """Tool name → `call` and `result`: functions that return lines of text."""
+    listeners: list[tuple[str, Listener]] = field(default_factory=list)
+    """Channels and functions of `agent.events`."""
     agent: Any = None
     """The facade it was given."""
 
@@ -132,18 +120,18 @@ class StaleExtensionError(RuntimeError):
     """An `agent` or `ctx` was used after its generation of extensions had ended."""
 
 
-class Surroundings(Protocol):
-    """What there is of an agent while a project's trust is undecided. An `AgentSession` has all of it."""
+class BeforeAgent:
+    """The little there is of an agent while a project's trust is undecided: where, how, and whom to ask."""
 
-    dialogs: Dialogs
+    aborting = False
 
-    @property
-    def mode(self) -> str: ...
-    @property
-    def cwd(self) -> str: ...
-    @property
-    def aborting(self) -> bool: ...
-    def publish(self, event: Event) -> None: ...
+    def __init__(self, cwd: str, mode: str, dialogs: Dialogs | None) -> None:
+        self.cwd = cwd
+        self.mode = mode
+        self.dialogs = dialogs or NoDialogs()
+
+    def publish(self, event: Event) -> None:
+        """No client listens yet; a traceback of an error is on stderr."""
 
 
 class Binding:
@@ -151,9 +139,9 @@ class Binding:
 
     def __init__(self) -> None:
         self._agent: AgentSession | None = None
-        self.surroundings: Surroundings | None = None
+        self.surroundings: AgentSession | BeforeAgent | None = None
         """Kept when this generation has ended, too: for telling what went wrong in it."""
-        self._stale = False
+        self.stale = False
         self.tasks = Tasks()
         """What extensions began and did not wait for."""
         self.successor: Callable[[str], Any] = lambda path: None
@@ -166,35 +154,33 @@ class Binding:
         self._agent = agent
         self.place(agent)
 
-    def place(self, surroundings: Surroundings) -> None:
+    def place(self, surroundings: AgentSession | BeforeAgent) -> None:
         """Give access to what there is before the agent."""
         self.surroundings = surroundings
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    def retire(self) -> None:
-        self._stale = True
-
     @property
     def bound(self) -> bool:
-        return self._agent is not None and not self._stale
+        return self._agent is not None and not self.stale
 
     @property
     def agent(self) -> AgentSession:
         """The agent. Raises `StaleExtensionError`, or `RuntimeError` while extensions load."""
-        return self._valid(self._agent)
+        self._check()
+        if self._agent is None:
+            raise RuntimeError(NOT_YET)
+        return self._agent
 
     @property
-    def here(self) -> Surroundings:
+    def here(self) -> AgentSession | BeforeAgent:
         """What there is of an agent so far. Raises like `agent`."""
-        return self._valid(self.surroundings)
+        self._check()
+        return self.surroundings or self.agent
 
-    def _valid(self, held: T | None) -> T:
-        if self._stale:
+    def _check(self) -> None:
+        if self.stale:
             raise StaleExtensionError(STALE)
-        if held is None:
-            raise RuntimeError(NOT_YET)
-        return held
 
     def do(self, action: Callable[[AgentSession], T]) -> T:
         """Let `action` change the agent, on the loop's thread wherever the caller is."""
@@ -203,8 +189,7 @@ class Binding:
 
     def on_loop(self, action: Callable[[], T]) -> T:
         """Do something on the loop's thread wherever the caller is; extensions that load are there already."""
-        if self._stale:
-            raise StaleExtensionError(STALE)
+        self._check()
         if self._loop is None or threading.get_ident() == self._thread:
             return action()
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -217,66 +202,6 @@ class Binding:
 
         self._loop.call_soon_threadsafe(perform)
         return done.result()
-
-
-# -- messages between extensions --------------------------------------------------------------------
-
-
-class Bus:
-    """A board where extensions leave notes for each other: channels, any data, nothing in return."""
-
-    def __init__(self) -> None:
-        self._listeners: dict[str, tuple[tuple[object, Listener], ...]] = {}
-        self._tasks = Tasks()
-
-    def add(self, channel: str, owner: object, listener: Listener) -> Callable[[], None]:
-        item = (owner, listener)
-        self._listeners[channel] = (*self._listeners.get(channel, ()), item)
-
-        def remove() -> None:
-            others = self._listeners.get(channel, ())
-            self._listeners[channel] = tuple(other for other in others if other is not item)
-
-        return remove
-
-    def forget(self, owner: object) -> None:
-        """Drop everything `owner` listens to."""
-        self._listeners = {
-            channel: tuple(item for item in items if item[0] is not owner) for channel, items in self._listeners.items()
-        }
-
-    def emit(self, channel: str, data: Any) -> None:
-        """Hand `data` to every listener, soon; one that fails is only noted on stderr."""
-        for _, listener in self._listeners.get(channel, ()):
-            self._tasks.spawn(self._deliver(channel, listener, data), "spindle-bus")
-
-    async def close(self) -> None:
-        """Drop all listeners and stop those at work."""
-        self._listeners.clear()
-        await self._tasks.end(limits.TASKS_END)
-
-    async def _deliver(self, channel: str, listener: Listener, data: Any) -> None:
-        try:
-            await call(listener, data)
-        except Exception as error:
-            print(f"Extension error (events {channel!r}): {error or type(error).__name__}", file=sys.stderr)
-
-
-class BusView:
-    """The bus as one extension holds it: `agent.events`."""
-
-    def __init__(self, bus: Bus, owner: object, binding: Binding) -> None:
-        self._bus = bus
-        self._owner = owner
-        self._binding = binding
-
-    def on(self, channel: str, listener: Listener) -> Callable[[], None]:
-        """Call `listener(data)` for everything on `channel`. Returns the way to stop that."""
-        return self._bus.add(channel, self._owner, listener)
-
-    def emit(self, channel: str, data: Any = None) -> None:
-        """Send `data` to all who listen to `channel`, without waiting for them."""
-        self._binding.on_loop(lambda: self._bus.emit(channel, data))
 
 
 # -- the generation --------------------------------------------------------------------------------
@@ -293,7 +218,6 @@ class Generation:
         builtin_tool: Callable[[str], Tool | None] = lambda name: None,
     ) -> None:
         self.binding = Binding()
-        self.bus = Bus()
         self.extensions: list[Extension] = []
         self.given_flags = dict(flags or {})
         """Options of the command line that are not the agent's own."""
@@ -317,21 +241,12 @@ class Generation:
     def conflicts(self) -> list[str]:
         """Return a line for everything that two extensions both wanted to be."""
         found = []
-        tools: dict[str, str] = {}
-        flags: dict[str, str] = {}
+        seen: dict[str, Extension] = {}
         for extension in self.extensions:
-            found += [
-                f'Tool "{name}" of {extension.path} conflicts with {tools[name]}'
-                for name in extension.tools
-                if name in tools
-            ]
-            found += [
-                f'Flag "--{name}" of {extension.path} conflicts with {flags[name]}'
-                for name in extension.flags
-                if name in flags
-            ]
-            tools = {**dict.fromkeys(extension.tools, extension.path), **tools}
-            flags = {**dict.fromkeys(extension.flags, extension.path), **flags}
+            flags = (f'Flag "--{name}"' for name in extension.flags)
+            for what in (*(f'Tool "{name}"' for name in extension.tools), *flags):
+                if (first := seen.setdefault(what, extension)) is not extension:
+                    found.append(f"{what} of {extension.path} conflicts with {first.path}")
         return found
 
     def refresh(self) -> None:
@@ -359,23 +274,61 @@ class Generation:
 
     def tools(self) -> dict[str, Tool]:
         """Return the tools by name; the first extension that has a name keeps it."""
-        found: dict[str, Tool] = {}
-        for extension in self.extensions:
-            for name, tool in extension.tools.items():
-                found.setdefault(name, tool)
-        return found
+        return _first_of_each(extension.tools for extension in self.extensions)
 
     def flags(self) -> dict[str, Flag]:
-        found: dict[str, Flag] = {}
-        for extension in self.extensions:
-            for name, flag in extension.flags.items():
-                found.setdefault(name, flag)
-        return found
-
-    def providers(self) -> list[str]:
-        return [name for extension in self.extensions for name in extension.providers]
+        return _first_of_each(extension.flags for extension in self.extensions)
 
     async def retire(self) -> None:
         """End this generation: what its extensions still hold is stale from here on."""
-        self.binding.retire()
-        await self.bus.close()
+        self.binding.stale = True
+        for extension in self.extensions:
+            extension.listeners.clear()
+        await self.binding.tasks.end(limits.TASKS_END)
+
+
+def _first_of_each(registered: Iterable[dict[str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for items in registered:
+        found = {**found, **{name: item for name, item in items.items() if name not in found}}
+    return found
+
+
+# -- messages between extensions --------------------------------------------------------------------
+
+
+class Board:
+    """`agent.events`, where extensions leave notes for each other: channels, any data, nothing in return."""
+
+    def __init__(self, extension: Extension, generation: Generation) -> None:
+        self._extension = extension
+        self._generation = generation
+
+    def on(self, channel: str, listener: Listener) -> Callable[[], None]:
+        """Call `listener(data)` for everything on `channel`. Returns the way to stop that."""
+        item = (channel, listener)
+        self._extension.listeners.append(item)
+
+        def remove() -> None:
+            if item in self._extension.listeners:
+                self._extension.listeners.remove(item)
+
+        return remove
+
+    def emit(self, channel: str, data: Any = None) -> None:
+        """Send `data` to all who listen to `channel`, without waiting for them. One that fails is noted on stderr."""
+        self._generation.binding.on_loop(lambda: self._emit(channel, data))
+
+    def _emit(self, channel: str, data: Any) -> None:
+        loaded = self._generation.extensions
+        for extension in loaded if self._extension in loaded else [*loaded, self._extension]:
+            for name, listener in extension.listeners:
+                if name == channel:
+                    self._generation.binding.tasks.spawn(_deliver(channel, listener, data), "spindle-board")
+
+
+async def _deliver(channel: str, listener: Listener, data: Any) -> None:
+    try:
+        await call(listener, data)
+    except Exception as error:
+        print(f"Extension error (events {channel!r}): {str(error) or type(error).__name__}", file=sys.stderr)

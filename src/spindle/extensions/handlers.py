@@ -8,7 +8,9 @@ import asyncio
 import copy
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -17,45 +19,129 @@ import msgspec
 from spindle import limits
 from spindle.agent.hooks import Blocked, Fields, Hooks, Start
 from spindle.extensions import events
-from spindle.extensions.backlog import Backlog
 from spindle.extensions.context import CommandContext, Context
 from spindle.extensions.generation import Extension, Generation, Handler
 from spindle.extensions.threads import call
 from spindle.extensions.tools import as_content, as_custom_message, as_message, as_messages, require_json
 from spindle.extensions.ui import UI
+from spindle.flow import Tasks
 from spindle.resources.sources import CommandItem
-from spindle.shapes.content import Image
 from spindle.shapes.events import (
     AgentStart,
     Event,
     ExtensionError,
     MessageStart,
     MessageUpdate,
+    ToolExecutionUpdate,
     ToolResult,
     TurnEnd,
     TurnStart,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image
 from spindle.tools.base import Tool
-
-__all__ = ["Calls", "ExtensionHooks"]
 
 BLOCKED = "Tool execution was blocked"
 CONTEXT_EVENTS = frozenset(("context", "context_with_system"))
 Apply: TypeAlias = Callable[[dict[str, Any]], bool | None]
 _own_clock: ContextVar[asyncio.Timeout | None] = ContextVar("own_clock", default=None)
 """Of the handler whose code is running."""
+_part_of: ContextVar[asyncio.Task[None] | None] = ContextVar("part_of", default=None)
+"""The delivery whose handlers the running code belongs to."""
 
 
-class Calls:
-    def __init__(self, generation: Generation, backlog: Backlog) -> None:
-        self._generation = generation
-        self._backlog = backlog
+class Backlog:
+    """Events that nothing waits for, on their way to handlers: one after the other, as they happened.
+
+    What handlers are asked or told later waits for them (`caught_up`), so that an extension does not learn of a fork
+    before it learns that the run before it has settled.
+    """
+
+    def __init__(self, tell: Callable[[Event], Awaitable[None]]) -> None:
+        self._tell = tell
+        self._waiting: deque[Event] = deque()
+        self._empty = asyncio.Event()
+        """All was told."""
+        self._empty.set()
+        self._worker: asyncio.Task[None] | None = None
+        self._deliveries = Tasks()
+        """At work, also those that took too long to be waited for."""
+
+    def add(self, event: Event) -> None:
+        if self._waiting and _replaces(event, self._waiting[-1]):
+            self._waiting[-1] = event
+            return
+        self._waiting.append(event)
+        if self._empty.is_set():
+            self._empty.clear()
+            self._worker = asyncio.create_task(self._work_off(), name="spindle-backlog")
+
+    async def caught_up(self, limit: float | None = None) -> None:
+        """Return when everything so far was told, or after `limit` seconds. Handlers do not wait for themselves."""
+        inside = _part_of.get()
+        if inside is None or inside.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit):
+                    await self._empty.wait()
+
+    async def close(self) -> None:
+        """Drop what was not told and stop the handlers at work."""
+        self._waiting.clear()
+        if self._worker is not None:
+            self._worker.cancel()
+        self._empty.set()
+        await self._deliveries.end(limits.TASKS_END, _part_of.get())
+
+    async def _work_off(self) -> None:
+        while self._waiting:
+            event = self._waiting.popleft()
+            delivery = self._deliveries.spawn(self._deliver(event), "spindle-handlers")
+            _, late = await asyncio.wait([delivery], timeout=limits.EVENT_HANDLERS)
+            if late:
+                seconds = f"{limits.EVENT_HANDLERS:g} s"
+                print(
+                    f"Handlers of {event.type} take longer than {seconds}; what comes next does not wait for them",
+                    file=sys.stderr,
+                )
+        self._empty.set()
+
+    async def _deliver(self, event: Event) -> None:
+        _part_of.set(asyncio.current_task())
+        await self._tell(event)
+
+
+def _replaces(event: Event, before: Event) -> bool:
+    """Say whether nothing is lost if only the later one is told: progress is the whole result so far."""
+    return (
+        isinstance(event, ToolExecutionUpdate)
+        and isinstance(before, ToolExecutionUpdate)
+        and event.tool_call_id == before.tool_call_id
+    )
+
+
+class ExtensionHooks(Hooks):
+    """One generation of extensions, as the agent calls it."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.turn = -1
+        """Number of the current turn in its run, if a handler wants to know."""
         self._binding = generation.binding
+        self._backlog = Backlog(self.observe)
         self._clocks: set[asyncio.Timeout] = set()
         """Of the handlers at work."""
         self._traced: set[tuple[str, str]] = set()
         """Where a traceback was already written, so that a broken handler of a frequent event does not flood stderr."""
+
+    @property
+    def listening(self) -> frozenset[str]:  # type: ignore[override]
+        return self.generation.listening
+
+    async def retire(self) -> None:
+        """End this generation: nothing of it runs or listens afterwards."""
+        await self._backlog.close()
+        await self.generation.retire()
+
+    # -- calling handlers ------------------------------------------------------------------------
 
     def context_for(self, extension: Extension) -> Context:
         return Context(self._binding, self._ui(), extension.agent)
@@ -67,14 +153,14 @@ class Calls:
         return UI(self._binding, self._tell_prompt)
 
     async def _tell_prompt(self, event: str, kind: str, title: str | None) -> None:
-        if event in self._generation.listening:
-            await self.each(events.EVENTS[event](kind, title))
+        await self.each(events.EVENTS[event](kind, title))
 
     async def handlers(self, event: Event) -> list[Handler]:
         """Return whom an event concerns, once they know of all that happened before it."""
-        await self._backlog.caught_up()
+        found = self.generation.handlers.get(event.type, ())
+        if found:
+            await self.caught_up()
         tool = getattr(event, "tool_name", None)
-        found = self._generation.handlers.get(event.type, ())
         return [handler for handler in found if handler.tools is None or tool in handler.tools]
 
     async def each(self, event: Event, apply: Apply | None = None) -> None:
@@ -115,11 +201,6 @@ class Calls:
             self._clocks.discard(clock)
             _own_clock.reset(before)
 
-    @staticmethod
-    def detach() -> None:
-        """Let an abort by the current task end every handler, also the one that created the task."""
-        _own_clock.set(None)
-
     def interrupt(self) -> None:
         """End the handlers at work and close their dialogs."""
         now = asyncio.get_running_loop().time()
@@ -140,49 +221,6 @@ class Calls:
         if self._binding.surroundings is not None:
             self._binding.surroundings.publish(ExtensionError(path, event, error_text(error)))
 
-
-def as_answer(result: Any) -> dict[str, Any]:
-    """Return what a handler returned as a dict. Raises `TypeError` for what cannot be one."""
-    if isinstance(result, Mapping):
-        return dict(result)
-    if isinstance(result, msgspec.Struct):
-        return dict(msgspec.structs.asdict(result))
-    raise TypeError(f"A handler must return None or a dict, not {type(result).__name__}")
-
-
-def error_text(error: Exception) -> str:
-    return str(error) or type(error).__name__
-
-
-class ExtensionHooks(Hooks):
-    def __init__(self, generation: Generation) -> None:
-        self.generation = generation
-        self.turn = -1
-        """Number of the current turn in its run, if a handler wants to know."""
-        self._backlog = Backlog(self.observe)
-        self._calls = Calls(generation, self._backlog)
-
-    @property
-    def listening(self) -> frozenset[str]:  # type: ignore[override]
-        return self.generation.listening
-
-    def context_for(self, extension: Extension) -> Context:
-        return self._calls.context_for(extension)
-
-    def command_context(self, extension: Extension | None) -> CommandContext:
-        return self._calls.command_context(extension)
-
-    def report(self, path: str, event: str, error: Exception) -> None:
-        """Tell the user of a failure."""
-        self._calls.report(path, event, error)
-
-    def interrupt(self) -> None:
-        self._calls.interrupt()
-
-    async def each(self, event: Event, apply: Apply | None = None) -> None:
-        """Call every handler of an event; `apply` takes in what one returned and says whether that settles it."""
-        await self._calls.each(event, apply)
-
     async def notify(self, event: str, **fields: Any) -> None:
         if event not in self.listening:
             return
@@ -197,7 +235,7 @@ class ExtensionHooks(Hooks):
         for handler in self.generation.handlers.get("session_shutdown", ()):
             # A handler behind one that used up the time still gets a moment.
             left = max(end - time.monotonic(), 0.1)
-            telling = asyncio.create_task(self._calls.invoke(handler, event, min(left, handler.timeout or left)))
+            telling = asyncio.create_task(self.invoke(handler, event, min(left, handler.timeout or left)))
             try:
                 await asyncio.wait([telling], timeout=left + limits.HANDLER_END)
                 if not telling.done():
@@ -212,9 +250,7 @@ class ExtensionHooks(Hooks):
 
     async def run_command(self, text: str) -> None:
         name, _, args = text[1:].partition(" ")
-        command = self.generation.commands.get(name)
-        if command is None:
-            return  # extensions were reloaded meanwhile
+        command = self.generation.commands[name]
         await self.caught_up()
         ctx = self.command_context(command.extension)
         try:
@@ -239,7 +275,8 @@ class ExtensionHooks(Hooks):
         if command is None or command.completer is None:
             return []
         try:
-            return [str(item) for item in await call(command.completer, prefix) or ()]
+            async with asyncio.timeout(limits.EVENT_HANDLERS):
+                return [str(item) for item in await call(command.completer, prefix) or ()]
         except Exception as error:
             self.report(f"command:{name}", "complete", error)
             return []
@@ -286,8 +323,8 @@ class ExtensionHooks(Hooks):
     # -- a run -----------------------------------------------------------------------------------
 
     def begin_run(self) -> None:
-        self._backlog.detach()
-        self._calls.detach()
+        _part_of.set(None)  # it waits for events like any other,
+        _own_clock.set(None)  # and an abort by it ends every handler
 
     async def observe(self, event: Event) -> None:
         if isinstance(event, AgentStart):
@@ -302,11 +339,6 @@ class ExtensionHooks(Hooks):
 
     async def caught_up(self, limit: float | None = None) -> None:
         await self._backlog.caught_up(limit)
-
-    async def retire(self) -> None:
-        """End this generation of extensions: nothing of it runs or listens afterwards."""
-        await self._backlog.close()
-        await self.generation.retire()
 
     def _seen(self, event: Event) -> Event:
         """Return the event as handlers get it: a copy, so that fields they assign to are theirs alone."""
@@ -375,9 +407,9 @@ class ExtensionHooks(Hooks):
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
         event = events.ToolCallEvent(tool.name, call_id, args)
-        for handler in await self._calls.handlers(event):
+        for handler in await self.handlers(event):
             try:
-                result = await self._calls.invoke(handler, event)
+                result = await self.invoke(handler, event)
                 answer = {} if result is None else as_answer(result)
             except Exception as error:
                 # A gate that broke is a closed gate.
@@ -463,12 +495,25 @@ class ExtensionHooks(Hooks):
 
     async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
         event = events.UserBashEvent(command, exclude_from_context, cwd)
-        for handler in await self._calls.handlers(event):
-            result = await self._calls.invoke(handler, event)
+        for handler in await self.handlers(event):
+            result = await self.invoke(handler, event)
             if result is not None and as_answer(result).get("result") is not None:
                 found: dict[str, Any] = as_answer(result)["result"]
                 return found
         return None
+
+
+def as_answer(result: Any) -> dict[str, Any]:
+    """Return what a handler returned as a dict. Raises `TypeError` for what cannot be one."""
+    if isinstance(result, Mapping):
+        return dict(result)
+    if isinstance(result, msgspec.Struct):
+        return dict(msgspec.structs.asdict(result))
+    raise TypeError(f"A handler must return None or a dict, not {type(result).__name__}")
+
+
+def error_text(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _str(answer: Mapping[str, Any], key: str) -> str:

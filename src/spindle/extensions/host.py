@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.agent.dialogs import Dialogs, NoDialogs
+from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
 from spindle.agent_dir import agent_dir
@@ -22,7 +22,7 @@ from spindle.extensions.discover import Candidate, find_candidates
 from spindle.flow import Tasks
 from spindle.resources.loader import Resources
 from spindle.resources.trust import TrustStore, gated_paths
-from spindle.shapes.events import Event, ExtensionError
+from spindle.shapes.events import ExtensionError
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:  # loaded only if there is an extension
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # loaded only if there is an extension
     from spindle.extensions.handlers import ExtensionHooks
     from spindle.extensions.loader import LoadFailure
 
-__all__ = ["ExtensionHost", "ExtensionOptions"]
 
 FOREIGN = "Extensions in TypeScript and JavaScript cannot be used here, not loaded: {}"
 
@@ -73,24 +72,25 @@ class ExtensionHost:
             return
         from spindle.extensions.generation import Generation
         from spindle.extensions.handlers import ExtensionHooks
-        from spindle.extensions.loader import load_extensions
+        from spindle.extensions.loader import load_extensions, register_providers
 
         generation = Generation(self._options.flags, builtin)
         hooks = ExtensionHooks(generation)
         before = None if self.hooks is None else self.hooks.generation.extensions
+        self._loaded = None
         # Code of the project comes after the decision about its trust, in which the others have a say.
         own = [candidate for candidate in candidates if candidate.place.scope != "project"]
-        failures = await load_extensions(own, generation, hooks.context_for, before=before)
+        failures = await load_extensions(own, hooks, before=before)
         if "project_trust" in hooks.listening and await self._ask_for_trust(resources, hooks, mode):
             candidates, foreign = find_candidates(resources, self._options.factories)
         project = [candidate for candidate in candidates if candidate.place.scope == "project"]
-        failures += await load_extensions(project, generation, hooks.context_for, before=before)
+        failures += await load_extensions(project, hooks, before=before)
         if project:
             generation.sort([_path(candidate) for candidate in candidates])
+        failures += register_providers(generation, resources.registry)
         self._loaded, self._failures = hooks, failures
         if self.hooks is None:  # at the start; later on, clients are told by events
             self._complain(foreign, generation.conflicts())
-        self._register_providers(resources, hooks)
 
     def _complain(self, foreign: Sequence[Path], conflicts: Sequence[str]) -> None:
         for failure in self._failures:
@@ -101,21 +101,6 @@ class ExtensionHost:
             self._options.warn(FOREIGN.format(", ".join(map(str, foreign))))
         for conflict in conflicts:
             self._options.warn(conflict)
-
-    def _register_providers(self, resources: Resources, hooks: "ExtensionHooks") -> None:
-        """Let models of extensions be there. Providers of the generation before make way."""
-        registry = resources.registry
-        for name in self.hooks.generation.providers() if self.hooks is not None else ():
-            registry.unregister_provider(name)
-        for extension in hooks.generation.extensions:
-            for name, provider in extension.providers.items():
-                try:
-                    registry.register_provider(name, provider.config, provider.stream)
-                except ValueError as error:
-                    if self._agent is None:
-                        self._options.warn(f"{extension.path}: {error}")
-                    else:
-                        hooks.report(extension.path, "provider", error)
 
     def bind(self, agent: AgentSession, reason: str = "startup", previous: str | None = None) -> None:
         self._agent = agent
@@ -142,7 +127,7 @@ class ExtensionHost:
         if untold is not None and self.hooks is not None:
             self._beginning = self._tasks.spawn(self._begin(self.hooks, *untold), "spindle-begin")
         if self._beginning is not None:
-            await asyncio.shield(self._beginning)
+            await asyncio.wait([self._beginning])  # however it ends, and even if the one who waits is gone
 
     async def _begin(self, hooks: "ExtensionHooks", reason: str, previous: str | None) -> None:
         retired, self._retired = self._retired, None
@@ -150,7 +135,8 @@ class ExtensionHost:
             await retired.retire()
         agent = self._agent
         assert agent is not None
-        for failure in self._failures:
+        failures, self._failures = self._failures, []
+        for failure in failures:
             agent.publish(ExtensionError(failure.path, "load", failure.error))
         await hooks.notify("session_start", reason=reason, previous_session_file=previous)
         skills, prompts = await hooks.resources_discover(agent.cwd, "reload" if reason == "reload" else "startup")
@@ -159,9 +145,13 @@ class ExtensionHost:
             agent.resources_changed()
 
     async def leave(self, reason: str, target: str | None = None) -> None:
-        if self.hooks is not None:
-            await self.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
-            self._untold = "reload", None
+        if self.hooks is None:
+            return
+        if self._beginning is not None and not self._beginning.done():  # a session ends after it has begun
+            await asyncio.wait([self._beginning], timeout=limits.EXTENSIONS_CATCH_UP)
+            self._beginning.cancel()
+        await self.hooks.notify("session_shutdown", reason=reason, target_session_file=target)
+        self._untold = "reload", None
 
     async def close(self) -> None:
         if self.hooks is None or self._agent is None:
@@ -183,7 +173,9 @@ class ExtensionHost:
         """Let extensions of the user decide about the project. Returns whether that changed what there is to load."""
         if resources.options.approve is not None or not gated_paths(resources.cwd):
             return False
-        hooks.generation.binding.place(_BeforeTrust(resources.cwd, mode, self._options.dialogs))
+        from spindle.extensions.generation import BeforeAgent
+
+        hooks.generation.binding.place(BeforeAgent(str(resources.cwd), mode, self._options.dialogs))
         verdict = await hooks.project_trust(str(resources.cwd))
         if verdict is None:
             return False
@@ -200,17 +192,3 @@ class ExtensionHost:
 
 def _path(candidate: Candidate) -> str:
     return str(candidate.path or candidate.place.named)
-
-
-class _BeforeTrust:
-    """The little there is of an agent while a project's trust is undecided: where, how, and whom to ask."""
-
-    aborting = False
-
-    def __init__(self, cwd: Path, mode: str, dialogs: Dialogs | None) -> None:
-        self.cwd = str(cwd)
-        self.mode = mode
-        self.dialogs = dialogs or NoDialogs()
-
-    def publish(self, event: Event) -> None:
-        """No client listens yet; a traceback of an error is on stderr."""

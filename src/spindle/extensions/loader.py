@@ -19,13 +19,12 @@ from typing import Any
 
 from spindle import limits
 from spindle.extensions.api import Agent
-from spindle.extensions.context import Context
 from spindle.extensions.discover import Candidate, Place
 from spindle.extensions.generation import Extension, Generation
+from spindle.extensions.handlers import ExtensionHooks
 from spindle.extensions.threads import Contained, contained
+from spindle.models.model_registry import ModelRegistry
 from spindle.resources.sources import SourceInfo
-
-__all__ = ["ENTRY_POINTS", "FACTORY", "LoadFailure", "load_extensions"]
 
 FACTORY = "extension"
 ENTRY_POINTS = "spindle.extensions"
@@ -43,13 +42,9 @@ class LoadFailure:
 
 
 async def load_extensions(
-    candidates: Iterable[Candidate],
-    generation: Generation,
-    make_context: Callable[[Extension], Context],
-    *,
-    before: Sequence[Extension] | None = None,
+    candidates: Iterable[Candidate], hooks: ExtensionHooks, *, before: Sequence[Extension] | None = None
 ) -> list[LoadFailure]:
-    """Load into `generation`, one after the other. Returns what failed; nothing of it stays behind.
+    """Load into the generation of `hooks`, one after the other. Returns what failed; nothing of that is kept.
 
     `before` are the extensions of a generation that this one replaces: files may have changed since. One that does not
     load any more stays in force as it was: a gate must not open because its file is just being edited.
@@ -63,35 +58,37 @@ async def load_extensions(
         try:
             with contained():
                 factory = _find_factory(candidate, fresh=before is not None)
-            generation.add(await _load(candidate, path, factory, generation, make_context))
+            hooks.generation.add(await _load(candidate, path, factory, hooks))
         except Exception as error:
             why = _explain(error, path)
-            if path in known:
+            if path in known and candidate.place.factory is None:
                 with suppress(Exception):  # it may depend on what has changed; the first error tells more
-                    generation.add(await _load(candidate, path, known[path], generation, make_context))
+                    hooks.generation.add(await _load(candidate, path, known[path], hooks))
                     why += ". What was loaded before stays in force"
             failures.append(LoadFailure(path, why, candidate.place.strict))
     return failures
 
 
-async def _load(
-    candidate: Candidate,
-    path: str,
-    factory: Callable[[Agent], Any],
-    generation: Generation,
-    make_context: Callable[[Extension], Context],
-) -> Extension:
+def register_providers(generation: Generation, registry: ModelRegistry) -> list[LoadFailure]:
+    """Let models of extensions be there. Returns what was wrong with some; the extensions work without them."""
+    failures = []
+    for extension in generation.extensions:
+        for name, provider in extension.providers.items():
+            try:
+                registry.register_provider(name, provider.config, provider.stream)
+            except ValueError as error:
+                failures.append(LoadFailure(extension.path, str(error), False))
+    return failures
+
+
+async def _load(candidate: Candidate, path: str, factory: Callable[[Agent], Any], hooks: ExtensionHooks) -> Extension:
     """Run a factory. If it fails, what it had registered does not count."""
     place = candidate.place
     base = str(place.base_dir) if place.base_dir else None
     extension = Extension(path, SourceInfo(path, place.source, place.scope, place.origin, base), factory)
-    extension.agent = Agent(extension, generation, make_context)
-    try:
-        with contained():
-            await _run(factory, extension.agent)
-    except BaseException:
-        generation.bus.forget(extension)
-        raise
+    extension.agent = Agent(extension, hooks)
+    with contained():
+        await _run(factory, extension.agent)
     return extension
 
 

@@ -10,11 +10,8 @@ from spindle.extensions.generation import Provider
 from spindle.extensions.threads import contained
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
-from spindle.shapes.content import Text, Thinking, ToolCall
-from spindle.shapes.messages import Usage
-from spindle.shapes.models import Model
-
-__all__ = ["make_provider"]
+from spindle.shapes.messages import Text, Thinking, ToolCall, Usage
+from spindle.shapes.model import Model
 
 _KEYS = {
     "name": "name",

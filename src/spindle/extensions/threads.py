@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["Contained", "call", "contained", "is_async", "run_in_thread"]
-
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Say whether `function` is to be awaited on the loop: `async def`, or an object with such a `__call__`."""
@@ -84,7 +82,7 @@ async def run_in_thread(work: Callable[[], Any]) -> Any:
         try:
             loop.call_soon_threadsafe(settle, result, failure)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
+            pass  # the loop is closed: nothing waits any more
 
     try:
         worker = _idle.pop()

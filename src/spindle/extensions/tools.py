@@ -15,22 +15,18 @@ from spindle.agent.session import AgentSession
 from spindle.extensions.context import Context
 from spindle.extensions.threads import call
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Image, Text
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import AgentMessage, CustomMessage, KnownMessage, OpaqueMessage, message_from_value
+from spindle.shapes.messages import (
+    AgentMessage,
+    CustomMessage,
+    Image,
+    KnownMessage,
+    OpaqueMessage,
+    Text,
+    message_from_value,
+)
 from spindle.signature import read_signature
 from spindle.tools.base import Tool, ToolContext, text_result
-
-__all__ = [
-    "BuiltinTool",
-    "as_content",
-    "as_custom_message",
-    "as_message",
-    "as_messages",
-    "as_tool_result",
-    "make_tool",
-    "require_json",
-]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _INJECTED = ("ctx", "update", "call_id")

@@ -12,8 +12,6 @@ from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 from spindle.extensions.generation import Binding
 from spindle.shapes.events import ExtensionUIRequest
 
-__all__ = ["UI"]
-
 PromptHook = Callable[[str, str, str | None], Awaitable[None]]
 P = ParamSpec("P")
 T = TypeVar("T")

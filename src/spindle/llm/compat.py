@@ -4,24 +4,37 @@ A model's own `compat` (from `models.json` or the catalogue) wins over what is g
 """
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 
 from spindle.llm.errors import ModelError
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
-__all__ = [
-    "ChatCompat",
-    "MessagesCompat",
-    "ResponsesCompat",
-    "chat_compat",
-    "messages_compat",
-    "responses_compat",
-]
+Flags: TypeAlias = dict[str, Any]
+SessionAffinity: TypeAlias = Literal["openai", "openai-nosession", "openrouter"]
+"""How a server is told which requests belong together."""
 
 
-class ChatCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Compat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Flags of the servers of one family. The defaults are what the protocol says."""
+
+    @classmethod
+    def of(cls, model: Model) -> Self:
+        """Return the flags of a model. Raises `ModelError` for a flag of the wrong kind."""
+        explicit = {key: value for key, value in (model.compat or {}).items() if value is not None}
+        try:
+            return msgspec.convert(cls.guess(model) | explicit, cls)
+        except msgspec.ValidationError as error:
+            raise ModelError(f"Bad compat settings of model {model.provider}/{model.id}: {error}") from None
+
+    @staticmethod
+    def guess(model: Model) -> Flags:
+        """Return what the model's provider and address tell."""
+        return {}
+
+
+class ChatCompat(Compat, frozen=True, kw_only=True):
     """Servers of the `openai-completions` family."""
 
     supports_store: bool = True
@@ -60,41 +73,60 @@ class ChatCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where this server wants the number of tokens to think."""
     cache_control_format: Literal["anthropic"] | None = None
     send_session_affinity_headers: bool = False
-    session_affinity_format: Literal["openai", "openai-nosession", "openrouter"] = "openai"
+    session_affinity_format: SessionAffinity = "openai"
     open_router_routing: dict[str, Any] = {}
     vercel_gateway_routing: dict[str, Any] = {}
     zai_tool_stream: bool = False
     vllm_priority: int | float | None = None
 
+    @staticmethod
+    def guess(model: Model) -> Flags:
+        url = model.base_url.lower()
+        for provider, address, flags in _SERVERS:
+            if re.fullmatch(provider, model.provider.lower()) or re.search(address, url):
+                return flags if provider != "openrouter" else flags | _behind_openrouter(model.id)
+        return _BASIC if re.search(_PRIVATE_HOST, url) else {}
 
-class MessagesCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+
+class MessagesCompat(Compat, frozen=True, kw_only=True):
     """Servers of the `anthropic-messages` family."""
 
     supports_eager_tool_input_streaming: bool = True
     supports_long_cache_retention: bool = True
     supports_cache_control_on_tools: bool = True
-    supports_temperature: bool = True
     force_adaptive_thinking: bool = False
     """Takes an effort instead of a number of tokens to think."""
     allow_empty_signature: bool = False
     send_session_affinity_headers: bool = False
 
 
-class ResponsesCompat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ResponsesCompat(Compat, frozen=True, kw_only=True):
     """Servers of the `openai-responses` family."""
 
     supports_developer_role: bool = True
     supports_long_cache_retention: bool = True
-    session_affinity_format: Literal["openai", "openai-nosession", "openrouter"] = "openai"
+    session_affinity_format: SessionAffinity = "openai"
+
+    @staticmethod
+    def guess(model: Model) -> Flags:
+        is_openrouter = model.provider == "openrouter" or "openrouter.ai" in model.base_url
+        return {"sessionAffinityFormat": "openrouter"} if is_openrouter else {}
 
 
-_Compat = TypeVar("_Compat", ChatCompat, MessagesCompat, ResponsesCompat)
+def session_headers(session: str, form: SessionAffinity) -> dict[str, str]:
+    """Return what tells a server of OpenAI's kind which requests belong together."""
+    if form == "openrouter":
+        return {"x-session-id": session}
+    return {"x-client-request-id": session} | ({"session_id": session} if form == "openai" else {})
 
-_PLAIN: dict[str, Any] = {"supportsStore": False, "supportsDeveloperRole": False}
-_BASIC: dict[str, Any] = {**_PLAIN, "maxTokensField": "max_tokens"}
-_NO_EFFORT: dict[str, Any] = {**_BASIC, "supportsReasoningEffort": False, "supportsStrictMode": False}
+
+# -- known servers ---------------------------------------------------------------------------------
+
+_PLAIN: Flags = {"supportsStore": False, "supportsDeveloperRole": False}
+_BASIC: Flags = {**_PLAIN, "maxTokensField": "max_tokens"}
+_NO_EFFORT: Flags = {**_BASIC, "supportsReasoningEffort": False, "supportsStrictMode": False}
 # Provider id, or part of the address → flags. The first match counts.
-_SERVERS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+_SERVERS: tuple[tuple[str, str, Flags], ...] = (
     (
         r"openrouter",
         r"openrouter\.ai",
@@ -127,39 +159,7 @@ _PRIVATE_HOST = (
 )
 
 
-def chat_compat(model: Model) -> ChatCompat:
-    """Return the flags of a chat-completions model. Raises `ModelError` for a flag of the wrong kind."""
-    return _resolve(ChatCompat, _detected(model), model)
-
-
-def messages_compat(model: Model) -> MessagesCompat:
-    """Return the flags of a messages model. Raises `ModelError` for a flag of the wrong kind."""
-    return _resolve(MessagesCompat, {}, model)
-
-
-def responses_compat(model: Model) -> ResponsesCompat:
-    """Return the flags of a responses model. Raises `ModelError` for a flag of the wrong kind."""
-    is_openrouter = model.provider == "openrouter" or "openrouter.ai" in model.base_url
-    return _resolve(ResponsesCompat, {"sessionAffinityFormat": "openrouter"} if is_openrouter else {}, model)
-
-
-def _detected(model: Model) -> dict[str, Any]:
-    url = model.base_url.lower()
-    for provider, address, flags in _SERVERS:
-        if re.fullmatch(provider, model.provider.lower()) or re.search(address, url):
-            return flags if flags.get("thinkingFormat") != "openrouter" else {**flags, **_behind_openrouter(model.id)}
-    return _BASIC if re.search(_PRIVATE_HOST, url) else {}
-
-
-def _behind_openrouter(model_id: str) -> dict[str, Any]:
+def _behind_openrouter(model_id: str) -> Flags:
     if model_id.startswith("anthropic/"):
         return {"supportsDeveloperRole": True, "cacheControlFormat": "anthropic"}
     return {"supportsDeveloperRole": model_id.startswith("openai/")}
-
-
-def _resolve(kind: type[_Compat], detected: dict[str, Any], model: Model) -> _Compat:
-    explicit = {key: value for key, value in (model.compat or {}).items() if value is not None}
-    try:
-        return msgspec.convert({**detected, **explicit}, kind)
-    except msgspec.ValidationError as error:
-        raise ModelError(f"Bad compat settings of model {model.provider}/{model.id}: {error}") from None

@@ -3,20 +3,26 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, to_builtins
 
 from spindle.llm.history import estimate_tokens
+from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import Cost, Usage
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.model import Model, ModelCost
 
-__all__ = ["add_cost", "effort_word", "output_limit", "take_usage", "thinking_budget"]
+
+class UsageDetails(Struct, gc=False):
+    """What OpenAI's two APIs tell of the tokens that were sent, and of those that came."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 def take_usage(
-    usage: Usage,
-    price: ModelCost,
+    live: LiveMessage,
     *,
     sent: int | None,
     cache_read: int | None,
@@ -26,28 +32,21 @@ def take_usage(
     factor: float = 1.0,
 ) -> None:
     """Fill in what a server reported. `sent` is all it was sent, cached or not; None stands for what it left out."""
+    usage = live.usage
     usage.cache_read = cache_read or 0
     usage.cache_write = cache_write or 0
     usage.input = max(0, (sent or 0) - usage.cache_read - usage.cache_write)
     usage.output = output or 0
     if reasoning is not None:
         usage.reasoning = reasoning
-    add_cost(usage, price, factor)
+    add_cost(usage, live.price, factor)
 
 
 def add_cost(usage: Usage, price: ModelCost, factor: float = 1.0) -> None:
     """Fill in the total of a usage and its cost in US dollars."""
     sent = usage.input + usage.cache_read + usage.cache_write
-    rates: dict[str, Any] = {
-        "input": price.input,
-        "output": price.output,
-        "cacheRead": price.cache_read,
-        "cacheWrite": price.cache_write,
-    }
     passed = [tier for tier in price.tiers or [] if _threshold(tier) < sent]
-    if passed:
-        highest = max(passed, key=_threshold)
-        rates.update(highest)
+    rates: dict[str, Any] = to_builtins(price) | max(passed, key=_threshold, default={})
     # Writes that are kept for an hour cost twice the input rate, whatever the catalogue says of writes.
     hour = 0 if usage.cache_write_1h is UNSET else usage.cache_write_1h
     per_token = factor / 1e6
@@ -80,8 +79,7 @@ def thinking_budget(level: str, budgets: Mapping[str, int]) -> int:
 
 def effort_word(model: Model, level: str) -> str | None:
     """Return the provider's word for a thinking level; None if it has none."""
-    mapped = model.thinking_level_map or {}
-    return mapped.get(level, level)
+    return (model.thinking_level_map or {}).get(level, level)
 
 
 def output_limit(model: Model, request: Request, options: StreamOptions) -> int:

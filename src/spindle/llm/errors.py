@@ -10,17 +10,6 @@ from collections.abc import Iterable, Mapping
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.messages import AssistantMessage
 
-__all__ = [
-    "BadEventError",
-    "ModelError",
-    "error_object_text",
-    "hide_secrets",
-    "is_overflow",
-    "is_retryable",
-    "limit_body",
-    "secrets_of",
-]
-
 MAX_BODY_CHARS = 4000
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
@@ -83,58 +72,25 @@ def hide_secrets(text: str, secrets: Iterable[str]) -> str:
 
 _TRANSIENT = (
     # load
-    "overloaded",
-    "currently experiencing high demand",
-    "rate.?limit",
-    "too many requests",
-    "ResourceExhausted",
-    "retry delay",
-    "you can retry your request",
-    "try your request again",
-    "please retry your request",
+    "overloaded|currently experiencing high demand|rate.?limit|too many requests|ResourceExhausted|retry delay",
+    "you can retry your request|please retry your request|try your request again",
     # the server
-    "service.?unavailable",
-    "server.?error",
-    "internal.?error",
-    "provider.?returned.?error",
+    "service.?unavailable|server.?error|internal.?error|provider.?returned.?error",
     "exceeded request buffer limit while retrying upstream",
     # the way there
-    "network.?error",
-    "connection.?error",
-    "connection.?refused",
-    "connection.?lost",
-    "other side closed",
-    "fetch failed",
-    "upstream.?connect",
-    "reset before headers",
-    "socket hang up",
-    "socket connection was closed",
-    "websocket.?closed",
-    "websocket.?error",
-    "getaddrinfo",
-    "ENOTFOUND",
-    "EAI_AGAIN",
-    "http2 request did not get a response",
-    "timed? out",
-    "timeout",
+    "network.?error|connection.?(?:error|refused|lost)|other side closed|fetch failed|upstream.?connect",
+    "reset before headers|socket hang up|socket connection was closed|websocket.?(?:closed|error)",
+    "getaddrinfo|ENOTFOUND|EAI_AGAIN|http2 request did not get a response|timed? out|timeout",
     # a cut answer
-    "terminated",
-    "ended without",
-    "stream ended before message_stop",
-    "stream ended before a terminal response event",
+    "terminated|ended without|stream ended before (?:message_stop|a terminal response event)",
 )
-_PASSING = "429|500|502|503|504|520|524"
+PASSING_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504, 507, 520, 521, 522, 523, 524, 529))
+_PASSING = "|".join(map(str, sorted(PASSING_STATUSES)))
 _STATUS = r"^\W*([1-5]\d\d)\b|\bAPI error \(([1-5]\d\d)\)"
 """Where our own texts have the status of the response."""
 _NO_MONEY = (
-    "GoUsageLimitError",
-    "FreeUsageLimitError",
-    "Monthly usage limit reached",
-    "available balance",
-    "insufficient_quota",
-    "out of budget",
-    "quota exceeded",
-    "billing",
+    "GoUsageLimitError|FreeUsageLimitError|Monthly usage limit reached",
+    "available balance|insufficient_quota|out of budget|quota exceeded|billing",
 )
 _TOO_LONG = (
     "prompt (?:is )?too long",  # Anthropic, Ollama
@@ -165,9 +121,16 @@ _TOO_FAST = ("^Throttling error:", "^Service unavailable:", "rate limit", "too m
 _CEREBRAS_TOO_LONG = (r"^(?:400|413)\s*(?:status code\s*)?\(no body\)",)
 
 
-def is_retryable(text: str) -> bool:
-    """Tell whether an error text names a passing trouble, so that the same request may succeed later."""
-    return (_has_passing_status(text) or _says(text, _TRANSIENT)) and not _says(text, _NO_MONEY)
+def is_retryable(text: str, status: int | None = None) -> bool:
+    """Tell whether a failure is a passing trouble, so that the same request may succeed later.
+
+    The status decides. Without one, the words of the error do: its type or code is among them.
+    """
+    if _says(text, _NO_MONEY):
+        return False
+    if status is not None:
+        return status in PASSING_STATUSES
+    return _has_passing_status(text) or _says(text, _TRANSIENT)
 
 
 def _has_passing_status(text: str) -> bool:
@@ -181,18 +144,14 @@ def is_overflow(message: AssistantMessage, context_window: int) -> bool:
     """Tell whether an answer shows that the conversation has outgrown the model's context window."""
     sent = message.usage.input + message.usage.cache_read
     if message.stop_reason == "error":
-        return _is_overflow_text(message.error_message or "", message.provider)
+        text = message.error_message or ""
+        no_body = message.provider == "cerebras" and _says(text, _CEREBRAS_TOO_LONG)
+        return (no_body or _says(text, _TOO_LONG)) and not _says(text, _TOO_FAST)
     if message.stop_reason == "stop":
         return 0 < context_window < sent
     if message.stop_reason == "length":
         return context_window > 0 and message.usage.output == 0 and sent >= 0.99 * context_window
     return False
-
-
-def _is_overflow_text(text: str, provider: str) -> bool:
-    if _says(text, _TOO_FAST):
-        return False
-    return _says(text, _TOO_LONG) or (provider == "cerebras" and _says(text, _CEREBRAS_TOO_LONG))
 
 
 def _says(text: str, fragments: tuple[str, ...]) -> bool:

@@ -1,30 +1,32 @@
 """One request and its streamed answer, the same for every model API over HTTP.
 
-An API says what to send and how to read events (`Call`, `Reader`); here is the conversation with the server, and
-the one place where every failure becomes the end of an answer.
+An API says what to send and how to read events (`Call`, `Reader`); here is the conversation with the server, from bytes
+to events, and the one place where every failure becomes the end of an answer.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from spindle.llm import http
 from spindle.llm.errors import BadEventError, ModelError, error_object_text, hide_secrets, secrets_of
+from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
-from spindle.llm.sse import SseParser
-from spindle.llm.stream import Chunk, Finished, Started, StreamOptions
+from spindle.llm.stream import Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.models import Model
-
-__all__ = ["Call", "Reader", "event_decoder", "exchange"]
+from spindle.shapes.model import Model
 
 # A chunk of this size means that the server is ahead of us: let others run before taking the next.
 _BURST_BYTES = 16 * 1024
+_MAX_EVENT_BYTES = 64 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
 T = TypeVar("T")
+ErrorText: TypeAlias = Callable[[int, str], str]
 
 
 class Reader(Protocol):
@@ -47,8 +49,145 @@ class Call:
     """What the API needs; names in lower case."""
     body: Any
     reader: Reader
-    error_text: Callable[[int, str], str] = error_object_text
+    error_text: ErrorText = error_object_text
     """Turns status and body of a refusal into the error message."""
+
+
+Prepare: TypeAlias = Callable[[Model, Request, StreamOptions, LiveMessage], Call]
+
+
+def over_http(prepare: Prepare) -> StreamFunction:
+    """Make a model API of a function that says what to send; the history of the request it gets is clean.
+
+    The stream never raises, except on cancellation.
+    """
+
+    def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+        return _exchange(prepare, model, request, options)
+
+    return stream
+
+
+async def _exchange(
+    prepare: Prepare, model: Model, request: Request, options: StreamOptions
+) -> AsyncGenerator[Chunk, None]:
+    live = LiveMessage(model)
+    secrets = secrets_of(options.api_key, {})
+    error_text: ErrorText = error_object_text
+    try:
+        call = prepare(model, transform_request(request, model), options, live)
+        error_text = call.error_text
+        layers = (call.headers, model.headers or {}, options.headers)
+        headers = {name.lower(): value for layer in layers for name, value in layer.items()}
+        body = call.body
+        if options.on_headers is not None:
+            await options.on_headers(headers)
+        if options.on_payload is not None:
+            body = await options.on_payload(body) or body
+        secrets = secrets_of(options.api_key, headers)
+        intake = _Intake(call.reader)
+        progress = _Progress(options)
+        async with http.post(call.url, headers, encode(body), options.idle_timeout, options.proxy) as response:
+            if options.on_response is not None:
+                await options.on_response(response.status, response.headers)
+            yield Started(live)
+            while chunk := await response.read():
+                pieces = intake.feed(chunk)
+                for piece in pieces:
+                    yield piece
+                intake.check()
+                progress.check(pieces)
+                if call.reader.done:
+                    await response.drain()
+                    break
+                if len(chunk) > _BURST_BYTES:
+                    await asyncio.sleep(0)
+        for piece in intake.close():
+            yield piece
+        intake.check()
+        finished = Finished(live.finish(intake.stop_reason))
+    except Exception as error:  # a server, a hook or an adapter broke: the answer ends, the agent goes on
+        failure = _failure(error)
+        text = hide_secrets(_describe(error, error_text), secrets)
+        if failure.retry_after is not None:
+            text += f" (the server asks to wait {failure.retry_after:g} s)"
+        finished = Finished(live.finish("error", text), failure)
+    yield finished
+
+
+def _failure(error: Exception) -> Failure:
+    """Return the facts of a failure."""
+    if isinstance(error, http.StatusError):
+        return Failure(error.status, _retry_after(error.headers))
+    if isinstance(error, http.ConnectError):
+        return Failure(is_final=error.is_final)
+    return Failure(stop_reason=error.stop_reason if isinstance(error, RunawayError) else None)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Read `Retry-After`: seconds, or a date."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, round(parsedate_to_datetime(value).timestamp() - time.time(), 1))
+    except (ValueError, TypeError, IndexError):
+        return None
+
+
+class RunawayError(ModelError):
+    """The server goes on and on; the run should end."""
+
+    def __init__(self, text: str, stop_reason: str) -> None:
+        super().__init__(text)
+        self.stop_reason = stop_reason
+
+
+class _Progress:
+    """Sees to it that a stream comes to its end: bytes that bring no answer, and answers without end."""
+
+    ENOUGH_CHARS = 64
+    """So much text is progress; less of it within the time is not."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._timeout = options.stall_timeout
+        self._max_chars = options.max_chars
+        self._since = time.monotonic()
+        """When there was progress last."""
+        self._chars = 0
+        """Text that came since then."""
+        self._total = 0
+
+    def check(self, pieces: Sequence[StreamEvent]) -> None:
+        """Look at what one chunk brought. Raises `RunawayError`."""
+        now = time.monotonic()
+        for piece in pieces:
+            size = len(getattr(piece, "delta", ""))
+            self._chars += size
+            self._total += size
+        if self._chars >= self.ENOUGH_CHARS:
+            self._since, self._chars = now, 0
+        if self._timeout is not None and now - self._since > self._timeout:
+            raise RunawayError(f"The model made no progress for {self._timeout:g} s", "stalled")
+        if self._max_chars is not None and self._total > self._max_chars:
+            raise RunawayError(f"The answer is longer than {self._max_chars} characters", "maxAnswer")
+
+
+def _describe(error: Exception, error_text: ErrorText) -> str:
+    if isinstance(error, http.StatusError):
+        return error_text(error.status, error.body)
+    if isinstance(error, http.ConnectError):
+        return f"Connection error. {error}"
+    if isinstance(error, ModelError | http.IdleTimeoutError | http.UnreadableError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+# -- events ----------------------------------------------------------------------------------------
 
 
 def event_decoder(shape: type[T], loosely: Callable[[object], T] | None = None) -> Callable[[bytes], T]:
@@ -60,63 +199,17 @@ def event_decoder(shape: type[T], loosely: Callable[[object], T] | None = None) 
     """
     strictly = msgspec.json.Decoder(shape).decode
 
-    def convert(value: object) -> T:
-        return msgspec.convert(value, shape, strict=False)
-
-    mend = loosely or convert
-
     def read(data: bytes) -> T:
         try:
             return strictly(data)
         except (DecodeError, UnicodeError):
             try:
-                return mend(decode(data))
+                value = decode(data)
+                return loosely(value) if loosely else msgspec.convert(value, shape, strict=False)
             except DecodeError:
                 raise BadEventError(data) from None
 
     return read
-
-
-async def exchange(
-    model: Model, options: StreamOptions, prepare: Callable[[LiveMessage], Call]
-) -> AsyncGenerator[Chunk, None]:
-    """Make the call that `prepare` describes and yield what comes of it. Never raises, except on cancellation."""
-    live = LiveMessage(model)
-    secrets = secrets_of(options.api_key, {})
-    error_text: Callable[[int, str], str] = error_object_text
-    try:
-        call = prepare(live)
-        error_text = call.error_text
-        headers = _merged(call.headers, model.headers or {}, options.headers)
-        body = call.body
-        if options.on_headers is not None:
-            await options.on_headers(headers)
-        if options.on_payload is not None:
-            body = await options.on_payload(body) or body
-        secrets = secrets_of(options.api_key, headers)
-        intake = _Intake(call.reader)
-        async with http.Post(
-            call.url, headers, encode(body), idle_timeout=options.idle_timeout, proxy=options.proxy
-        ) as response:
-            if options.on_response is not None:
-                await options.on_response(response.status, response.headers)
-            yield Started(live)
-            while chunk := await response.read():
-                for piece in intake.feed(chunk):
-                    yield piece
-                intake.check()
-                if call.reader.done:
-                    await response.drain()
-                    break
-                if len(chunk) > _BURST_BYTES:
-                    await asyncio.sleep(0)
-        for piece in intake.close():
-            yield piece
-        intake.check()
-        answer = live.finish(intake.stop_reason)
-    except Exception as error:  # a server, a hook or an adapter broke: the answer ends, the agent goes on
-        answer = live.finish("error", hide_secrets(_describe(error, error_text), secrets))
-    yield Finished(answer)
 
 
 class _Intake:
@@ -166,15 +259,89 @@ class _Intake:
             raise self._failure
 
 
-def _merged(*layers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for layer in layers for name, value in layer.items()}
+# -- server-sent events ----------------------------------------------------------------------------
 
 
-def _describe(error: Exception, error_text: Callable[[int, str], str]) -> str:
-    if isinstance(error, http.StatusError):
-        return error_text(error.status, error.body)
-    if isinstance(error, http.ConnectError):
-        return f"Connection error. {error}"
-    if isinstance(error, ModelError | http.IdleTimeoutError | http.UnreadableError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+class EventTooLargeError(ModelError):
+    """The server sent one event that no sane answer contains."""
+
+
+class SseParser:
+    """Splits a byte stream into the data of its events.
+
+    Every byte is looked at a fixed number of times, however the stream is cut into pieces.
+    """
+
+    __slots__ = ("_after_cr", "_first", "_limit", "_rest", "_size")
+
+    def __init__(self, limit: int = _MAX_EVENT_BYTES) -> None:
+        self._limit = limit
+        self._rest: list[bytes] = []
+        """Pieces of an event whose end has not come yet."""
+        self._size = 0
+        """Bytes in those pieces."""
+        self._after_cr = False
+        """The last piece ended in CR, so an LF at the start of the next one belongs to it."""
+        self._first = True
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes and return the data of every event they complete.
+
+        Raises `EventTooLargeError` if an event passes the limit.
+        """
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]
+            self._after_cr = False
+        if not data:
+            return []
+        if b"\r" in data:
+            self._after_cr = data.endswith(b"\r")
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        else:
+            self._after_cr = False
+        if self._rest:
+            if b"\n\n" not in data and not (data.startswith(b"\n") and self._rest[-1].endswith(b"\n")):
+                self._keep(data)
+                return []
+            data = b"".join(self._rest) + data
+        blocks = data.split(b"\n\n")
+        self._rest, self._size = [], 0
+        self._keep(blocks.pop())
+        return self._unwrap(blocks)
+
+    def close(self) -> list[bytes]:
+        """Return the event at the very end that lacks its blank line, if there is one."""
+        rest, self._rest = b"".join(self._rest), []
+        return self._unwrap([rest])
+
+    def _keep(self, piece: bytes) -> None:
+        if piece:
+            self._rest.append(piece)
+            self._size += len(piece)
+            if self._size > self._limit:
+                raise EventTooLargeError(f"The server sent an event of more than {self._limit} bytes")
+
+    def _unwrap(self, blocks: list[bytes]) -> list[bytes]:
+        if self._first and blocks:
+            self._first = False
+            blocks[0] = blocks[0].removeprefix(_BOM)
+        events = []
+        for block in blocks:
+            if block.startswith(b"data: ") and b"\n" not in block:
+                events.append(block[6:])
+            elif (data := _data_of(block)) is not None:
+                events.append(data)
+        return events
+
+
+def _data_of(block: bytes) -> bytes | None:
+    """Return the data of an event of several lines; None if it has none (comments, a lone `event:`)."""
+    name, _, rest = block.partition(b"\n")
+    if rest.startswith(b"data: ") and name.startswith(b"event:") and b"\n" not in rest:
+        return rest[6:]
+    lines = [
+        line[6:] if line.startswith(b"data: ") else line[5:]
+        for line in block.split(b"\n")
+        if line.startswith(b"data:") or line == b"data"
+    ]
+    return b"\n".join(lines) if lines else None

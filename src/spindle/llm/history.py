@@ -7,14 +7,13 @@ same as cleaning once. How many tokens a message takes is estimated by its lengt
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from spindle.llm.stream import ModelMessage, Request
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Image, Text, Thinking, ToolCall
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
@@ -22,21 +21,14 @@ from spindle.shapes.messages import (
     BranchSummaryMessage,
     CompactionSummaryMessage,
     CustomMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
     ToolResultMessage,
     UserMessage,
 )
-from spindle.shapes.models import Model
-
-__all__ = [
-    "bash_text",
-    "clean_text",
-    "clean_value",
-    "estimate_tokens",
-    "to_model_messages",
-    "transform_messages",
-    "transform_request",
-    "without_images",
-]
+from spindle.shapes.model import Model
 
 COMPACTION_INTRO = "Earlier parts of this conversation were condensed. This summary stands in for them:"
 BRANCH_INTRO = "The conversation went down another branch and came back to this point. Summary of that branch:"
@@ -45,9 +37,8 @@ _MODEL_ROLES = (UserMessage, AssistantMessage, ToolResultMessage)
 NO_RESULT = "No result provided"
 USER_IMAGE = "(image omitted: model does not support images)"
 TOOL_IMAGE = "(tool image omitted: model does not support images)"
-# Longest tool call id by API; other models' ids are rewritten to fit.
-_ID_LIMITS = {"openai-completions": 40, "openai-responses": 64, "azure-openai-responses": 64}
-_DEFAULT_ID_LIMIT = 64
+# Longest tool call id by API, 64 for the others; other models' ids are rewritten to fit.
+_ID_LIMITS = {"openai-completions": 40}
 IMAGE_CHARACTERS = 4800
 """What an image counts in an estimate."""
 
@@ -61,34 +52,28 @@ def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
 
 def without_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """Return a history in which a text stands in the place of every run of images."""
-    return [_without_images(message) for message in messages]
-
-
-def _without_images(message: ModelMessage) -> ModelMessage:
-    if isinstance(message, AssistantMessage) or isinstance(message.content, str):
-        return message
-    if not any(isinstance(block, Image) for block in message.content):
-        return message
-    return replace(message, content=_name_images(message.content, IMAGES_OFF))
+    return [
+        message
+        if isinstance(message, AssistantMessage) or isinstance(message.content, str)
+        else replace(message, content=_name_images(message.content, IMAGES_OFF))
+        for message in messages
+    ]
 
 
 def _convert(message: AgentMessage) -> ModelMessage | None:
+    content: str | list[Text | Image]
     match message:
         case BashExecutionMessage(exclude_from_context=False):
-            return _user(bash_text(message), message.timestamp)
-        case CustomMessage(content=str(text)):
-            return _user(text, message.timestamp)
-        case CustomMessage(content=list(blocks)):
-            return UserMessage(blocks, message.timestamp)
+            content = bash_text(message)
+        case CustomMessage():
+            content = message.content
         case CompactionSummaryMessage():
-            return _user(f"{COMPACTION_INTRO}\n\n<summary>\n{message.summary}\n</summary>", message.timestamp)
+            content = f"{COMPACTION_INTRO}\n\n<summary>\n{message.summary}\n</summary>"
         case BranchSummaryMessage():
-            return _user(f"{BRANCH_INTRO}\n\n<summary>\n{message.summary}</summary>", message.timestamp)
-    return None
-
-
-def _user(text: str, timestamp: float | None) -> UserMessage:
-    return UserMessage([Text(text)], timestamp or 0)
+            content = f"{BRANCH_INTRO}\n\n<summary>\n{message.summary}</summary>"
+        case _:
+            return None
+    return UserMessage([Text(content)] if isinstance(content, str) else content, message.timestamp or 0)
 
 
 def bash_text(message: BashExecutionMessage) -> str:
@@ -134,20 +119,14 @@ def transform_messages(messages: Iterable[ModelMessage], model: Model) -> list[M
     return _with_missing_results(cleaned)
 
 
-# -- answers ---------------------------------------------------------------------------------------
-
-
 def _clean_answer(message: AssistantMessage, model: Model, new_ids: dict[str, str]) -> AssistantMessage:
     same = (message.provider, message.api, message.model) == (model.provider, model.api, model.id)
     clean: Callable[[Any], Any] = _own_block if same else _foreign_block
     content = [block for old in message.content if (block := clean(old)) is not None]
-    if not same:
-        for index, block in enumerate(content):
-            if isinstance(block, ToolCall):
-                new_id = _fitting_id(block.id, _ID_LIMITS.get(model.api, _DEFAULT_ID_LIMIT))
-                if new_id != block.id:
-                    new_ids[block.id] = new_id
-                    content[index] = replace(block, id=new_id)
+    for index, block in enumerate(content if not same else ()):
+        if isinstance(block, ToolCall):
+            new_ids[block.id] = _fitting_id(block.id, _ID_LIMITS.get(model.api, 64))
+            content[index] = replace(block, id=new_ids[block.id])
     return replace(message, content=content)
 
 
@@ -180,9 +159,6 @@ def _fitting_id(id: str, limit: int) -> str:
 
     digest = blake2s(id.encode("utf-8", "replace"), digest_size=6).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', id)[: limit - len(digest) - 1]}_{digest}"
-
-
-# -- everything else -----------------------------------------------------------------------------
 
 
 def _clean_block(block: Text) -> Text:
@@ -259,35 +235,33 @@ def clean_value(value: Any) -> Any:
 # -- tokens ----------------------------------------------------------------------------------------
 
 
+def estimate_tokens(message: AgentMessage) -> int:
+    """Estimate one message by its length."""
+    match message:
+        case UserMessage(content=str(text)) | CustomMessage(content=str(text)):
+            characters = _length(text)
+        case UserMessage() | CustomMessage() | ToolResultMessage() | AssistantMessage():
+            characters = sum(map(_block_length, message.content))
+        case BashExecutionMessage():
+            characters = _length(message.command) + _length(message.output)
+        case BranchSummaryMessage() | CompactionSummaryMessage():
+            characters = _length(message.summary)
+        case _:
+            characters = 0
+    return -(-characters // 4)
+
+
+def _block_length(block: object) -> int:
+    match block:
+        case Text():
+            return _length(block.text)
+        case Thinking():
+            return _length(block.thinking)
+        case ToolCall():
+            return _length(block.name) + _length(encode(block.arguments).decode())
+    return IMAGE_CHARACTERS if isinstance(block, Image) else 0
+
+
 def _length(text: str) -> int:
     """UTF-16 units, which is what other programs on the same session file count."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _content_length(content: str | Sequence[Any]) -> int:
-    if isinstance(content, str):
-        return _length(content)
-    return sum(
-        _length(block.text) if isinstance(block, Text) else IMAGE_CHARACTERS if isinstance(block, Image) else 0
-        for block in content
-    )
-
-
-def estimate_tokens(message: AgentMessage) -> int:
-    """Estimate one message by its length."""
-    characters = 0
-    if isinstance(message, UserMessage | CustomMessage | ToolResultMessage):
-        characters = _content_length(message.content)
-    elif isinstance(message, AssistantMessage):
-        for block in message.content:
-            if isinstance(block, Text):
-                characters += _length(block.text)
-            elif isinstance(block, Thinking):
-                characters += _length(block.thinking)
-            elif isinstance(block, ToolCall):
-                characters += _length(block.name) + _length(encode(block.arguments).decode())
-    elif isinstance(message, BashExecutionMessage):
-        characters = _length(message.command) + _length(message.output)
-    elif isinstance(message, BranchSummaryMessage | CompactionSummaryMessage):
-        characters = _length(message.summary)
-    return -(-characters // 4)

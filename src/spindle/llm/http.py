@@ -10,6 +10,7 @@ import errno
 import importlib
 import os
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from spindle import limits
@@ -18,7 +19,6 @@ from spindle.version import __version__
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["ConnectError", "IdleTimeoutError", "Post", "Response", "StatusError", "UnreadableError"]
 
 MAX_ERROR_BODY_BYTES = 1024 * 1024
 
@@ -26,9 +26,17 @@ MAX_ERROR_BODY_BYTES = 1024 * 1024
 class ConnectError(Exception):
     """No answer came: the server could not be reached or hung up first."""
 
+    def __init__(self, text: str, *, is_final: bool = False) -> None:
+        super().__init__(text)
+        self.is_final = is_final
+        """Whether trying again is useless."""
+
 
 class IdleTimeoutError(Exception):
     """The server was silent for too long."""
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(f"Request timed out: no data for {seconds:g} s")
 
 
 class UnreadableError(Exception):
@@ -38,11 +46,11 @@ class UnreadableError(Exception):
 class StatusError(Exception):
     """The server answered with something else than success."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: str) -> None:
+    def __init__(self, status: int, body: str, headers: Mapping[str, str]) -> None:
         super().__init__(f"HTTP status {status}")
         self.status = status
-        self.headers = headers
         self.body = body
+        self.headers = headers
 
 
 class Response:
@@ -65,7 +73,7 @@ class Response:
         try:
             return await self._raw.content.readany()
         except aiohttp.SocketTimeoutError:
-            raise _idle(self._idle_timeout) from None
+            raise IdleTimeoutError(self._idle_timeout) from None
         except (aiohttp.ClientError, OSError) as error:
             from aiohttp.http_exceptions import ContentEncodingError
 
@@ -84,85 +92,100 @@ class Response:
                 pass
 
 
-class Post:
+@asynccontextmanager
+async def post(
+    url: str, headers: Mapping[str, str], body: bytes, idle_timeout: float | None = None, proxy: str | None = None
+) -> AsyncGenerator[Response, None]:
     """Send `body` and give the response once its headers are there.
 
     Leaving the block early, by an exception or by cancellation, closes the socket at once.
     Entering raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-
-    def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        idle_timeout: float | None = None,
-        proxy: str | None = None,
-    ) -> None:
-        self._url = url
-        self._headers = headers
-        self._body = body
-        self._idle_timeout = idle_timeout
-        self._proxy = proxy
-        self._raw: aiohttp.ClientResponse | None = None
-
-    async def __aenter__(self) -> Response:
-        self._raw = await self._send()
-        response = Response(self._raw, self._idle_timeout)
-        if 200 <= response.status < 300:
-            return response
-        try:
-            raise StatusError(response.status, response.headers, await _error_body(response))
-        finally:
-            self._raw.close()
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        assert self._raw is not None
-        if kind is None:
-            self._raw.release()  # back to the pool if the body was read to its end, else closed
-        else:
-            self._raw.close()
-
-    async def _send(self) -> "aiohttp.ClientResponse":
-        await _import_client()
-        import aiohttp
-
-        url, headers = self._url, self._headers
-        proxy, proxy_headers = _split_proxy(self._proxy or _proxy_of_environment(url))
-        if not url.startswith("https:"):
-            headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
-        try:
-            return await (await _session()).post(
-                url,
-                data=self._body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.CONNECT, sock_read=self._idle_timeout),
-                allow_redirects=False,
-                proxy=proxy,
-                proxy_headers=proxy_headers,
-            )
-        except aiohttp.SocketTimeoutError:
-            raise _idle(self._idle_timeout) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ConnectError(_reason(error, url)) from error
+    raw = await _send(url, headers, body, idle_timeout, proxy)
+    try:
+        response = Response(raw, idle_timeout)
+        if not 200 <= response.status < 300:
+            raise StatusError(response.status, await _error_body(response), response.headers)
+        yield response
+    except BaseException:
+        raw.close()
+        raise
+    raw.release()  # back to the pool if the body was read to its end, else closed
 
 
-async def _import_client() -> None:
-    """Import the HTTP client without holding up the event loop."""
-    global _imported
-    if not _imported:
-        await asyncio.to_thread(importlib.import_module, "aiohttp")
-        _imported = True
+async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | None = None) -> bytes:
+    """Return what is at `url`; redirects are followed. Raises `ConnectError`, `StatusError`, `UnreadableError`."""
+    session = await _session()
+    import aiohttp
+
+    where, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
+    try:
+        async with session.get(
+            url,
+            headers={"accept": "*/*"},
+            timeout=aiohttp.ClientTimeout(total=timeout),
+            proxy=where,
+            proxy_headers=proxy_headers,
+        ) as response:
+            if response.status != 200:
+                raise StatusError(response.status, "", response.headers)
+            data = bytearray()
+            async for chunk in response.content.iter_any():
+                data += chunk
+                if len(data) > max_bytes:
+                    raise UnreadableError(f"it is larger than {max_bytes >> 20} MB")
+            return bytes(data)
+    except TimeoutError:
+        raise ConnectError(f"no complete answer within {timeout:g} s") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise ConnectError(_reason(error, url)) from error
 
 
-_imported = False
+async def _send(
+    url: str, headers: Mapping[str, str], body: bytes, idle_timeout: float | None, proxy: str | None
+) -> "aiohttp.ClientResponse":
+    session = await _session()
+    import aiohttp
+
+    proxy, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
+    if not url.startswith("https:"):
+        headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
+    try:
+        return await session.post(
+            url,
+            data=body,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.CONNECT, sock_read=idle_timeout),
+            allow_redirects=False,
+            proxy=proxy,
+            proxy_headers=proxy_headers,
+        )
+    except aiohttp.SocketTimeoutError:
+        raise IdleTimeoutError(idle_timeout) from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
+
+
+def _is_final(error: Exception) -> bool:
+    """Say whether the same request cannot reach the server later either."""
+    import socket
+
+    import aiohttp
+
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, socket.gaierror):
+        return cause.errno == socket.EAI_NONAME
+    return isinstance(error, aiohttp.InvalidURL | aiohttp.ClientConnectorCertificateError | ValueError)
+
+
 _pools: "dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[Any, None]]]" = {}
 
 
 async def _session() -> "aiohttp.ClientSession":
     loop = asyncio.get_running_loop()
     if loop not in _pools:
+        await asyncio.to_thread(importlib.import_module, "aiohttp")
+    if loop not in _pools:  # another request may have been quicker
         pool = _pool()
         _pools[loop] = (await anext(pool), pool)
     return _pools[loop][0]
@@ -208,13 +231,12 @@ def _proxy_of_environment(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        # A proxy of the environment is for the way out; a server on this machine is not out there.
-        if not host or host in ("localhost", "::1") or host.startswith("127."):
-            return None
-        if proxy_bypass(parts.netloc.rpartition("@")[2]):
-            return None
     except ValueError:
         return None  # not a URL; the client will say so
+    # A proxy of the environment is for the way out; a server on this machine is not out there.
+    is_here = host in ("", "localhost", "::1") or host.startswith("127.")
+    if is_here or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
     proxies = getproxies()
     return proxies.get(parts.scheme) or proxies.get("all")
 
@@ -232,10 +254,6 @@ def _split_proxy(proxy: str | None) -> tuple[str | None, dict[str, str]]:
         return str(url), {}
     credentials = b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
     return str(url.with_user(None)), {"Proxy-Authorization": f"Basic {credentials}"}
-
-
-def _idle(seconds: float | None) -> IdleTimeoutError:
-    return IdleTimeoutError(f"Request timed out: no data for {seconds:g} s")
 
 
 def _reason(error: Exception, url: str) -> str:
@@ -259,11 +277,8 @@ def _reason(error: Exception, url: str) -> str:
         return f"The certificate of {where} was not accepted: {getattr(cause, 'verify_message', None) or cause}"
     system = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     through = "the proxy for " if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
-    return f"Cannot reach {through}{where}: {_system_text(system)}"
-
-
-def _system_text(error: Exception) -> str:
-    number = getattr(error, "errno", None)
+    text = getattr(system, "strerror", None) or str(system) or type(system).__name__
+    number = getattr(system, "errno", None)
     if isinstance(number, int) and number in errno.errorcode:
-        return os.strerror(number)  # asyncio puts its own words and the address into the exception
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+        text = os.strerror(number)  # asyncio puts its own words and the address into the exception
+    return f"Cannot reach {through}{where}: {text}"

@@ -8,7 +8,7 @@ import time
 from typing import TypeAlias
 
 from spindle.llm.partial_json import PartialJson
-from spindle.shapes.content import Text, Thinking, ToolCall
+from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import (
     LiveSource,
     StreamEvent,
@@ -22,10 +22,8 @@ from spindle.shapes.events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from spindle.shapes.messages import AssistantMessage, Usage
-from spindle.shapes.models import Model
-
-__all__ = ["LiveBlock", "LiveMessage", "LiveText", "LiveThinking", "LiveToolCall", "NumberedBlocks"]
+from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, Usage
+from spindle.shapes.model import Model
 
 
 class LiveText:
@@ -73,22 +71,11 @@ LiveBlock: TypeAlias = LiveText | LiveThinking | LiveToolCall
 class LiveMessage(LiveSource):
     """An assistant answer while it is being written."""
 
-    __slots__ = (
-        "api",
-        "blocks",
-        "model",
-        "provider",
-        "raw_stop_reason",
-        "response_id",
-        "response_model",
-        "timestamp",
-        "usage",
-    )
-
     def __init__(self, model: Model) -> None:
         self.api = model.api
         self.provider = model.provider
         self.model = model.id
+        self.price = model.cost
         self.timestamp = int(time.time() * 1000)
         self.usage = Usage()
         self.response_id: str | None = None
@@ -119,14 +106,11 @@ class LiveMessage(LiveSource):
     def append(self, index: int, delta: str) -> StreamEvent:
         """Add a piece to block `index`."""
         block = self.blocks[index]
-        if isinstance(block, LiveText):
-            block.parts.append(delta)
-            return TextDelta(index, delta)
-        if isinstance(block, LiveThinking):
-            block.parts.append(delta)
-            return ThinkingDelta(index, delta)
-        block.arguments.feed(delta)
-        return ToolCallDelta(index, delta)
+        if isinstance(block, LiveToolCall):
+            block.arguments.feed(delta)
+            return ToolCallDelta(index, delta)
+        block.parts.append(delta)
+        return TextDelta(index, delta) if isinstance(block, LiveText) else ThinkingDelta(index, delta)
 
     def end(self, index: int) -> StreamEvent:
         """Close block `index`."""
@@ -143,6 +127,11 @@ class LiveMessage(LiveSource):
         return [self.end(index) for index, block in enumerate(self.blocks) if block.open]
 
     # -- what came of it -------------------------------------------------------------------------
+
+    def cut_calls(self) -> frozenset[str]:
+        """Return the ids of tool calls whose arguments are not complete JSON; no text at all counts as `{}`."""
+        calls = (block for block in self.blocks if isinstance(block, LiveToolCall))
+        return frozenset(call.id for call in calls if not _is_complete(call.arguments.text))
 
     @property
     def calls_tools(self) -> bool:
@@ -166,6 +155,16 @@ class LiveMessage(LiveSource):
             response_model=self.response_model,
             raw_stop_reason=self.raw_stop_reason,
         )
+
+
+def _is_complete(text: str) -> bool:
+    if not text.strip():
+        return True
+    try:
+        decode(text)
+    except DecodeError:
+        return False
+    return True
 
 
 class NumberedBlocks:

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from spindle.shapes.codec import DecodeError, decode
 
-__all__ = ["PartialJson", "parse_partial"]
-
 # Where the scanner stands.
 _ITEM: Final = 0  # a member, an element, the whole value, or a closing bracket
 _NEXT: Final = 1  # behind an item: a comma (a missing one is forgiven) or a closing bracket
@@ -32,30 +30,8 @@ _MAX_DEPTH = 500  # deeper than any real call, shallower than what the decoder's
 _STALE: Any = object()
 
 
-def parse_partial(text: str) -> Any:
-    """Return what can be read from `text`, a JSON value or the beginning of one; `{}` if nothing can."""
-    partial = PartialJson()
-    partial.feed(text)
-    return partial.value()
-
-
 class PartialJson:
     """JSON text that grows piece by piece."""
-
-    __slots__ = (
-        "_atom",
-        "_closers",
-        "_control",
-        "_escape",
-        "_fault",
-        "_key",
-        "_out",
-        "_pieces",
-        "_scanned",
-        "_state",
-        "_string",
-        "_value",
-    )
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -121,21 +97,16 @@ class PartialJson:
 
     def _completed(self) -> str:
         tail = ""
-        if self._state == _STRING and self._key != "":
-            tail = self._string_so_far()
+        if self._state == _STRING and self._key != "" and not self._control:
+            if self._fault is None:
+                self._string = ["".join(self._string)]  # joining the same pieces again each time would be felt
+            tail = '"' + "".join(self._string[: self._fault]) + '"'
         elif self._state == _ATOM:
             tail = _complete_atom(self._atom) or ""
         if tail:
             tail = self._lead() + tail
         self._out = ["".join(self._out)]
         return self._out[0] + tail + "".join(reversed(self._closers))
-
-    def _string_so_far(self) -> str:
-        if self._control:
-            return ""
-        if self._fault is None:
-            self._string = ["".join(self._string)]  # joining the same pieces again each time would be felt
-        return '"' + "".join(self._string[: self._fault]) + '"'
 
     def _lead(self) -> str:
         """Return what stands before the next item: a comma unless it is the first, and its key."""
@@ -184,18 +155,12 @@ class PartialJson:
             if wants_key:
                 self._key = ""
             return 1
-        if wants_key:
-            self._state = _END
-            return 1
-        if mark in "{[":
-            if len(self._closers) >= _MAX_DEPTH:
-                self._state = _END
-                return 1
+        if not wants_key and mark in "{[" and len(self._closers) < _MAX_DEPTH:
             self._emit(mark)
             self._closers.append("}" if mark == "{" else "]")
             self._state = _ITEM
             return 1
-        if _ATOM_RUN.fullmatch(mark):
+        if not wants_key and _ATOM_RUN.fullmatch(mark):
             self._atom, self._state = "", _ATOM
             return 0
         self._state = _END
@@ -224,7 +189,11 @@ class PartialJson:
         if mark == "\\":
             self._escape = mark
         elif mark == '"':
-            self._close_string()
+            string = '"' + "".join(self._string) + '"'
+            if self._key == "":
+                self._key, self._state = string, _COLON
+            else:
+                self._emit(string)
         else:
             self._string.append(f"\\u{ord(mark):04x}")
             self._control = True
@@ -246,14 +215,6 @@ class PartialJson:
             return position
         return position + 1
 
-    def _close_string(self) -> None:
-        string = '"' + "".join(self._string) + '"'
-        if self._key == "":
-            self._key = string
-            self._state = _COLON
-        else:
-            self._emit(string)
-
 
 def _run_end(pattern: re.Pattern[str], text: str, position: int) -> int:
     run = pattern.match(text, position)
@@ -269,8 +230,5 @@ def _complete_number(atom: str) -> str | None:
 
 def _complete_atom(atom: str) -> str | None:
     """Return the value that `atom` is the beginning of."""
-    if atom != "-":
-        for name, value in _LITERALS.items():
-            if name.startswith(atom):
-                return value
-    return _complete_number(atom)
+    values = [value for name, value in _LITERALS.items() if name.startswith(atom) and atom != "-"]
+    return values[0] if values else _complete_number(atom)

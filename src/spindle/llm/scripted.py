@@ -26,6 +26,7 @@ so on; again the last repeats.
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,12 +39,9 @@ from spindle.llm.errors import ModelError
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
 from spindle.shapes.codec import decode, encode
-from spindle.shapes.content import Wire, text_of
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.messages import AssistantMessage, Usage, UserMessage
-from spindle.shapes.models import Model, ModelCost
-
-__all__ = ["Call", "Pause", "Script", "ScriptError", "Step", "load_script", "stream"]
+from spindle.shapes.messages import AssistantMessage, Usage, UserMessage, Wire, text_of
+from spindle.shapes.model import Model, ModelCost
 
 CUT = "Stream ended without finish_reason"
 
@@ -102,8 +100,8 @@ class Script:
         if not self._steps:
             raise ScriptError("A script needs at least one step")
         self._taken = 0
-        self._gates: dict[str, asyncio.Event] = {}
-        self._reached: dict[str, asyncio.Event] = {}
+        self._released: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._reached: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def model(self, **fields: Any) -> Model:
         """Return a model that plays this script; `fields` are those of `Model`."""
@@ -125,26 +123,27 @@ class Script:
 
     def release(self, gate: str) -> None:
         """Let answers pass a gate, now and later."""
-        _event(self._gates, gate).set()
+        self._released[gate].set()
 
     async def reached(self, gate: str) -> None:
         """Wait until an answer has come to a gate."""
-        await _event(self._reached, gate).wait()
+        await self._reached[gate].wait()
 
     async def hold(self, gate: str) -> None:
         """Wait at a gate until it is released."""
-        _event(self._reached, gate).set()
-        await _event(self._gates, gate).wait()
+        self._reached[gate].set()
+        await self._released[gate].wait()
 
     def next_step(self, request: Request) -> Step:
         """Record a request and return what answers it. Raises `ScriptError` if no step does."""
         self.requests.append(request)
         text, round_number = _turn(request)
-        fitting = [step for step in self._steps if isinstance(step, Step) and _fits(step, text)]
+        matching = [step for step in self._steps if isinstance(step, Step) and step.match is not None]
+        fitting = [step for step in matching if re.search(step.match or "", text)]
         if fitting:
             fitting = [step for step in fitting if step.match == fitting[0].match]
             return fitting[min(round_number, len(fitting) - 1)]
-        steps = [step for step in self._steps if not isinstance(step, Step) or step.match is None]
+        steps = [step for step in self._steps if step not in matching]
         if not steps:
             raise ScriptError(f"No step of the script fits the message {text[:80]!r}")
         step = steps[min(self._taken, len(steps) - 1)]
@@ -170,15 +169,13 @@ def load_script(path: str) -> Script:
         raise ScriptError(f"Bad script {path}: {error}") from None
 
 
-def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
+async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
     """Play the next step of the model's script."""
-    return _play(model, request)
-
-
-async def _play(model: Model, request: Request) -> AsyncGenerator[Chunk, None]:
     live = LiveMessage(model)
     try:
-        script = _script_of(model.base_url)
+        if model.base_url not in _scripts:
+            _scripts[model.base_url] = load_script(model.base_url)
+        script = _scripts[model.base_url]
         step = script.next_step(request)
     except ScriptError as error:
         yield Finished(live.finish("error", str(error)))
@@ -224,12 +221,6 @@ def _pieces(value: Pieces) -> list[str | Pause]:
     return list(re.findall(r"\s*\S+\s*|\s+", value)) if isinstance(value, str) else value
 
 
-def _script_of(address: str) -> Script:
-    if address not in _scripts:
-        _scripts[address] = load_script(address)
-    return _scripts[address]
-
-
 def _step(value: str | dict[str, Any] | Step) -> Step:
     if isinstance(value, str):
         return Step(text=value)
@@ -245,10 +236,6 @@ def _step(value: str | dict[str, Any] | Step) -> Step:
     return step
 
 
-def _fits(step: Step, text: str) -> bool:
-    return step.match is not None and re.search(step.match, text) is not None
-
-
 def _turn(request: Request) -> tuple[str, int]:
     """Return the last user text and how many answers have followed it."""
     answers = 0
@@ -257,7 +244,3 @@ def _turn(request: Request) -> tuple[str, int]:
             return text_of(message.content, "\n"), answers
         answers += isinstance(message, AssistantMessage)
     return "", answers
-
-
-def _event(events: dict[str, asyncio.Event], name: str) -> asyncio.Event:
-    return events.setdefault(name, asyncio.Event())

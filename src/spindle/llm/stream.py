@@ -16,20 +16,7 @@ import msgspec
 from spindle.llm.live import LiveMessage
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, ToolResultMessage, UserMessage
-from spindle.shapes.models import Model
-
-__all__ = [
-    "BUILTIN_APIS",
-    "Chunk",
-    "Finished",
-    "ModelMessage",
-    "Request",
-    "Started",
-    "StreamFunction",
-    "StreamOptions",
-    "ToolSpec",
-    "builtin_stream",
-]
+from spindle.shapes.model import Model
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolResultMessage
 """The three roles a model API knows; `to_model_messages` makes them of everything else."""
@@ -50,10 +37,6 @@ class Request(msgspec.Struct, frozen=True):
     tools: list[ToolSpec] = msgspec.field(default_factory=list)
 
 
-def _cache_retention() -> str:
-    return "long" if os.environ.get("PI_CACHE_RETENTION") == "long" else "short"
-
-
 class StreamOptions(msgspec.Struct, frozen=True):
     api_key: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -63,13 +46,15 @@ class StreamOptions(msgspec.Struct, frozen=True):
     thinking_budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
     max_tokens: int | None = None
     """None: the model's own limit."""
-    temperature: float | None = None
-    cache_retention: str = msgspec.field(default_factory=_cache_retention)
-    """How long the provider is asked to remember the prompt: `none`, `short` or `long`."""
+    cache_retention: str = msgspec.field(default_factory=lambda: os.environ.get("PI_CACHE_RETENTION", "short"))
+    """How long the provider is asked to remember the prompt: `long`, anything else is short."""
     session_id: str | None = None
-    tool_choice: Any = None
     idle_timeout: float | None = 300.0
     """Seconds without a byte; None waits for ever."""
+    stall_timeout: float | None = None
+    """Seconds without progress: bytes may come, but no answer."""
+    max_chars: int | None = None
+    """So long may an answer be."""
     proxy: str | None = None
     on_payload: Callable[[Any], Awaitable[Any]] | None = None
     """May replace the request body just before it is sent."""
@@ -84,10 +69,24 @@ class Started(msgspec.Struct, frozen=True):
     live: LiveMessage
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """What is known of a failure besides its text."""
+
+    status: int | None = None
+    """Of the HTTP response."""
+    retry_after: float | None = None
+    """Seconds that the server asks to wait."""
+    is_final: bool = False
+    """The same request would fail again: a bad address, a certificate that is not accepted."""
+    stop_reason: str | None = None
+    """A reason to end the whole run: `stalled`, `maxAnswer`."""
+
+
 class Finished(msgspec.Struct, frozen=True):
     """The last event of every stream."""
 
     message: AssistantMessage
+    failure: Failure | None = None
 
 
 Chunk: TypeAlias = Started | StreamEvent | Finished

@@ -11,9 +11,7 @@ from msgspec.structs import replace
 from spindle import limits
 from spindle.models.models_file import open_model
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.models import Model
-
-__all__ = ["LOOPBACK", "ServerDown", "ServerUnreachable", "is_loopback_url", "list_models", "server_url"]
+from spindle.shapes.model import Model
 
 _ANSWER_LIMIT = 4 << 20
 LOOPBACK = {
@@ -58,7 +56,7 @@ def list_models(provider: str, base_url: str) -> list[Model]:
     models = []
     for item in listed:
         if isinstance(item, dict) and isinstance(model_id := item.get("id"), str):
-            model = open_model(provider, model_id, "openai-completions", base_url)
+            model = open_model(provider, model_id, "openai-completions", base_url, free=True)
             models.append(_with_window(model, item))
     return _describe_ollama(models) if provider == "ollama" else models
 

@@ -13,8 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
-from spindle.config.values import UnresolvedValue, is_resolvable, resolve_value
-from spindle.models.credentials import AuthStore, MissingCredentials, ModelAuth
+from spindle.models.credentials import (
+    AuthStore,
+    MissingCredentials,
+    ModelAuth,
+    UnresolvedValue,
+    is_resolvable,
+    resolve_value,
+)
 from spindle.models.loopback import LOOPBACK, is_loopback_url, list_models, server_url
 from spindle.models.models_file import (
     ModelsFile,
@@ -24,12 +30,10 @@ from spindle.models.models_file import (
     open_model,
     read_models_file,
 )
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 if TYPE_CHECKING:
     from spindle.llm.stream import StreamFunction
-
-__all__ = ["LOCAL", "SCRIPTED", "ModelRegistry", "builtin_providers", "load_catalog"]
 
 LOCAL = "local"
 """The provider whose models are files on this disk: no server to set up, no key."""
@@ -150,18 +154,22 @@ class ModelRegistry:
             if model.id == model_id:
                 return model
         if provider == LOCAL and model_id:
-            return self._local_file(model_id)
+            from spindle.llm.local import LocalModelError
+
+            try:
+                return self.local_model(model_id)
+            except LocalModelError:
+                return None
         if provider == SCRIPTED and model_id:
-            model = open_model(SCRIPTED, model_id, "scripted", model_id)
+            model = open_model(SCRIPTED, model_id, "scripted", model_id, free=True)
             return replace(model, reasoning=True, input=["text", "image"])
         if provider in LOOPBACK and model_id:
-            return open_model(provider, model_id, "openai-completions", self._server(provider))
+            return open_model(provider, model_id, "openai-completions", self._server(provider), free=True)
         return None
 
     def find_available(self, provider: str, model_id: str) -> Model | None:
         """Return one model by its exact name if there is a key for it."""
-        model = self.find(provider, model_id)
-        return model if model and self.has_credentials(provider) else None
+        return self.find(provider, model_id) if self.has_credentials(provider) else None
 
     def default_model_id(self, provider: str) -> str | None:
         info = builtin_providers().get(provider)
@@ -228,7 +236,8 @@ class ModelRegistry:
         for place, specs in (("extension", self._registered), ("models.json", self.file.providers)):
             if (spec := specs.get(provider)) and spec.api_key and is_resolvable(spec.api_key):
                 return place
-        if found is None and self._needs_no_key(provider):
+        spec = self._registered.get(provider) or self.file.providers.get(provider)
+        if found is None and spec and spec.base_url and not spec.api_key and is_loopback_url(spec.base_url):
             return "not needed"
         return found
 
@@ -284,10 +293,6 @@ class ModelRegistry:
         spec = self.file.providers.get(provider)
         return spec.base_url.rstrip("/") if spec and spec.base_url else server_url(provider)
 
-    def _needs_no_key(self, provider: str) -> bool:
-        spec = self._registered.get(provider) or self.file.providers.get(provider)
-        return bool(spec and spec.base_url and not spec.api_key and is_loopback_url(spec.base_url))
-
     async def _key(self, provider: str, specs: list[ProviderSpec]) -> ModelAuth | None:
         if found := await self.auth.from_user(provider):
             return found
@@ -308,30 +313,17 @@ class ModelRegistry:
         try:
             return {name: await resolve_value(value) for name, value in given.items()}
         except UnresolvedValue as error:
-            raise MissingCredentials(
-                f'Failed to resolve a header for provider "{model.provider}" from {error}'
-            ) from None
-
-    def _local_file(self, model_id: str) -> Model | None:
-        from spindle.llm.local import LocalModelError
-
-        try:
-            return self.local_model(model_id)
-        except LocalModelError:
-            return None
-
-    def _local_models(self) -> list[Model]:
-        from spindle.llm.local import local_models
-
-        return local_models(
-            self._agent_dir / "models", context_size=self.local.context_size, threads=self.local.threads
-        )
+            problem = f'Failed to resolve a header for provider "{model.provider}" from {error}'
+            raise MissingCredentials(problem) from None
 
     def _build(self, provider: str) -> list[Model]:
         catalog = load_catalog(provider)
         models = catalog.build(provider) if catalog else self._probed.get(provider, [])
         if provider == LOCAL:
-            models = self._local_models()
+            from spindle.llm.local import local_models
+
+            size, threads = self.local.context_size, self.local.threads
+            models = local_models(self._agent_dir / "models", context_size=size, threads=threads)
         api, base_url = (catalog.api, catalog.base_url) if catalog else ("", "")
         if provider in LOOPBACK:
             api, base_url = "openai-completions", self._server(provider)

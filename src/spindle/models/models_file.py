@@ -13,31 +13,13 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from spindle.config.user_files import BadFile, read_object
-from spindle.shapes.content import Wire
-from spindle.shapes.models import Model, ModelCost
-
-__all__ = [
-    "ModelsFile",
-    "ProviderSpec",
-    "check_provider",
-    "merge_provider",
-    "open_model",
-    "read_models_file",
-]
+from spindle.shapes.messages import Wire
+from spindle.shapes.model import Model, ModelCost
 
 _CONTEXT_WINDOW = 128000
 _MAX_TOKENS = 16384
-_PLAIN = (
-    "name",
-    "reasoning",
-    "input",
-    "context_window",
-    "max_tokens",
-    "sampling_params",
-    "input_limits",
-    "prompt_cache",
-)
-"""Fields of a `ModelChange` that replace those of the model as they are."""
+_MERGED = ("thinking_level_map", "cost", "headers", "compat")
+"""Fields of a `ModelChange` that do not simply replace those of the model."""
 T = TypeVar("T")
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(gt=0)]
@@ -179,10 +161,8 @@ class _Reader:
 
     def complete(self, model: ModelSpec, spec: ProviderSpec, path: str, known: bool) -> bool:
         """Check that a model of a new provider can be reached."""
-        missing = []
-        if not known:
-            missing += [] if model.api or spec.api else ["api"]
-            missing += [] if model.base_url or spec.base_url else ["baseUrl"]
+        found = {"api": model.api or spec.api, "baseUrl": model.base_url or spec.base_url}
+        missing = [key for key, value in found.items() if not value and not known]
         for key in missing:
             self.problem(path, f"{key} is required here or at the provider")
         return not missing
@@ -191,8 +171,8 @@ class _Reader:
 # -- models made of these descriptions ------------------------------------------------------------
 
 
-def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
-    """Make a model of which nothing is known but where it is."""
+def open_model(provider: str, model_id: str, api: str, base_url: str, *, free: bool = False) -> Model:
+    """Make a model of which nothing is known but where it is, and perhaps that it costs nothing."""
     return Model(
         id=model_id,
         name=model_id,
@@ -204,6 +184,7 @@ def open_model(provider: str, model_id: str, api: str, base_url: str) -> Model:
         cost=ModelCost(0, 0, 0, 0),
         context_window=_CONTEXT_WINDOW,
         max_tokens=_MAX_TOKENS,
+        cost_unknown=not free,
     )
 
 
@@ -212,9 +193,10 @@ def _change(model: Model, change: ModelChange) -> Model:
 
     Headers are left out on purpose: they may hold secrets, and a `Model` goes out on the wire.
     """
-    plain = _given(change, _PLAIN)
+    plain = _given(change, [name for name in ModelChange.__struct_fields__ if name not in _MERGED])
     if change.cost is not None:
         plain["cost"] = replace(model.cost, **_given(change.cost, change.cost.__struct_fields__))
+        plain["cost_unknown"] = False
     if change.compat is not None:
         plain["compat"] = {**(model.compat or {}), **change.compat}
     if change.thinking_level_map is not None:
@@ -228,11 +210,7 @@ def _given(source: ModelChange | CostSpec, keys: Sequence[str]) -> dict[str, Any
 
 def merge_provider(base: Sequence[Model], provider: str, spec: ProviderSpec, api: str, base_url: str) -> list[Model]:
     """Return the models of a provider after a `models.json` entry: patched, replaced by id, added."""
-    models: dict[str, Model] = {}
-    for model in base:
-        if spec.base_url:
-            model = replace(model, base_url=spec.base_url)
-        models[model.id] = model
+    models = {model.id: replace(model, base_url=spec.base_url or model.base_url) for model in base}
     for item in spec.models:
         where = item.base_url or spec.base_url or base_url
         models[item.id] = _change(open_model(provider, item.id, item.api or spec.api or api, where), item)

@@ -13,19 +13,7 @@ from msgspec.structs import replace
 from spindle.config.settings import Settings
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
 from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
-from spindle.shapes.models import THINKING_LEVELS, Model, ThinkingLevel
-
-__all__ = [
-    "ModelChoice",
-    "ModelNotFound",
-    "as_level",
-    "initial_model",
-    "match_model",
-    "parse_pattern",
-    "resolve_model",
-    "resolve_scope",
-    "thinking_level",
-]
+from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 
 
 class ModelNotFound(Exception):
@@ -42,6 +30,13 @@ class ModelChoice(Struct, frozen=True):
 def as_level(text: str | None) -> ThinkingLevel | None:
     """Return the thinking level of that name, None if there is none."""
     return next((level for level in THINKING_LEVELS if level == text), None)
+
+
+def _split_level(pattern: str) -> tuple[str, ThinkingLevel | None]:
+    """Return the pattern without its `:level`, and the level; as it is if it has none."""
+    name, _, suffix = pattern.rpartition(":")
+    level = as_level(suffix) if name else None
+    return (name, level) if level else (pattern, None)
 
 
 # -- patterns ------------------------------------------------------------------------------------
@@ -74,14 +69,9 @@ def parse_pattern(pattern: str, models: Sequence[Model], *, lenient: bool = Fals
         return None
     inner = parse_pattern(prefix, models, lenient=lenient)
     if inner is None or level is not None:
-        return inner and replace_level(inner, level)
-    return ModelChoice(
-        inner.model, None, f'Invalid thinking level "{suffix}" in pattern "{pattern}". Using default instead.'
-    )
-
-
-def replace_level(choice: ModelChoice, level: ThinkingLevel | None) -> ModelChoice:
-    return ModelChoice(choice.model, choice.level or level, choice.warning)
+        return inner and ModelChoice(inner.model, inner.level or level, inner.warning)
+    warning = f'Invalid thinking level "{suffix}" in pattern "{pattern}". Using default instead.'
+    return ModelChoice(inner.model, None, warning)
 
 
 def resolve_scope(patterns: Sequence[str], models: Sequence[Model]) -> tuple[list[ModelChoice], list[str]]:
@@ -91,7 +81,9 @@ def resolve_scope(patterns: Sequence[str], models: Sequence[Model]) -> tuple[lis
     for pattern in (item.strip() for item in patterns):
         if not pattern:
             continue
-        choices = _glob(pattern, models) if any(c in pattern for c in "*?[") else _one(pattern, models)
+        choices = _glob(pattern, models)
+        if not any(c in pattern for c in "*?["):
+            choices = [*filter(None, [parse_pattern(pattern, models, lenient=True)])]
         warnings += [choice.warning for choice in choices if choice.warning]
         if not choices:
             warnings.append(f'No models match pattern "{pattern}"')
@@ -100,19 +92,13 @@ def resolve_scope(patterns: Sequence[str], models: Sequence[Model]) -> tuple[lis
     return list(found.values()), warnings
 
 
-def _one(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
-    choice = parse_pattern(pattern, models, lenient=True)
-    return [choice] if choice else []
-
-
 def _glob(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
-    prefix, colon, suffix = pattern.rpartition(":")
-    level = as_level(suffix) if colon else None
     from spindle.globs import GlobError, PathGlob
 
+    name, level = _split_level(pattern)
     try:
         # As in paths, `*` stays on its side of a slash: `openrouter/*` means no `openrouter/maker/model`, `**` does.
-        glob = PathGlob(prefix if level else pattern, ignore_case=True)
+        glob = PathGlob(name, ignore_case=True)
     except GlobError:
         return []
     return [
@@ -158,26 +144,20 @@ def _within(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice
     if found := parse_pattern(pattern, models):
         return found
     if provider == LOCAL:
-        return _file(registry, pattern)
+        from spindle.llm.local import LocalModelError
+
+        if not pattern:
+            raise ModelNotFound("There is no local model yet. Get one with: spindle models pull smollm2")
+        try:
+            return ModelChoice(registry.local_model(pattern))
+        except LocalModelError as error:
+            raise ModelNotFound(str(error)) from None
     base = registry.find(provider, registry.default_model_id(provider) or "") or next(iter(models), None)
     if base is None or not pattern:
         _raise_not_found(registry, f"{provider}/{pattern}")
-    prefix, _, suffix = pattern.rpartition(":")
-    level = as_level(suffix) if prefix else None
-    model_id = prefix if level else pattern
+    model_id, level = _split_level(pattern)
     warning = f'Model "{model_id}" not found for provider "{provider}". Using custom model id.'
     return ModelChoice(replace(base, id=model_id, name=model_id), level, warning)
-
-
-def _file(registry: ModelRegistry, pattern: str) -> ModelChoice:
-    from spindle.llm.local import LocalModelError
-
-    if not pattern:
-        raise ModelNotFound("There is no local model yet. Get one with: spindle models pull smollm2")
-    try:
-        return ModelChoice(registry.local_model(pattern))
-    except LocalModelError as error:
-        raise ModelNotFound(str(error)) from None
 
 
 def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
@@ -196,9 +176,8 @@ def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
             has = ", ".join(model.id for model in models[:10])
             raise ModelNotFound(f'Model "{pattern}" not found on {provider} ({models[0].base_url}). It has: {has}')
         return found
-    prefix, _, suffix = pattern.rpartition(":")
-    level = as_level(suffix) if prefix else None
-    model = registry.find(provider, prefix if level else pattern)
+    model_id, level = _split_level(pattern)
+    model = registry.find(provider, model_id)
     if model is None:
         _raise_not_found(registry, f"{provider}/{pattern}")
     return ModelChoice(model, level, warning)
@@ -206,12 +185,8 @@ def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
 
 def _anywhere(registry: ModelRegistry, pattern: str, *, exact: bool = False) -> ModelChoice | None:
     """Look in all providers: for the exact id first, then for parts of names, first where there is a key."""
-    prefix, _, suffix = pattern.rpartition(":")
-    tries: list[tuple[str, ThinkingLevel | None]] = [(pattern, None)]
-    if prefix and (level := as_level(suffix)):
-        tries.append((prefix, level))
     models = registry.all()
-    for wanted, level in tries:
+    for wanted, level in dict.fromkeys([(pattern, None), _split_level(pattern)]):
         if hits := [model for model in models if model.id.lower() == wanted.lower()]:
             return ModelChoice(_only(registry, wanted, hits), level)
     if exact:

@@ -4,13 +4,13 @@ A dialect only leaves things out on the wire: event types, and keys of events an
 never depends on it. Host tool calls and dialogs are never left out: they come only to a client that asked.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["DIALECTS", "SPINDLE", "Dialect", "Path", "UpdateMode", "find_dialect", "leave_out"]
+from spindle.shapes.codec import decode, encode
 
 UpdateMode: TypeAlias = Literal["full", "delta"]
 Path: TypeAlias = tuple[str, ...]
@@ -27,10 +27,14 @@ class Dialect(Struct, frozen=True):
     """Event type, or `response <command>` → keys that do not go out."""
 
 
-def leave_out(value: Any, paths: Iterable[Path]) -> None:
-    """Remove the keys named by `paths` from a parsed JSON value, in place."""
+def without(data: bytes, paths: Sequence[Path]) -> bytes:
+    """Return the JSON without the keys named by `paths`."""
+    if not paths:
+        return data
+    value = decode(data)
     for path in paths:
         _leave_out(value, path)
+    return encode(value)
 
 
 def _leave_out(value: Any, path: Path) -> None:
@@ -95,6 +99,8 @@ _EVENTS_OF_XCSH = {
 # get_state: what is ours, and what only xcsh has besides.
 _STATE_OF_SPINDLE = "data.approval data.autoRetryEnabled data.contextUsage data.queue"
 _WITHDRAWN = "extension_ui_request cancel"
+ANSWER_EDGES = "message_update start done error"
+"""The updates at the start and the end of an answer, as the name of an event."""
 _TITLE = "extension_ui_request setTitle"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
 _BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
@@ -109,7 +115,11 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.74",
             events=frozenset(
-                _EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN}
+                _EVENTS_AFTER_0_74
+                | _EVENTS_OF_XCSH
+                | _EVENTS_FOR_OTHERS
+                | _EVENTS_OF_SPINDLE
+                | {_WITHDRAWN, ANSWER_EDGES}
             ),
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
@@ -122,7 +132,7 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.87",
             updates="delta",
-            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN}),
+            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN, ANSWER_EDGES}),
             keys=_keys(
                 agent_settled="aborted stopReason errorMessage",
                 tool_execution_end="durationMs",

@@ -14,13 +14,10 @@ from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END
-from spindle.protocol.commands import COMMANDS
-from spindle.protocol.registry import Call, Client, Fields
+from spindle.protocol.commands import COMMANDS, Call, Client
 from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
-
-__all__ = ["Dispatcher"]
 
 
 class Output(Protocol):
@@ -39,16 +36,16 @@ class Dispatcher:
         try:
             value = decode(line)
         except DecodeError as error:
-            self._refuse(msgspec.UNSET, "parse", f"Failed to parse command: {error}")
-            return
-        self.receive_value(value)
+            self.refuse_line(str(error))
+        else:
+            self.receive_value(value)
 
     def receive_value(self, value: Any) -> None:
         """Take one parsed frame."""
         frame = value if isinstance(value, dict) else {}
-        if self._is_answer(frame):
-            return
-        self._tasks.spawn(self._run(frame), "command")
+        # Answers to dialogs and host tools go to those who wait for them and get no response.
+        if not self._agent.receive_reply(frame):
+            self._tasks.spawn(self._run(frame), "command")
 
     def refuse_line(self, reason: str) -> None:
         """Answer a line that could not even be read."""
@@ -61,10 +58,6 @@ class Dispatcher:
     async def close(self) -> None:
         await self._tasks.end(COMMANDS_END)
 
-    def _is_answer(self, frame: dict[str, Any]) -> bool:
-        """Hand the client's answers to dialogs and host tools to those who wait for them; they get no response."""
-        return self._agent.receive_reply(frame)
-
     async def _run(self, frame: dict[str, Any]) -> None:
         id = frame.get("id", msgspec.UNSET)
         name = frame.get("type", msgspec.UNSET)
@@ -72,16 +65,14 @@ class Dispatcher:
             spec = COMMANDS.get(name) if isinstance(name, str) else None
             if spec is None:
                 raise AgentError(f"Unknown command: {_shown(name)}")
-            fields = _read_fields(frame, spec.fields)
-            data = await spec.handler(Call(self._agent, self._client, id), fields)
+            data = await spec.run(Call(self._agent, self._client, id), _read_fields(frame, spec.fields))
         except (AgentError, SessionError) as error:
             self._refuse(id, name, str(error))
         except Exception as error:  # a bug must not cost the client its answer, nor the others the process
             self._refuse(id, name, f"{type(error).__name__}: {error}")
             traceback.print_exception(error, file=sys.stderr)
         else:
-            payload = data if spec.data is not None else msgspec.UNSET
-            self._output.put(Response(id=id, command=name, success=True, data=payload))
+            self._output.put(Response(id=id, command=name, success=True, data=data))
 
     def _refuse(self, id: Any, command: Any, error: str) -> None:
         self._output.put(Response(id=id, command=command, success=False, error=error))
@@ -93,7 +84,7 @@ def _shown(name: Any) -> str:
     return name if isinstance(name, str) else encode(name).decode()
 
 
-def _read_fields(frame: dict[str, Any], shape: type[Fields]) -> Fields:
+def _read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.Struct:
     """Check the fields of a command. Raises `AgentError`."""
     # Many clients write null for what they leave out.
     given = {name: frame[name] for name in shape.__struct_encode_fields__ if frame.get(name) is not None}
@@ -109,7 +100,7 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _AT = re.compile(r"^(.*) - at `\$\.(.+)`$")
 
 
-def _explain(problem: str, shape: type[Fields]) -> str:
+def _explain(problem: str, shape: type[msgspec.Struct]) -> str:
     """Turn a validation error into a sentence that names the field first."""
     missing = _MISSING.match(problem)
     if missing:
@@ -123,6 +114,6 @@ def _explain(problem: str, shape: type[Fields]) -> str:
     return f"Invalid {field}: {what}"
 
 
-def _choices(field: str, shape: type[Fields]) -> str:
+def _choices(field: str, shape: type[msgspec.Struct]) -> str:
     kind = next(item.type for item in msgspec.structs.fields(shape) if item.encode_name == field)
     return ", ".join(map(str, get_args(kind)))

@@ -9,12 +9,9 @@ from collections.abc import Iterable
 import msgspec
 
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall
-from spindle.protocol.dialect import Path, leave_out
+from spindle.protocol.dialect import Path, without
 from spindle.shapes import codec
-from spindle.shapes.content import Text, Thinking
-from spindle.shapes.messages import AssistantMessage, Usage
-
-__all__ = ["LiveJson"]
+from spindle.shapes.messages import AssistantMessage, Text, Thinking, Usage
 
 
 class LiveJson:
@@ -76,10 +73,7 @@ class LiveJson:
                 raw_stop_reason=live.raw_stop_reason,
             )
         )
-        if self._left_out:
-            value = codec.decode(message)
-            leave_out(value, self._left_out)
-            message = codec.encode(value)
+        message = without(message, self._left_out)
         cut = message.index(b"[]") + 1
         self._head, self._tail = message[:cut], message[cut:]
 

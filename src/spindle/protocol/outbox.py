@@ -14,8 +14,6 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.render import DELTAS, Item, Renderer
 from spindle.shapes.events import MessageUpdate
 
-__all__ = ["Outbox"]
-
 # Above a high mark the agent pauses until both figures are below a low one.
 HIGH_ITEMS: Final = 256
 LOW_ITEMS: Final = 64
@@ -26,20 +24,17 @@ FLOOD_ITEMS: Final = 8192
 FLOOD_BYTES: Final = 64 << 20
 
 
-def _no_doorbell() -> None:
-    """Stand in until a sink is attached."""
-
-
 class Outbox:
     def __init__(self, renderer: Renderer) -> None:
-        self.on_waiting: Callable[[], None] = _no_doorbell
+        self.on_waiting: Callable[[], None] = lambda: None
         """Called when something waits after nothing did; the sink's doorbell."""
         self._renderer = renderer
         self._waiting: deque[bytes | MessageUpdate | UpdateMode] = deque()
         """Lines, updates that are not lines yet, and changes of their form at the place where they were asked for."""
         self._bytes = 0
         """Length of the lines in `_waiting`."""
-        self._full = False
+        self.full = False
+        """So much is waiting that the agent should pause."""
         self._room = asyncio.Event()
         self._closed = False
 
@@ -66,18 +61,13 @@ class Outbox:
             self._append(mode)
 
     @property
-    def full(self) -> bool:
-        """Whether so much is waiting that the agent should pause."""
-        return self._full
-
-    @property
     def flooded(self) -> bool:
         """Whether so much is waiting that no more commands should be read."""
         return len(self._waiting) >= FLOOD_ITEMS or self._bytes >= FLOOD_BYTES
 
     async def room(self) -> None:
         """Return when the outbox is not full (any more)."""
-        while self._full:
+        while self.full:
             await self._room.wait()
 
     def close(self) -> None:
@@ -89,8 +79,8 @@ class Outbox:
 
     def _append(self, entry: bytes | MessageUpdate | UpdateMode) -> None:
         self._waiting.append(entry)
-        if not self._full and (len(self._waiting) >= HIGH_ITEMS or self._bytes >= HIGH_BYTES):
-            self._full = True
+        if not self.full and (len(self._waiting) >= HIGH_ITEMS or self._bytes >= HIGH_BYTES):
+            self.full = True
             self._room.clear()
         if len(self._waiting) == 1:
             self.on_waiting()
@@ -116,7 +106,7 @@ class Outbox:
                 continue
             lines.append(line)
             size += len(line)
-        if self._full and len(self._waiting) <= LOW_ITEMS and self._bytes <= LOW_BYTES:
+        if self.full and len(self._waiting) <= LOW_ITEMS and self._bytes <= LOW_BYTES:
             self._make_room()
         return lines[0] if len(lines) == 1 else b"".join(lines)
 
@@ -138,5 +128,5 @@ class Outbox:
         return MessageUpdate(type(piece)(piece.content_index, "".join(deltas)), update.message)
 
     def _make_room(self) -> None:
-        self._full = False
+        self.full = False
         self._room.set()

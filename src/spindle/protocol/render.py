@@ -11,10 +11,14 @@ import msgspec
 from msgspec import UNSET
 
 from spindle.llm.live import LiveMessage
-from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode, leave_out
+from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode, without
 from spindle.protocol.live_json import LiveJson
 from spindle.shapes import codec
 from spindle.shapes.events import (
+    AnswerDone,
+    AnswerEdge,
+    AnswerFailed,
+    AnswerStart,
     Event,
     ExtensionError,
     ExtensionUIRequest,
@@ -25,9 +29,9 @@ from spindle.shapes.events import (
     ToolCallDelta,
 )
 
-__all__ = ["DELTAS", "Item", "Ready", "Renderer", "Response"]
-
 DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
+EDGES = (AnswerStart, AnswerDone, AnswerFailed)
+_MESSAGE_KEYS = {AnswerStart: "partial", AnswerDone: "message", AnswerFailed: "error"}
 
 
 class Ready(Event, tag="ready"):
@@ -63,6 +67,7 @@ class Renderer:
         self._with_usage = ("usage",) not in unknown
         self._unknown_in_piece = tuple(path[1:] for path in unknown if path[0] == "assistantMessageEvent")
         self._unknown_in_message = tuple(path[1:] for path in unknown if path[0] == "message")
+        self._with_edges = ANSWER_EDGES not in dialect.events
         _keep_big_blocks()
 
     def set_update_mode(self, mode: UpdateMode) -> None:
@@ -73,7 +78,10 @@ class Renderer:
         """Return `item` as a line, newline included; nothing if this client does not know such events."""
         try:
             if type(item) is MessageUpdate:
-                return self._update(item.assistant_message_event, item.message)
+                piece = item.assistant_message_event
+                if isinstance(piece, EDGES):
+                    return self._edge(piece, item.message) if self._with_edges else b""
+                return self._update(piece, item.message)
             return self._plain(item)
         except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
             # The item holds a value that JSON cannot hold. The client must still be told.
@@ -83,13 +91,7 @@ class Renderer:
         name = _name(item)
         if name in self.dialect.events:
             return b""
-        data = codec.encode(item)
-        unknown = self.dialect.keys.get(name)
-        if unknown:
-            value = codec.decode(data)
-            leave_out(value, unknown)
-            data = codec.encode(value)
-        return data + b"\n"
+        return without(codec.encode(item), self.dialect.keys.get(name, ())) + b"\n"
 
     def _update(self, piece: StreamEvent, live: LiveMessage) -> bytes:
         kept = self._live
@@ -102,6 +104,18 @@ class Renderer:
         message = kept.pieces()
         return b"".join((event, b',"partial":', *message, usage, b',"message":', *message, b"}\n"))
 
+    def _edge(self, edge: AnswerEdge, message: Any) -> bytes:
+        """Return the update at the start or at the end of an answer."""
+        value = codec.decode(without(codec.encode(message), self._unknown_in_message))
+        event = codec.to_builtins(edge)
+        update = {"type": "message_update", "assistantMessageEvent": event}
+        if self._with_usage:
+            update["usage"] = value.get("usage")
+        if self.update_mode == "full":
+            event[_MESSAGE_KEYS[type(edge)]] = value
+            update["message"] = value
+        return codec.encode(update) + b"\n"
+
     def _open_event(self, piece: StreamEvent) -> bytes:
         """Return the frame up to the last key of `assistantMessageEvent`, which is left open."""
         if isinstance(piece, DELTAS):
@@ -112,11 +126,7 @@ class Renderer:
                 head = b'{"type":"message_update","assistantMessageEvent":' + codec.encode(empty).removesuffix(b'""}')
                 self._heads[key] = head
             return head + codec.encode_str(piece.delta)
-        data = codec.encode(piece)
-        if self._unknown_in_piece:
-            value = codec.decode(data)
-            leave_out(value, self._unknown_in_piece)
-            data = codec.encode(value)
+        data = without(codec.encode(piece), self._unknown_in_piece)
         return b'{"type":"message_update","assistantMessageEvent":' + data[:-1]
 
 

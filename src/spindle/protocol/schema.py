@@ -6,14 +6,11 @@ from typing import Any
 import msgspec
 
 from spindle.protocol import render
-from spindle.protocol.commands import COMMANDS
-from spindle.protocol.registry import CommandSpec
+from spindle.protocol.commands import COMMANDS, CommandSpec
 from spindle.shapes import events
 from spindle.shapes.codec import WireValue
 from spindle.shapes.events import Event
 from spindle.shapes.messages import KnownMessage
-
-__all__ = ["json_schema", "reference_page"]
 
 DEFS = "#/$defs/{name}"
 

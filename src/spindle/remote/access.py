@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-__all__ = ["Access", "Refusal", "is_loopback", "parse_address"]
-
 TOKEN_PROTOCOL = "spindle.token."
 """A browser cannot set headers on a WebSocket, so its token comes as a subprotocol, in base64url."""
 

@@ -12,6 +12,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from spindle.agent import AgentError
+from spindle.flow import Tasks
+from spindle.limits import CHAT_STOP
 from spindle.remote.chat_protocol import (
     ChatRequest,
     Command,
@@ -20,20 +22,18 @@ from spindle.remote.chat_protocol import (
     ProtocolError,
     ToolAnswer,
     TurnAnswer,
+    parse_config,
     parse_request,
     structured_error,
 )
+from spindle.remote.chat_reply import FrameQueue
 from spindle.remote.chat_run import Answer, ChatRun, ChatState, Question
-from spindle.remote.frames import FrameQueue
-from spindle.remote.instructions import COMMANDS_TEXT, run_instruction
-from spindle.remote.line import BYE, Line
-from spindle.remote.live import LiveSession
 from spindle.remote.options import RemoteOptions
+from spindle.remote.peer import BYE, Peer
+from spindle.remote.pool import LiveSession
+from spindle.shapes.codec import encode
+from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
 
-__all__ = ["ChatConnection"]
-
-STOP_S = 10.0
-"""How long a run may take to end when its client is gone."""
 NOT_WAITING_FOR_TOOL = "No pending tool confirmation found"
 NOT_WAITING_FOR_TURN = "不在等待对话轮次确认状态"
 NOTHING_TO_INTERRUPT = "No active model output to interrupt"
@@ -41,23 +41,33 @@ INTERRUPTED = "Model output interrupted successfully"
 CLEARED = "上下文已清理，对话轮次已重置"
 CANNOT_CLEAR = "Cannot clear context while model is running"
 CANNOT_REGENERATE = "Cannot regenerate while model is running"
+INSTRUCTIONS = {
+    "help": "显示帮助信息",
+    "clear": "清除聊天记录",
+    "exit": "退出程序",
+    "reset": "重置对话上下文",
+    "history": "显示历史记录",
+    "tools": "显示可用工具列表",
+    "config": "显示或修改配置",
+}
+"""What an `Instruction` may name, as `GetCommands` lists it."""
 
 log = logging.getLogger("spindle.remote")
 
 
 class ChatConnection:
-    def __init__(self, line: Line, live: LiveSession, options: RemoteOptions) -> None:
-        self.state = ChatState()
-        self._line = line
+    def __init__(self, peer: Peer, live: LiveSession, options: RemoteOptions) -> None:
+        self._state = ChatState(max_turns=options.max_turns or None)
+        self._peer = peer
         self._agent = live.agent
         self._options = options
         self._frames = FrameQueue()
         self._run: ChatRun | None = None
         self._queue: deque[ChatRequest] = deque()
         """Requests that wait for their turn."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
-    # -- what the line needs ---------------------------------------------------------------------
+    # -- what the peer needs ---------------------------------------------------------------------
 
     def receive(self, message: str | bytes) -> None:
         try:
@@ -87,17 +97,14 @@ class ChatConnection:
         """Stop what the client started; an open confirmation counts as denied."""
         self._queue.clear()
         if (run := self._run) is not None:
-            run.interrupt()
+            run.stop()
             try:
-                async with asyncio.timeout(STOP_S):
+                async with asyncio.timeout(CHAT_STOP):
                     await run.ended.wait()
             except TimeoutError:
                 log.warning("request %s does not end", run.request.id)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STOP_S)
-        self._frames.finish()
+        await self._tasks.end(CHAT_STOP)
+        self._frames.close()
 
     def drop(self) -> None:
         self._frames.drop()
@@ -127,8 +134,8 @@ class ChatConnection:
 
     def _start_next(self) -> None:
         if self._queue and self._run is None:
-            self._run = ChatRun(self._queue.popleft(), self._agent, self.state, self._frames, self._options)
-            self._spawn(self._serve(self._run))
+            self._run = ChatRun(self._queue.popleft(), self._agent, self._state, self._frames, self._options)
+            self._tasks.spawn(self._serve(self._run), "spindle-chat-request")
 
     async def _serve(self, run: ChatRun) -> None:
         try:
@@ -164,13 +171,13 @@ class ChatConnection:
     def _control(self, request: ChatRequest, name: str) -> None:
         run = self._run
         if name == "GetCommands":
-            self._frames.put(request.id, {"Text": COMMANDS_TEXT})
+            self._frames.send(request.id, {"Text": _commands_text()})
         elif name == "ClearContext":
-            self._reply(request, self.clear())
+            self._reply(request, self._clear())
         elif name == "Interrupt" and run is None:
             self._refuse(request.id, NOTHING_TO_INTERRUPT)
         elif name == "Interrupt" and run is not None:
-            run.interrupt()  # at once: an answer right behind it must not be taken for a yes
+            run.stop()  # at once: an answer right behind it must not be taken for a yes
             self._reply(request, self._interrupted(run))
         elif run is not None or self._agent.busy:
             self._refuse(request.id, CANNOT_REGENERATE)
@@ -181,30 +188,72 @@ class ChatConnection:
         await run.ended.wait()
         return INTERRUPTED
 
-    async def clear(self) -> str:
-        """Begin the conversation anew; a run that only waits for the user ends. Raises `AgentError`."""
+    async def _clear(self) -> str:
+        """Empty the context and the count of turns; a run that only waits for the user ends. Raises `AgentError`."""
         run = self._run
         if run is not None and run.question is None:
             raise AgentError(CANNOT_CLEAR)
         if run is not None:
-            run.interrupt()
+            run.stop()
             await run.ended.wait()  # and before the next one begins
         if self._agent.busy:  # for another client of the session
             raise AgentError(CANNOT_CLEAR)
         self._agent.clear_context()
-        self.state.turns = 0
+        self._state.turns = 0
         return CLEARED
 
+    # -- instructions ----------------------------------------------------------------------------
+
     async def _instruct(self, command: Command) -> str:
-        text = await run_instruction(self, self._agent, command)
-        if command.name == "exit":
-            self._line.leave(BYE, "bye")
-        return text
+        """Carry an instruction out and return the text to answer with. Raises `AgentError`."""
+        try:
+            match command.name:
+                case "help":
+                    return "\n".join(f"{name} - {text}" for name, text in INSTRUCTIONS.items())
+                case "clear" | "reset":
+                    return await self._clear()
+                case "history":
+                    return self._history()
+                case "tools":
+                    return "\n".join(f"{tool.name} - {tool.description}" for tool in self._agent.active_tools())
+                case "config":
+                    return self._config(command.parameters)
+                case "exit":
+                    self._peer.leave(BYE, "bye")
+                    return "再见"
+        except (AgentError, ProtocolError) as error:
+            raise AgentError(f"Command execution failed: {error}") from None
+        raise AgentError(f"Unknown command: {command.name}")
+
+    def _history(self) -> str:
+        lines = []
+        for message in self._agent.messages:
+            if isinstance(message, UserMessage | AssistantMessage) and (text := text_of(message.content)):
+                lines.append(f"[{message.role}] {text}")
+        return "\n".join(lines)
+
+    def _config(self, parameters: Any) -> str:
+        """Change what holds on this connection, and return all of it."""
+        state, model = self._state, self._agent.model
+        if parameters:
+            config = parse_config(parameters)
+            state.apply(config)
+            state.max_tokens = config.max_tokens or state.max_tokens
+        return encode(
+            {
+                "session": self._agent.session.id,
+                "model": f"{model.provider}/{model.id}" if model else None,
+                "max_context_num": state.max_turns,
+                "max_tokens": state.max_tokens,
+                "ask_before_tool_execution": state.ask_before_tools,
+                "prompt": state.prompt,
+            }
+        ).decode()
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _refuse(self, id: str, error: str) -> None:
-        self._frames.put(id, {"Text": ""}, error=error)
+        self._frames.send(id, {"Text": ""}, error=error)
 
     def _reply(self, request: ChatRequest, work: Coroutine[Any, Any, str]) -> None:
         """Answer a request with the text that `work` comes to, or with why it failed."""
@@ -214,15 +263,15 @@ class ChatConnection:
                 text = await work
             except AgentError as error:
                 self._refuse(request.id, str(error))
-            except Exception as error:  # a bug, or a full disk: the client must hear of it, and the connection go on
+            except Exception as error:  # a bug, or a full disk: the client must be told, and the connection go on
                 log.exception("request %s failed", request.id)
                 self._refuse(request.id, structured_error("processing_error", f"{type(error).__name__}: {error}"))
             else:
-                self._frames.put(request.id, {"Text": text})
+                self._frames.send(request.id, {"Text": text})
 
-        self._spawn(reply())
+        self._tasks.spawn(reply(), "spindle-chat-reply")
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+def _commands_text() -> str:
+    listed = [{"name": name, "description": text} for name, text in INSTRUCTIONS.items()]
+    return encode({"commands": listed, "count": len(listed)}).decode()

@@ -11,28 +11,8 @@ from html import escape
 from typing import Any, Final, TypeAlias
 
 from spindle.shapes.codec import DecodeError, decode_strict, encode
-from spindle.shapes.content import Image, Text
+from spindle.shapes.messages import Image, Text
 from spindle.tools.images import sniff_image
-
-__all__ = [
-    "CONTROLS",
-    "INPUTS",
-    "PARSE_ERROR_ID",
-    "ChatRequest",
-    "Command",
-    "Config",
-    "Control",
-    "Input",
-    "Parts",
-    "ProtocolError",
-    "ToolAnswer",
-    "TurnAnswer",
-    "parse_config",
-    "parse_request",
-    "response",
-    "structured_error",
-    "usage_value",
-]
 
 MAX_NESTING = 8
 MAX_REQUEST_ID = 256
@@ -40,13 +20,8 @@ MAX_FILE_BYTES = 8 << 20
 MAX_COUNT = (1 << 32) - 1
 PARSE_ERROR_ID = "parse_error"
 CONTROLS = ("GetCommands", "Interrupt", "Regenerate", "ClearContext")
-_TEXT_TYPES = (
-    "application/json",
-    "application/xml",
-    "application/javascript",
-    "application/x-yaml",
-    "application/toml",
-)
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""Those that models take."""
 
 
 class ProtocolError(Exception):
@@ -109,7 +84,7 @@ class Config:
     """What a request may change; None leaves it as it is."""
 
     max_turns: int | None = None
-    """`max_context_num`: model calls before the user is asked whether to go on."""
+    """`max_context_num`: requests before the user is asked whether to go on."""
     max_tokens: int | None = None
     ask_before_tools: bool | None = None
     prompt: str | None = None
@@ -224,29 +199,36 @@ def _text(payload: Any) -> Input:
 def _image(payload: Any) -> Input:
     data = _bytes(_fields(payload, "Image"), "Image")
     mime = payload.get("mime_type")
-    if mime is None:
-        mime = sniff_image(data) or "image/png"
-    elif not isinstance(mime, str) or not mime.startswith("image/"):
+    if mime is not None and not (isinstance(mime, str) and mime.startswith("image/")):
         raise ProtocolError("Image.mime_type must be the type of an image")
-    return Parts([Image(payload["data"], mime)])
+    if (kind := sniff_image(data)) not in _IMAGES:
+        raise ProtocolError("Image.data is not a PNG, JPEG, GIF or WebP image")
+    return Parts([Image(payload["data"], kind)])
 
 
 def _file(payload: Any) -> Input:
+    """Read a file: an image or a text, by its content; names and types are often wrong."""
     fields = _fields(payload, "File")
     name, mime = fields.get("filename"), fields.get("content_type")
     if not isinstance(name, str) or not isinstance(mime, str):
         raise ProtocolError("File needs filename, content_type and data")
     data = _bytes(fields, "File")
-    kind = mime.partition(";")[0].strip().lower()
-    if kind.startswith("image/"):
+    if (kind := sniff_image(data)) in _IMAGES:
         return Parts([Text(f'<file name="{escape(name)}"></file>\n'), Image(fields["data"], kind)])
-    if not kind.startswith("text/") and kind not in _TEXT_TYPES:
-        raise ProtocolError(f"File {name}: {mime} is neither text nor an image")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise ProtocolError(f"File {name} is not UTF-8 text") from None
+    text = _as_text(data)
+    if text is None:
+        raise ProtocolError(f"File {name}: only UTF-8 text and PNG, JPEG, GIF and WebP images are accepted")
     return Parts([Text(f'<file name="{escape(name)}">\n{text}\n</file>\n')])
+
+
+def _as_text(data: bytes) -> str | None:
+    """Return the text that a file holds; None if it is something else. A PDF may look like text."""
+    if data.startswith(b"%PDF-") or b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _multi(payload: Any) -> Input:

@@ -2,13 +2,60 @@
 
 from typing import Any
 
-from spindle.remote.chat_protocol import ChatRequest, structured_error, usage_value
-from spindle.remote.frames import FrameQueue
-from spindle.shapes.content import text_of
+from spindle.flow import Mailbox
+from spindle.remote.chat_protocol import ChatRequest, response, structured_error, usage_value
 from spindle.shapes.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
-from spindle.shapes.messages import AssistantMessage
+from spindle.shapes.messages import AssistantMessage, text_of
 
-__all__ = ["ChatReply"]
+HIGH_FRAMES, HIGH_CHARS = 1000, 4 << 20
+# Many WebSocket clients take no message above a megabyte unless they are told to.
+MAX_CHUNK_CHARS = 64 << 10
+UNREACHABLE = "Connection error."
+"""So begins the error of an answer that never came because there was no way to the model."""
+
+
+class _Chunk:
+    """Streamed text that has not left yet."""
+
+    __slots__ = ("id", "pieces", "size")
+
+    def __init__(self, id: str, text: str) -> None:
+        self.id = id
+        self.pieces = [text]
+        self.size = len(text)
+
+
+class FrameQueue(Mailbox[str | _Chunk]):
+    """Frames on their way to one client: in order, and pieces of a stream joined while they wait."""
+
+    def __init__(self) -> None:
+        super().__init__(HIGH_FRAMES, HIGH_CHARS)
+
+    def send(self, id: str, content: dict[str, Any], *, error: str | None = None, usage: Any = None) -> None:
+        """Add a frame. Never waits."""
+        frame = response(id, content, error=error, usage=usage)
+        self.put(frame, len(frame))
+
+    def stream(self, id: str, text: str) -> None:
+        """Add a piece of streamed text; joined to the one before it if that still waits."""
+        last = self.waiting[-1] if self.waiting else None
+        if isinstance(last, _Chunk) and last.id == id and last.size < MAX_CHUNK_CHARS:
+            last.pieces.append(text)
+            last.size += len(text)
+            self.grow(len(text))
+        else:
+            self.put(_Chunk(id, text), len(text))
+
+    async def take(self) -> str | None:
+        """Return the next frame, waiting for one; None when there will be no more."""
+        if not await self.wait():
+            return None
+        entry = self.waiting[0]
+        if isinstance(entry, str):
+            self.pop(len(entry))
+            return entry
+        self.pop(entry.size)
+        return response(entry.id, {"Stream": "".join(entry.pieces)})
 
 
 class ChatReply:
@@ -40,7 +87,7 @@ class ChatReply:
 
     def ask(self, content: dict[str, Any]) -> None:
         """Show a question."""
-        self._frames.put(self._id, content)
+        self._frames.send(self._id, content)
 
     def fail(self, error: str) -> None:
         """Let the request end with an error, unless it has one."""
@@ -51,9 +98,9 @@ class ChatReply:
         if not self._stream:
             return
         if type(piece) is TextDelta:
-            self._frames.put_chunk(self._id, piece.delta)
+            self._frames.stream(self._id, piece.delta)
         elif type(piece) is ThinkingDelta and self._reasoning:
-            self._frames.put_chunk(self._id, f"[Reasoning: {piece.delta}]")
+            self._frames.stream(self._id, f"[Reasoning: {piece.delta}]")
 
     def answered(self, message: AssistantMessage) -> None:
         """Take a finished answer of the model."""
@@ -62,7 +109,9 @@ class ChatReply:
         self._prompt_tokens += usage.input + usage.cache_read + usage.cache_write
         self._completion_tokens += usage.output
         if message.stop_reason == "error":
-            self.error = structured_error("processing_error", message.error_message or "The model failed")
+            text = message.error_message or "The model failed"
+            kind = "connection_error" if text.startswith(UNREACHABLE) else "processing_error"
+            self.error = structured_error(kind, text)
         elif message.stop_reason != "aborted":
             self.error = None  # an attempt before this one may have failed
 
@@ -94,12 +143,12 @@ class ChatReply:
             self._announce(id, name, arguments)
         if self._stream:
             result = {"name": name, "result": {"content": text, "is_error": event.is_error}}
-            self._frames.put(self._id, {"ToolResult": result})
+            self._frames.send(self._id, {"ToolResult": result})
 
     def _announce(self, id: str, name: str, arguments: Any) -> None:
         self._announced.add(id)
         if self._stream:
-            self._frames.put(self._id, {"ToolCall": {"name": name, "arguments": arguments}})
+            self._frames.send(self._id, {"ToolCall": {"name": name, "arguments": arguments}})
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -107,11 +156,11 @@ class ChatReply:
         """Send the frame that ends the request."""
         usage = usage_value(self._prompt_tokens, self._completion_tokens)
         if self.refusal is not None and not self.interrupted:
-            self._frames.put(self._id, {"Text": self.refusal}, error=self.error)
+            self._frames.send(self._id, {"Text": self.refusal}, error=self.error)
         elif self.error is not None and not self.interrupted:
-            self._frames.put(self._id, {"Text": ""}, error=self.error)
+            self._frames.send(self._id, {"Text": ""}, error=self.error)
         elif self._stream:
             complete = {"token_usage": None if self.interrupted else usage, "interrupted": self.interrupted}
-            self._frames.put(self._id, {self._completion: complete}, error=self._tool_error)
+            self._frames.send(self._id, {self._completion: complete}, error=self._tool_error)
         else:
-            self._frames.put(self._id, {"Text": self._text}, error=self._tool_error, usage=usage)
+            self._frames.send(self._id, {"Text": self._text}, error=self._tool_error, usage=usage)

@@ -1,23 +1,23 @@
 """One chat request on its way through the agent, from being taken on to the frame that ends it.
 
-While it runs it listens to the agent's events, and asks the client what approval wants to know. What the client gets
-to see of it is the business of its `ChatReply`.
+What the request wishes for goes with it to the agent (`RunOptions`), and so do the hooks and the way to ask its
+client. What the client gets to see of it is the business of its `ChatReply`.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from spindle.agent import AgentError
 from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.session import AgentSession
 from spindle.agent.submission import Question as Wanted
 from spindle.agent.submission import RunOptions
 from spindle.remote.chat_protocol import ChatRequest, Config, Parts, structured_error
-from spindle.remote.chat_reply import ChatReply
-from spindle.remote.countdown import Countdown
-from spindle.remote.frames import FrameQueue
+from spindle.remote.chat_reply import ChatReply, FrameQueue
 from spindle.remote.options import RemoteOptions
 from spindle.shapes.events import (
     AgentSettled,
@@ -29,8 +29,6 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AssistantMessage
 from spindle.tools.base import Tool
-
-__all__ = ["Answer", "ChatRun", "ChatState", "Question"]
 
 TURNS_REFUSED = "对话已结束，未重置轮次。"
 NOTHING_TO_REGENERATE = "Nothing to regenerate"
@@ -79,7 +77,7 @@ class Question:
 
 
 class ChatRun(Hooks):
-    """A listener of the agent, and a hook of the run, for as long as the request lasts."""
+    """Listens to the agent while it works on the request, and is a hook of that run."""
 
     def __init__(
         self,
@@ -100,9 +98,10 @@ class ChatRun(Hooks):
         completion = "StreamComplete" if options.stream_complete else "Complete"
         self._reply = ChatReply(request, frames, completion=completion, reasoning=options.reasoning)
         self._confirm_timeout = options.confirm_timeout or None
-        self._request_time = Countdown(options.request_timeout, self._time_out, "The request took too long")
-        self._tool_time = Countdown(options.tool_timeout, self._time_out, "The tools took too long")
-        self._task: asyncio.Task[Any] | None = None
+        self._request_time = _Countdown(options.request_timeout, self._time_out, "The request took too long")
+        self._tool_time = _Countdown(options.tool_timeout, self._time_out, "The tools took too long")
+        self._waiting = AbortSignal()
+        """Ends the request while it waits for the agent."""
         self._started = False
         """The agent has taken it on."""
         self._settled = asyncio.Event()
@@ -112,22 +111,21 @@ class ChatRun(Hooks):
 
     async def run(self) -> None:
         """Serve the request up to its last frame."""
-        self._task = asyncio.current_task()
         self._state.apply(self.request.config)
-        self._agent.subscribe(self)
         self._request_time.go_on()
         try:
-            if not self._reply.interrupted:
+            with self._waiting:
+                agreed = await self._may_take_turn()
+                if agreed:
+                    await self._agent.wait_free()
+            if agreed:
                 await self._carry_out()
-        except asyncio.CancelledError:
-            # `_stop` came before the agent had taken the request on, or just when it did.
-            if self._started:
-                self._agent.stop()
-                await self._settled.wait()
+        except Aborted:
+            pass
         except AgentError as error:
             text = str(error)
             self._reply.fail(text if text == NOTHING_TO_REGENERATE else structured_error("processing_error", text))
-        except Exception as error:  # a bug, or foreign code: the client must hear of it, and the connection go on
+        except Exception as error:  # a bug, or foreign code: the client must be told, and the connection go on
             log.exception("request %s failed", self.request.id)
             self._reply.fail(structured_error("processing_error", f"{type(error).__name__}: {error}"))
         finally:
@@ -137,8 +135,8 @@ class ChatRun(Hooks):
             self._reply.finish()
             self.ended.set()
 
-    def interrupt(self) -> None:
-        """Stop the request; `ended` tells when that is done. One that is just ending ends as it would have."""
+    def stop(self) -> None:
+        """Interrupt the request; `ended` tells when that is done. One that is just ending ends as it would have."""
         if self._settled.is_set():
             return
         self._reply.interrupted = True
@@ -151,11 +149,18 @@ class ChatRun(Hooks):
         if question is not None and not question.answered.done():
             question.answered.set_result(answer)
 
+    async def _may_take_turn(self) -> bool:
+        """Ask the client when it has used up its turns. Once begun, a request is not stopped by their number."""
+        state = self._state
+        if state.max_turns is None or state.turns < state.max_turns:
+            return True
+        if await self._ask_for_turns(state.turns, state.max_turns):
+            state.turns = 0
+            return True
+        return False
+
     async def _carry_out(self) -> None:
-        while self._agent.busy:  # with the work of another client
-            await self._agent.wait_idle()
-        if not await self._may_take_turn():
-            return
+        """Give the request to the agent, which is free, and wait until it is settled. Raises `AgentError`."""
         options = RunOptions(
             max_tokens=self.request.config.max_tokens or self._state.max_tokens,
             system_prompt=self._state.prompt,
@@ -164,8 +169,9 @@ class ChatRun(Hooks):
             ask=self._ask_user,
             ask_before_tools=self._state.ask_before_tools,
         )
-        if isinstance(self.request.input, Parts):
-            parts = self.request.input
+        self._state.turns += 1
+        self._agent.subscribe(self)
+        if isinstance(parts := self.request.input, Parts):
             taken = await self._agent.submit(
                 parts.text, parts.images, source="remote", ordered=parts.content, options=options
             )
@@ -176,30 +182,15 @@ class ChatRun(Hooks):
         self._started = True
         await self._settled.wait()
 
-    async def _may_take_turn(self) -> bool:
-        """Count this request, and ask the client when it has used up its turns."""
-        state = self._state
-        if state.max_turns is not None and state.turns >= state.max_turns:
-            if not await self._ask_for_turns(state.turns, state.max_turns):
-                return False
-            state.turns = 0
-        state.turns += 1
-        return True
-
     def _stop(self) -> None:
         if self._started:
             self._agent.stop()
-        elif self._task is not None:
-            self._task.cancel()
+        else:
+            self._waiting.abort()
 
     def _time_out(self, why: str) -> None:
         self._reply.fail(structured_error("timeout_error", why))
         self._stop()
-
-    @property
-    def _is_at_work(self) -> bool:
-        """Whether what the agent does is this request; another client may come just before or after it."""
-        return self._started and not self._settled.is_set()
 
     # -- the listener's side ---------------------------------------------------------------------
 
@@ -212,8 +203,6 @@ class ChatRun(Hooks):
 
     def put(self, event: Event) -> None:
         reply = self._reply
-        if not self._is_at_work:
-            return
         if type(event) is MessageUpdate:
             reply.update(event)
         elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
@@ -225,9 +214,16 @@ class ChatRun(Hooks):
             if not reply.calls_running:
                 self._tool_time.pause()
         elif isinstance(event, AgentSettled):
-            # Somebody else may have stopped it: a client of the RPC protocol, or a change of the session.
-            reply.interrupted = reply.interrupted or (event.aborted and reply.error is None)
-            self._settled.set()
+            self._settle(event)
+
+    def _settle(self, event: AgentSettled) -> None:
+        self._agent.unsubscribe(self)  # what comes next belongs to another request
+        reply = self._reply
+        if event.aborted and reply.refusal is None and reply.error is None:
+            reply.interrupted = True  # perhaps by another client, or a change of session
+        elif event.stop_reason == "error":
+            reply.fail(structured_error("processing_error", event.error_message or "The request failed"))
+        self._settled.set()
 
     # -- the hook's side -------------------------------------------------------------------------
 
@@ -236,7 +232,7 @@ class ChatRun(Hooks):
         return self._reply.refusal is None  # calls that had been approved before have run; this is the end
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        if self._reply.refusal is not None:  # after one refusal nothing more is asked
+        if self._reply.refusal is not None:
             raise Blocked(_refusal(tool), terminate=True)
         self._reply.tool_allowed(tool.name, args)
         self._tool_time.go_on()
@@ -246,9 +242,9 @@ class ChatRun(Hooks):
         """Ask what approval wants to know. Raises `Blocked` for a tool that the user refused."""
         tool = wanted.tool
         if tool is None:
-            return await self._ask_for_turns(wanted.turns, wanted.turns)
+            return self._reply.refusal is None and await self._ask_for_turns(wanted.turns, wanted.turns)
         answer = Answer(False)
-        if self._reply.refusal is None:
+        if self._reply.refusal is None:  # after one refusal nothing more is asked
             asked = {"name": tool.name, "arguments": wanted.arguments, "description": tool.description or None}
             answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name, wanted.arguments)
         if not answer.agreed:
@@ -273,11 +269,37 @@ class ChatRun(Hooks):
             async with asyncio.timeout(self._confirm_timeout):
                 return await question.answered
         except TimeoutError:
-            self._reply.fail(structured_error("timeout_error", "Nobody answered the confirmation in time"))
+            self._reply.fail(structured_error("timeout_error", "The confirmation was not answered in time"))
             return Answer(False)
         finally:
             self.question = None
             self._request_time.go_on()
+
+
+class _Countdown:
+    """A time limit that can be paused. It calls back once when its seconds are used up."""
+
+    def __init__(self, seconds: float, callback: Callable[[str], None], why: str) -> None:
+        """`why` is given to the callback. No seconds: it never calls."""
+        self._seconds = self._left = seconds
+        self._callback = callback
+        self._why = f"{why} (limit: {seconds:g} s)"
+        self._timer: asyncio.TimerHandle | None = None
+
+    def go_on(self) -> None:
+        if self._timer is None and self._seconds:
+            self._timer = asyncio.get_running_loop().call_later(self._left, self._callback, self._why)
+
+    def pause(self) -> None:
+        if self._timer is not None:
+            self._left = max(0.0, self._timer.when() - asyncio.get_running_loop().time())
+            self._timer.cancel()
+            self._timer = None
+
+    def reset(self) -> None:
+        """Pause, with all the seconds given back."""
+        self.pause()
+        self._left = self._seconds
 
 
 def _refusal(tool: Tool) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["CHANGEABLE", "RemoteOptions", "changed"]
-
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
@@ -22,6 +20,8 @@ class RemoteOptions:
     max_message_bytes: int = 16 << 20
     max_queued: int = 8
     """Chat requests of one connection that may wait behind the one that runs."""
+    max_turns: int = 0
+    """Chat requests before the user is asked whether to go on, unless the client says otherwise; 0: no limit."""
     frames_per_second: int = 200
     """What a connection may send in the long run; it is read no faster. Five seconds' worth may come at once."""
     keep_seconds: float = 600
@@ -52,7 +52,15 @@ CHANGEABLE: dict[str, type] = {
     if isinstance(value, int) and name not in ("port", "insecure")
 }
 """Limits that can be set by name, and whether they are numbers or switches."""
-_MAY_BE_ZERO = ("max_queued", "keep_seconds", "max_kept", "request_timeout", "tool_timeout", "confirm_timeout")
+_MAY_BE_ZERO = (
+    "max_queued",
+    "max_turns",
+    "keep_seconds",
+    "max_kept",
+    "request_timeout",
+    "tool_timeout",
+    "confirm_timeout",
+)
 
 
 def changed(options: RemoteOptions, assignments: Iterable[str]) -> RemoteOptions:

@@ -3,34 +3,33 @@
 import asyncio
 from collections import deque
 
-from spindle.protocol.dialect import DIALECTS, SPINDLE, UpdateMode
+from spindle.flow import Tasks
+from spindle.limits import TASKS_END
+from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
-from spindle.remote.line import BYE, Line
-from spindle.remote.live import LiveSession
+from spindle.remote.peer import BYE, Peer
+from spindle.remote.pool import LiveSession
 from spindle.shapes.codec import encode
 from spindle.version import __version__
-
-__all__ = ["RpcConnection"]
 
 
 class RpcConnection:
     """One client of a live session. Several may be attached; all see its events."""
 
-    def __init__(self, line: Line, live: LiveSession, *, dialect: str = "", since: int | None = None) -> None:
+    def __init__(self, peer: Peer, live: LiveSession, dialect: Dialect, since: int | None) -> None:
         """`since` is the number of the last event the client saw before its connection broke."""
-        self._line = line
+        self._peer = peer
         self._live = live
-        spoken = DIALECTS.get(dialect, SPINDLE)
-        self._outbox = Outbox(Renderer(spoken))
+        self._outbox = Outbox(Renderer(dialect))
         self._dispatcher = Dispatcher(live.agent, self, self._outbox)
         self._doorbell = asyncio.Event()
         self._outbox.on_waiting = self._doorbell.set
         self._ended = False
         # A dialect leaves events out, so its clients cannot count them.
-        replay = live.log.after(since) if since is not None and spoken is SPINDLE else None
-        # Without a replay, questions that wait for an answer are asked again: nobody else may be there to give it.
+        replay = live.log.after(since) if since is not None and dialect is SPINDLE else None
+        # Without a replay, questions that wait for an answer are asked again: no other client may be there to give it.
         first = replay if replay is not None else self._open_dialogs()
         hello = {
             "type": "ready",
@@ -44,7 +43,8 @@ class RpcConnection:
         """What goes out before anything else."""
         # In the same breath as the look into the log: no event may fall into the gap.
         live.agent.subscribe(self._outbox)
-        self._beginning = asyncio.create_task(live.agent.begin())
+        self._tasks = Tasks()
+        self._tasks.spawn(live.agent.begin(), "spindle-begin")
 
     def _open_dialogs(self) -> list[bytes]:
         return [encode(request) for request in self._live.agent.dialogs.open_requests()]
@@ -56,9 +56,9 @@ class RpcConnection:
 
     def request_shutdown(self) -> None:
         # A client ends its own connection; the server and the other clients go on.
-        self._line.leave(BYE, "bye")
+        self._peer.leave(BYE, "bye")
 
-    # -- what the line needs ---------------------------------------------------------------------
+    # -- what the peer needs ---------------------------------------------------------------------
 
     def receive(self, message: str | bytes) -> None:
         self._dispatcher.receive(message.encode() if isinstance(message, str) else message)
@@ -81,8 +81,7 @@ class RpcConnection:
     async def end(self) -> None:
         """Take the client out. The run goes on: others may watch it, and this one may come back."""
         self._live.agent.unsubscribe(self._outbox)
-        self._beginning.cancel()
-        await asyncio.gather(self._beginning, return_exceptions=True)
+        await self._tasks.end(TASKS_END)
         await self._dispatcher.close()
         self._ended = True
         self._doorbell.set()

@@ -8,20 +8,25 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from urllib.parse import parse_qs
 
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from spindle import limits
 from spindle.process import kill_all
+from spindle.protocol.dialect import DIALECTS, SPINDLE
 from spindle.remote.access import Access, is_loopback
 from spindle.remote.chat_connection import ChatConnection
-from spindle.remote.http import healthy, page_file, plain
-from spindle.remote.line import CLOSE_S, FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Line
-from spindle.remote.live import MakeAgent, SessionPool, UnknownSession
 from spindle.remote.options import RemoteOptions
+from spindle.remote.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Peer
+from spindle.remote.pool import MakeAgent, SessionPool, UnknownSession
 from spindle.remote.rpc_connection import RpcConnection
+from spindle.shapes.codec import encode
+from spindle.web import CHAT_POLICY, chat_file, chat_needs
 
 __all__ = ["RemoteOptions", "RemoteServer"]
 
@@ -30,7 +35,6 @@ CHAT_PATHS = ("/", "/ws")
 RPC_PATH = "/rpc"
 HEADERS = ("Host", "Origin", "Authorization", "Sec-WebSocket-Protocol")
 """Those that decide who may come in."""
-GOODBYE_S = 5.0
 BUFFERED_MESSAGES = 4
 
 log = logging.getLogger("spindle.remote")
@@ -38,7 +42,7 @@ log = logging.getLogger("spindle.remote")
 
 class RemoteServer:
     def __init__(self, options: RemoteOptions, make_agent: MakeAgent) -> None:
-        """Prepare a server. Raises `ValueError` if it would be open to everybody."""
+        """Prepare a server. Raises `ValueError` if it would be open to every machine."""
         if not is_loopback(options.host) and options.token is None and not options.insecure:
             raise ValueError(
                 f"Refusing to listen on {options.host} without a token: whoever reaches it could run commands here. "
@@ -48,7 +52,7 @@ class RemoteServer:
         self._pool = SessionPool(make_agent, options)
         self._server: Server | None = None
         self._access = Access(options.host, options.port, options.token, options.origins)
-        self._lines: dict[Line, asyncio.Task[None] | None] = {}
+        self._peers: dict[Peer, asyncio.Task[None] | None] = {}
         """Every connection and the task that serves it."""
         self._numbers = itertools.count(1)
 
@@ -73,7 +77,7 @@ class RemoteServer:
             max_queue=BUFFERED_MESSAGES,
             ping_interval=options.ping_seconds,
             ping_timeout=options.ping_seconds,
-            close_timeout=CLOSE_S,
+            close_timeout=limits.CLOSE_FRAME,
             compression=None,
             server_header=None,
             ssl=context,
@@ -90,7 +94,7 @@ class RemoteServer:
         ended = asyncio.Event()
 
         def end() -> None:
-            if ended.is_set():  # it is ending already, too slowly for somebody
+            if ended.is_set():  # it is ending already, too slowly for the user
                 kill_all()
                 os._exit(1)
             ended.set()
@@ -107,90 +111,97 @@ class RemoteServer:
             return
         self._server.close(close_connections=False)
         await self._pool.interrupt()
-        for line in self._lines:
-            line.leave(GOING_AWAY, "the server is shutting down")
-        serving = [task for task in self._lines.values() if task is not None]
+        for peer in self._peers:
+            peer.leave(GOING_AWAY, "the server is shutting down")
+        serving = [task for task in self._peers.values() if task is not None]
         if serving:
-            await asyncio.wait(serving, timeout=GOODBYE_S)
+            await asyncio.wait(serving, timeout=limits.GOODBYE)
         await self._pool.close()
 
     # -- plain HTTP ------------------------------------------------------------------------------
 
     def _process_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answer a plain request, refuse a bad one, or let the upgrade happen (None)."""
-        path = request.path.partition("?")[0]
+        path, query = _split(request.path)
         upgrade = "websocket" in ",".join(request.headers.get_all("Upgrade")).lower()
         given = {name: ", ".join(values) for name in HEADERS if (values := request.headers.get_all(name))}
         refusal = self._access.check(given, needs_token=upgrade)
         if refusal is not None:
             log.info("refused %s: %s", connection.remote_address, refusal.reason)
-            return plain(refusal.status, refusal.reason)
+            return _plain(refusal.status, refusal.reason)
         if not upgrade:
             return self._plain_answer(path)
         if path not in (*CHAT_PATHS, RPC_PATH):
-            return plain(404, "No such path")
-        if len(self._lines) >= self._options.max_connections:
-            return plain(503, "Too many connections")
+            return _plain(404, "No such path")
+        if len(self._peers) >= self._options.max_connections:
+            return _plain(503, "Too many connections")
+        if path == RPC_PATH and query.get("dialect", SPINDLE.name) not in DIALECTS:
+            return _plain(400, f"Unknown dialect {query['dialect']!r}; there are {', '.join(DIALECTS)}")
         return None
 
     def _plain_answer(self, path: str) -> Response:
         if path == "/healthz":
-            return healthy(auth=self._options.token is not None)
-        if (file := page_file(path)) is not None:
+            return _healthy(auth=self._options.token is not None)
+        if (file := _page_file(path)) is not None:
             return file
-        return plain(426, "This is a WebSocket") if path in (*CHAT_PATHS, RPC_PATH) else plain(404, "No such page")
+        return _plain(426, "This is a WebSocket") if path in (*CHAT_PATHS, RPC_PATH) else _plain(404, "No such page")
 
     # -- WebSockets ------------------------------------------------------------------------------
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert socket.request is not None
-        path, _, fields = socket.request.path.partition("?")
-        query = {key: values[-1] for key, values in parse_qs(fields).items()}
+        path, query = _split(socket.request.path)
         number, began = next(self._numbers), time.monotonic()
         options = self._options
-        line = Line(
+        peer = Peer(
             socket,
             stall_timeout=options.viewer_stall_timeout if path == RPC_PATH else options.stall_timeout,
             frames_per_second=options.frames_per_second,
         )
-        self._lines[line] = asyncio.current_task()
+        self._peers[peer] = asyncio.current_task()
         log.info("connection %d: %s from %s", number, path, socket.remote_address)
         try:
-            if len(self._lines) > options.max_connections:  # several may have been let in at the same moment
-                line.leave(TRY_AGAIN_LATER, "too many connections")
+            if len(self._peers) > options.max_connections:  # several may have been let in at the same moment
+                peer.leave(TRY_AGAIN_LATER, "too many connections")
             else:
-                await self._attach(line, path, query)
-            await line.close()
+                await self._attach(peer, path, query)
+            await peer.close()
         except Exception:  # a bug, which is for us to see; the library then closes the connection
             log.exception("connection %d failed", number)
             raise
         finally:
-            del self._lines[line]
+            del self._peers[peer]
             spent = time.monotonic() - began
             log.info(
                 "connection %d: ended with %s after %.1f s, %d frames in, %d out",
-                number, socket.close_code, spent, line.frames_in, line.frames_out,
+                number, socket.close_code, spent, peer.frames_in, peer.frames_out,
             )  # fmt: skip
 
-    async def _attach(self, line: Line, path: str, query: dict[str, str]) -> None:
+    async def _attach(self, peer: Peer, path: str, query: dict[str, str]) -> None:
         try:
-            live = await self._pool.join(line, query.get("session"))
+            live = await self._pool.join(peer, query.get("session"))
         except UnknownSession as error:
-            line.leave(NO_SUCH_SESSION, str(error))
+            peer.leave(NO_SUCH_SESSION, str(error))
             return
         except Exception as error:  # whatever keeps an agent from starting is the client's to know
             log.warning("no agent for a client: %s", error)
-            line.leave(FAILED, str(error) or type(error).__name__)
+            peer.leave(FAILED, str(error) or type(error).__name__)
             return
         try:
             if path == RPC_PATH:
-                dialect, since = query.get("dialect", ""), _number(query.get("since", ""))
-                await line.run(RpcConnection(line, live, dialect=dialect, since=since))
+                dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
+                await peer.run(RpcConnection(peer, live, dialect, _number(query.get("since", ""))))
             else:
-                async with live.only_chat(line):
-                    await line.run(ChatConnection(line, live, self._options))
+                async with live.only_chat(peer):
+                    await peer.run(ChatConnection(peer, live, self._options))
         finally:
-            self._pool.leave(line, live)
+            self._pool.leave(peer, live)
+
+
+def _split(target: str) -> tuple[str, dict[str, str]]:
+    """Return path and query of a request; of a key that comes twice, the last value counts."""
+    path, _, fields = target.partition("?")
+    return path, {key: values[-1] for key, values in parse_qs(fields).items()}
 
 
 def _number(text: str) -> int | None:
@@ -207,3 +218,44 @@ def _silent_logger() -> logging.Logger:
     logger = logging.getLogger("spindle.remote.websockets")
     logger.setLevel(logging.CRITICAL + 1)
     return logger
+
+
+# -- answers over plain HTTP: the page, its files, the health check ---------------------------------
+
+
+def _page_file(path: str) -> Response | None:
+    """Return a file of the chat page for a path of the URL; None if there is no such file."""
+    found = chat_file("chat/index.html" if path == "/" else path.removeprefix("/page/"))
+    if found is None:
+        return None
+    kind, body = found
+    answer = _answer(HTTPStatus.OK, body, kind)
+    if path == "/":
+        answer.headers["Link"] = chat_needs("page/")
+    return answer
+
+
+def _healthy(*, auth: bool) -> Response:
+    """Say that the server is there, and whether clients need a token."""
+    return _answer(HTTPStatus.OK, encode({"status": "ok", "auth": auth}), "application/json")
+
+
+def _plain(status: int, text: str) -> Response:
+    return _answer(HTTPStatus(status), f"{text}\n".encode(), "text/plain; charset=utf-8")
+
+
+def _answer(status: HTTPStatus, body: bytes, kind: str) -> Response:
+    headers = Headers(
+        {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+            "Cache-Control": "no-cache",
+            "Content-Security-Policy": CHAT_POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+    )
+    return Response(status.value, status.phrase, headers, body)

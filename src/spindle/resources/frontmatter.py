@@ -7,8 +7,6 @@ Numbers stay text: nothing that reads front matter wants them otherwise.
 import re
 from typing import Any
 
-__all__ = ["BadFrontMatter", "split_front_matter"]
-
 _KEY = r"([A-Za-z_][\w.-]*)\s*:(?:\s+(.*))?$"
 _DOUBLE_QUOTED = r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?'
 _SINGLE_QUOTED = r"'((?:[^']|'')*)'\s*(?:#.*)?"
@@ -29,14 +27,11 @@ def split_front_matter(text: str) -> tuple[dict[str, Any], str]:
     end = text.find("\n---", 3) if text.startswith("---") else -1
     if end < 0:
         return {}, text.strip()
-    return _parse(text[4:end]), text[end + 4 :].strip()
-
-
-def _parse(block: str) -> dict[str, Any]:
+    block, body = text[4:end], text[end + 4 :].strip()
     try:
-        return _parse_simple(block.split("\n"))
+        return _parse_simple(block.split("\n")), body
     except _BeyondUs as problem:
-        return _parse_yaml(block, str(problem))
+        return _parse_yaml(block, str(problem)), body
 
 
 def _parse_yaml(block: str, problem: str) -> dict[str, Any]:

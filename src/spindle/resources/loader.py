@@ -16,13 +16,10 @@ from spindle.config.user_files import Diagnostic, read_text
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.prompt import ContextFile, PromptParts, build_system_prompt, load_context_files
 from spindle.resources.rule_files import Rule, load_rules
-from spindle.resources.skills import Skill, load_skills
+from spindle.resources.slash_commands import Skill, Template, load_skills, load_templates
 from spindle.resources.sources import CommandItem, Source, Sources
-from spindle.resources.templates import Template, load_templates
 from spindle.resources.trust import TrustDecision, TrustStore, decide
 from spindle.tools.base import Tool
-
-__all__ = ["ResourceOptions", "Resources", "load_resources"]
 
 _COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 
@@ -116,11 +113,6 @@ class Resources(Struct):
         if path == self.cwd and self.extension_paths == _NOTHING_ADDED and not self.registry.is_extended:
             return self
         return _load(path, self.options, self.registry.sibling())
-
-    def move_to(self, cwd: str) -> None:
-        """Become the resources of another session in `cwd`, with the same registry."""
-        if Path(cwd) != self.cwd or self.extension_paths != _NOTHING_ADDED:
-            self._take(_load(Path(cwd), self.options, self.registry))
 
     def reload(self) -> None:
         """Read everything again, models and keys too. Paths that extensions have added are dropped."""

@@ -11,18 +11,9 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from spindle.config.user_files import Diagnostic, read_text
-from spindle.resources.skills import Skill, skills_section
+from spindle.resources.slash_commands import Skill, skills_section
 from spindle.resources.sources import ancestors
 from spindle.tools.base import Tool
-
-__all__ = [
-    "ContextFile",
-    "PromptParts",
-    "build_system_prompt",
-    "load_context_files",
-    "prompt_sections",
-    "render_sections",
-]
 
 _PREAMBLE = (
     "You are a coding agent. You work for a person in a directory of their machine: you read files, run commands, "
@@ -77,17 +68,9 @@ def _hidden_by_worktree(cwd: Path) -> set[Path]:
                 return set()
             main = git_dir.resolve().parents[2]
             inside = [directory for directory in ancestors(cwd) if directory.is_relative_to(root)]
-            own = {directory.relative_to(root) for directory in inside if _has_file(directory)}
-            return {
-                directory
-                for directory in root.parents
-                if directory.is_relative_to(main) and directory.relative_to(main) in own
-            }
+            own = {path.relative_to(root) for path in inside if any((path / name).is_file() for name in _NAMES)}
+            return {path for path in root.parents if path.is_relative_to(main) and path.relative_to(main) in own}
     return set()
-
-
-def _has_file(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in _NAMES)
 
 
 # -- the prompt ----------------------------------------------------------------------------------

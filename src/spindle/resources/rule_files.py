@@ -7,23 +7,20 @@ rules and are left alone.
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from spindle.config.user_files import Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import ancestors
-from spindle.shapes.content import Wire
-
-__all__ = ["Rule", "RuleScope", "foreign_rule_places", "load_rules"]
+from spindle.shapes.messages import Wire
 
 InterruptMode = Literal["never", "prose-only", "tool-only", "always"]
+_MODES = get_args(InterruptMode)
 _CLINERULES = ".clinerules"
 """A folder, or one file."""
-_MODES = ("never", "prose-only", "tool-only", "always")
 _SCOPE = re.compile(r"(?P<name>[\w-]+)(?::(?P<tool>[\w-]+))?(?:\((?P<glob>[^)]*)\))?")
 
 
@@ -66,10 +63,12 @@ def load_rules(cwd: Path, agent_dir: Path, *, project_trusted: bool) -> tuple[li
     """Return the stream rules that hold in `cwd`; the first of two equal names wins."""
     rules: dict[str, Rule] = {}
     problems: list[Diagnostic] = []
-    for path, level in _files(cwd, agent_dir, project_trusted):
-        if path.stem not in rules:
-            rule = _read(path, level, problems)
-            if rule is not None:
+    of_project = [cwd / ".pi" / "rules", *_foreign_places(cwd)] if project_trusted else []
+    places = [(place, "project") for place in of_project]
+    places += [(place, "user") for place in (agent_dir / "rules", *_user_places())]
+    for place, level in places:
+        for path in _in(place):
+            if path.stem not in rules and (rule := _read(path, level, problems)):
                 rules[rule.name] = rule
     return list(rules.values()), problems
 
@@ -85,13 +84,6 @@ def foreign_rule_places(cwd: Path) -> list[Path]:
         for place in _foreign_places(cwd)
         if place not in users and any(_read(path, "project", []) for path in _in(place))
     ]
-
-
-def _files(cwd: Path, agent_dir: Path, project_trusted: bool) -> Iterator[tuple[Path, str]]:
-    for place in [cwd / ".pi" / "rules", *_foreign_places(cwd)] if project_trusted else []:
-        yield from ((path, "project") for path in _in(place))
-    for place in [agent_dir / "rules", *_user_places()]:
-        yield from ((path, "user") for path in _in(place))
 
 
 def _foreign_places(cwd: Path) -> list[Path]:
@@ -128,8 +120,12 @@ def _read(path: Path, level: str, problems: list[Diagnostic]) -> Rule | None:
     for token in _list(wanted):
         if _is_file_glob(token):
             scope += [f"tool:edit({token})", f"tool:write({token})"]
-        elif _compiles(token, path, problems):
+            continue
+        try:
+            re.compile(token)
             condition.append(token)
+        except re.error as error:
+            problems.append(Diagnostic("warning", f"Invalid condition {token!r}: {error}", str(path)))
     if wanted and not condition and scope:
         condition = [".*"]
     mode = front.get("interruptMode")
@@ -165,15 +161,6 @@ def _is_file_glob(token: str) -> bool:
     if not any(c in token for c in "?*[]{}") or any(c in token for c in "\\^$+|()"):
         return False
     return "/" in token or re.fullmatch(r"\*\.\w+", token) is not None
-
-
-def _compiles(pattern: str, path: Path, problems: list[Diagnostic]) -> bool:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        problems.append(Diagnostic("warning", f"Invalid condition {pattern!r}: {error}", str(path)))
-        return False
-    return True
 
 
 def _parse_scope(token: str) -> RuleScope | None:

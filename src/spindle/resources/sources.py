@@ -16,9 +16,7 @@ from msgspec import Struct, field
 from spindle.agent_dir import expand_home
 from spindle.config.settings import SettingsStore
 from spindle.config.user_files import BadFile, Diagnostic, read_object
-from spindle.shapes.content import Wire
-
-__all__ = ["CommandItem", "Kind", "Selection", "Source", "SourceInfo", "Sources", "ancestors"]
+from spindle.shapes.messages import Wire
 
 Kind = Literal["skills", "prompts", "extensions"]
 
@@ -62,10 +60,7 @@ class Selection(Struct, frozen=True):
     rules: tuple[str, ...] = ()
 
     def allows(self, path: Path) -> bool:
-        wanted = True
-        for rule in self.rules:
-            if rule[0] == "!" and self._matches(path, rule[1:]):
-                wanted = False
+        wanted = not any(rule[0] == "!" and self._matches(path, rule[1:]) for rule in self.rules)
         for rule in self.rules:
             if rule[0] in "+-" and self._is(path, rule[1:]):
                 wanted = rule[0] == "+"
@@ -125,7 +120,10 @@ class Sources:
             if self.project_trusted:
                 found += self._scope(kind, self.cwd / ".pi", project=True)
             found += self._scope(kind, self.agent_dir, project=False)
-            found += self._packages(kind)
+            for project in (True, False) if self.project_trusted else (False,):
+                base = self.cwd / ".pi" if project else self.agent_dir
+                for entry in self.store.resource_list("packages", project=project):
+                    found += self._package(kind, entry, base, project)
         found += [Source(self.cwd / expand_home(path), "cli", "temporary", explicit=True) for path in named]
         return found
 
@@ -157,12 +155,6 @@ class Sources:
             if (directory / ".git").exists():
                 break
         return found
-
-    def _packages(self, kind: Kind) -> Iterator[Source]:
-        for project in (True, False) if self.project_trusted else (False,):
-            base = self.cwd / ".pi" if project else self.agent_dir
-            for entry in self.store.resource_list("packages", project=project):
-                yield from self._package(kind, entry, base, project)
 
     def _package(self, kind: Kind, entry: Any, base: Path, project: bool) -> Iterator[Source]:
         name = entry.get("source") if isinstance(entry, dict) else entry

@@ -14,8 +14,6 @@ from spindle.config.user_files import BadFile, Diagnostic, file_lock, read_objec
 from spindle.resources.rule_files import foreign_rule_places
 from spindle.resources.sources import ancestors
 
-__all__ = ["TrustDecision", "TrustStore", "decide", "gated_paths"]
-
 _GATED = ("settings.json", "extensions", "skills", "prompts", "rules", "SYSTEM.md", "APPEND_SYSTEM.md")
 
 

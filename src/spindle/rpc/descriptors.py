@@ -15,9 +15,8 @@ import socket
 import stat
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol
-
-__all__ = ["Source", "Target", "open_source", "open_target"]
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 CHUNK_BYTES: Final = 256 << 10
 # The kernel does not tell when it has buffers again.
@@ -58,57 +57,35 @@ def open_target(descriptor: int, on_ready: Callable[[], None], on_broken: Callab
 # -- ends that never block -----------------------------------------------------------------------
 
 
-class _End(Protocol):
+class _End(NamedTuple):
     """Something to read or write that raises `BlockingIOError` instead of waiting."""
 
     number: int
-
-    def read(self, size: int, /) -> bytes: ...
-
-    def write(self, data: bytes | memoryview, /) -> int: ...
-
-    def close(self) -> None: ...
+    read: Callable[[int], bytes]
+    write: Callable[[bytes | memoryview], int]
+    close: Callable[[], None]
 
 
-class _SocketEnd:
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=os.dup(descriptor))
-        self.number = self._socket.fileno()
-
-    def read(self, size: int) -> bytes:
-        return self._socket.recv(size, socket.MSG_DONTWAIT)
-
-    def write(self, data: bytes | memoryview) -> int:
-        return self._socket.send(data, socket.MSG_DONTWAIT)
-
-    def close(self) -> None:
-        self._socket.close()
+def _socket_end(descriptor: int) -> _End:
+    end = socket.socket(fileno=os.dup(descriptor))
+    flag = socket.MSG_DONTWAIT
+    return _End(end.fileno(), lambda size: end.recv(size, flag), lambda data: end.send(data, flag), end.close)
 
 
-class _FileEnd:
-    def __init__(self, descriptor: int) -> None:
-        self.number = descriptor
-
-    def read(self, size: int) -> bytes:
-        return os.read(self.number, size)
-
-    def write(self, data: bytes | memoryview) -> int:
-        return os.write(self.number, data)
-
-    def close(self) -> None:
-        os.close(self.number)
+def _file_end(number: int) -> _End:
+    return _End(number, partial(os.read, number), partial(os.write, number), partial(os.close, number))
 
 
 def _open_end(descriptor: int, flags: int) -> _End | None:
     """Return an end of our own that leads where `descriptor` leads; None if only blocking calls are left."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISSOCK(mode):
-        return _SocketEnd(descriptor)
+        return _socket_end(descriptor)
     if not stat.S_ISFIFO(mode) and not os.isatty(descriptor):
         # Files and devices like /dev/null are never waited for.
-        return _FileEnd(os.dup(descriptor))
+        return _file_end(os.dup(descriptor))
     try:
-        return _FileEnd(os.open(f"/proc/self/fd/{descriptor}", flags | os.O_NONBLOCK | os.O_NOCTTY))
+        return _file_end(os.open(f"/proc/self/fd/{descriptor}", flags | os.O_NONBLOCK | os.O_NOCTTY))
     except (OSError, AttributeError):
         return None
 

@@ -6,8 +6,6 @@ here; what a line means is not known here either.
 
 from msgspec import Struct
 
-__all__ = ["MAX_LINE", "LineReader", "LineTooLong"]
-
 MAX_LINE = 64 * 1024 * 1024
 
 

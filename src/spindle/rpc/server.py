@@ -17,8 +17,6 @@ from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
 from spindle.version import __version__
 
-__all__ = ["Server"]
-
 
 class Server:
     """One client on stdio. Ends with an exit code: EOF, `shutdown`, a signal, or a reader that went away."""

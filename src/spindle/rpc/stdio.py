@@ -14,8 +14,6 @@ from typing import Final
 from spindle.protocol.outbox import Outbox
 from spindle.rpc.descriptors import Source, Target, open_source, open_target
 
-__all__ = ["StdioWire"]
-
 # Small lines go out together up to this size; a bigger line goes alone and is not copied again.
 BATCH_BYTES: Final = 128 << 10
 # After so many bytes other tasks have a turn, however fast the reader is.

@@ -4,14 +4,13 @@ A library of its own: `Session`, and `SessionManager` with pi's names, work with
 session files.
 """
 
-from spindle.sessions.context import SessionContext, build_context
 from spindle.sessions.entries import Entry, Header, SessionError
 from spindle.sessions.file import SessionLocked
 from spindle.sessions.index import SessionInfo
 from spindle.sessions.load import Damage, InvalidSession
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.session import Session
-from spindle.sessions.tree import EntryNotFound
+from spindle.sessions.tree import EntryNotFound, SessionContext, build_context
 
 __all__ = [
     "Damage",

@@ -18,32 +18,106 @@ from typing import Any
 import msgspec
 
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.entries import SESSION_VERSION, SessionHeader
-from spindle.shapes.messages import AgentMessage, KnownMessage, OpaqueMessage, message_from_value
+from spindle.shapes.messages import (
+    AgentMessage,
+    Image,
+    KnownMessage,
+    OpaqueMessage,
+    Text,
+    Usage,
+    Wire,
+    message_from_value,
+)
 
-__all__ = [
-    "UNREADABLE",
-    "Entry",
-    "Header",
-    "SessionError",
-    "collector_paused",
-    "edit_inner",
-    "edit_line",
-    "iso_time",
-    "new_entry_id",
-    "new_header",
-    "new_session_id",
-    "now_ms",
-    "parse_time",
-    "read_entry",
-]
-
+SESSION_VERSION = 3
 UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for a line that is broken, or merely unusual."""
 
 
 class SessionError(Exception):
     """Base of everything this package raises on purpose, in words for a person."""
+
+
+# -- lines that we write; field order is the key order on disk -------------------------------------
+
+
+class SessionHeader(Wire, tag_field="type", tag="session"):
+    version: int
+    id: str
+    timestamp: str
+    """ISO 8601 with milliseconds and Z, here and in every entry."""
+    cwd: str
+    parent_session: str | None = None
+
+
+class _Placed(Wire):
+    id: str
+    parent_id: str | None
+    timestamp: str
+
+
+class MessageEntry(_Placed, tag_field="type", tag="message"):
+    message: KnownMessage
+
+
+class ModelChangeEntry(_Placed, tag_field="type", tag="model_change"):
+    provider: str
+    model_id: str
+
+
+class ThinkingLevelChangeEntry(_Placed, tag_field="type", tag="thinking_level_change"):
+    thinking_level: str
+
+
+class CompactionEntry(_Placed, kw_only=True, tag_field="type", tag="compaction"):
+    summary: str
+    first_kept_entry_id: str | None = None
+    tokens_before: int | float
+    details: Any = None
+    usage: Usage | None = None
+    from_hook: bool | None = None
+
+
+class BranchSummaryEntry(_Placed, kw_only=True, tag_field="type", tag="branch_summary"):
+    from_id: str
+    """The leaf of the branch that was left, or `root`."""
+    summary: str
+    details: Any = None
+    usage: Usage | None = None
+    from_hook: bool | None = None
+
+
+class CustomEntry(Wire, kw_only=True, tag_field="type", tag="custom"):
+    """State of an extension; never sent to a model."""
+
+    custom_type: str
+    data: Any = None
+    id: str
+    parent_id: str | None
+    timestamp: str
+
+
+class CustomMessageEntry(Wire, kw_only=True, tag_field="type", tag="custom_message"):
+    custom_type: str
+    content: str | list[Text | Image]
+    display: bool
+    details: Any = None
+    id: str
+    parent_id: str | None
+    timestamp: str
+
+
+class LabelEntry(_Placed, tag_field="type", tag="label"):
+    target_id: str
+    label: str | None = None
+    """Missing or empty clears the label."""
+
+
+class SessionInfoEntry(_Placed, tag_field="type", tag="session_info"):
+    name: str
+
+
+# -- lines as they are read ------------------------------------------------------------------------
 
 
 class Line:
@@ -91,10 +165,13 @@ class Header(Line):
         value = self.value
         self.id: Any = value.get("id")
         """A string in every session that opens; anything in a damaged one."""
-        self.cwd: str = _text(value.get("cwd"))
-        self.timestamp: str = _text(value.get("timestamp"))
-        self.parent_session: str | None = _text(value.get("parentSession")) or None
-        self.version: int | float = _version(value.get("version"))
+        self.cwd = text_or_empty(value.get("cwd"))
+        self.timestamp = text_or_empty(value.get("timestamp"))
+        self.parent_session = text_or_empty(value.get("parentSession")) or None
+        # A file without a version is the oldest, one with a strange one is read as the newest.
+        version = value.get("version", 1)
+        is_number = isinstance(version, (int, float)) and not isinstance(version, bool)
+        self.version: int | float = version if is_number else 1 if version is None else SESSION_VERSION
 
 
 class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
@@ -113,7 +190,7 @@ class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
 
     @classmethod
     def of(cls, value: Any) -> "Entry":
-        """Make an entry from one of the shapes of `types.entries`."""
+        """Make an entry from one of the shapes above."""
         message = getattr(value, "message", None)
         return cls(
             value.__struct_config__.tag,
@@ -207,15 +284,8 @@ def _decode_object(line: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str:
+def text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _version(value: Any) -> int | float:
-    """Return the format version; a file without one is the oldest, one with a strange one is read as the newest."""
-    if value is None:
-        return 1
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else SESSION_VERSION
 
 
 @contextmanager
@@ -241,6 +311,7 @@ class _SessionIds:
         self._counter = 0
 
     def next(self) -> str:
+        """Return a fresh one."""
         now = now_ms()
         if now > self._millisecond:
             self._millisecond, self._counter = now, int.from_bytes(os.urandom(4))
@@ -250,29 +321,18 @@ class _SessionIds:
                 self._millisecond, self._counter = self._millisecond + 1, 0
         tail = self._counter << 42 | int.from_bytes(os.urandom(6)) >> 6
         value = self._millisecond << 80 | 0x7 << 76 | (tail >> 62) << 64 | 0b10 << 62 | tail & (1 << 62) - 1
-        return _hyphenate(f"{value:032x}")
+        digits = f"{value:032x}"
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-_session_ids = _SessionIds()
-
-
-def new_session_id() -> str:
-    """Return a fresh UUID of version 7."""
-    return _session_ids.next()
+new_session_id = _SessionIds().next
 
 
 def new_entry_id(taken: Container[str]) -> str:
-    """Return eight hex digits that are not in `taken`, or a whole UUID if luck runs out."""
-    for _ in range(100):
-        entry_id = os.urandom(4).hex()
-        if entry_id not in taken:
-            return entry_id
-    value = int.from_bytes(os.urandom(16)) & ~(0xF << 76 | 0b11 << 62) | 0x4 << 76 | 0b10 << 62
-    return _hyphenate(f"{value:032x}")
-
-
-def _hyphenate(digits: str) -> str:
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    """Return eight hex digits that are not in `taken`."""
+    while (entry_id := os.urandom(4).hex()) in taken:
+        pass
+    return entry_id
 
 
 def now_ms() -> int:

@@ -12,26 +12,15 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from spindle.agent_dir import expand_home
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
 
-__all__ = [
-    "AppendFile",
-    "SessionLock",
-    "SessionLocked",
-    "absolute",
-    "make_private_dir",
-    "open_for_reading",
-    "replace_file",
-    "sync_directory",
-    "try_lock",
-    "write_new_file",
-]
-
+StrPath: TypeAlias = str | os.PathLike[str]
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change newlines without it
 _APPEND = os.O_WRONLY | os.O_APPEND | _BINARY
 
@@ -40,7 +29,7 @@ def open_for_reading(path: Path) -> BinaryIO:
     return open(path, "rb", buffering=1 << 17)  # few reads, and yet what was read is still in the cache
 
 
-def absolute(path: str | os.PathLike[str]) -> str:
+def absolute(path: StrPath) -> str:
     """Return `path` with `~` expanded, absolute and normalised; links are not followed."""
     return os.path.abspath(expand_home(os.fspath(path)))
 
@@ -188,14 +177,20 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
     """
     path = path.resolve()  # a link to a session stays one
     fresh = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    backup = _free_name(path.with_name(path.name + ".bak"))
+    names = (path.with_name(f"{path.name}.bak{number or ''}") for number in count())
+    backup = next(name for name in names if not name.exists())
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        _link_or_copy(path, backup)
+        try:
+            os.link(path, backup)
+        except OSError:  # a file system without hard links
+            import shutil
+
+            shutil.copy2(path, backup)
         os.replace(fresh, path)
         sync_directory(path.parent)
     except BaseException:
@@ -203,24 +198,6 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
         raise
     if not keep_old:
         backup.unlink(missing_ok=True)
-
-
-def _free_name(path: Path) -> Path:
-    number = 0
-    free = path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}{number}")
-    return free
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        import shutil
-
-        shutil.copy2(source, target)
 
 
 def sync_directory(path: Path) -> None:
@@ -243,7 +220,7 @@ def sync_directory(path: Path) -> None:
 class SessionLocked(SessionError):
     """Another process, or another `Session` of this one, writes to the session."""
 
-    def __init__(self, path: str | os.PathLike[str], pid: int | None, host: str | None) -> None:
+    def __init__(self, path: StrPath, pid: int | None, host: str | None) -> None:
         holder = f"process {pid} on {host}" if pid is not None else "another process"
         super().__init__(f"Session is in use by {holder}: {path}. Open it read-only or fork it.")
         self.pid = pid

@@ -13,26 +13,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from spindle.agent_dir import agent_dir
-from spindle.sessions.entries import Header, parse_time
-from spindle.sessions.file import absolute
+from spindle.sessions.entries import UNREADABLE, Header, parse_time, text_or_empty
+from spindle.sessions.file import StrPath, absolute
 from spindle.sessions.load import read_header
 from spindle.shapes.codec import DecodeError, decode, encode
-
-__all__ = [
-    "Found",
-    "Progress",
-    "SessionInfo",
-    "encode_cwd",
-    "find_by_id",
-    "find_sessions",
-    "list_all_sessions",
-    "list_sessions",
-    "most_recent_session",
-    "read_info",
-    "session_dir_for",
-    "session_file_name",
-    "sessions_root",
-]
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called after each file with how many were looked at, and of how many."""
@@ -40,7 +24,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 NO_MESSAGES = "(no messages)"
 
 
-class SessionInfo(msgspec.Struct, frozen=True):
+class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):
     path: str
     id: str
     cwd: str
@@ -64,66 +48,33 @@ class Found(msgspec.Struct, frozen=True):
     """It was found among the sessions of the project that was asked about."""
 
 
-class _Block(msgspec.Struct, gc=False):
-    type: str = ""
-    text: str = ""
-
-
-class _Message(msgspec.Struct):
-    role: str = ""
-    content: msgspec.Raw | UnsetType = UNSET
-    timestamp: int | float | None = None
-
-
-class _Line(msgspec.Struct):
-    type: str = ""
-    timestamp: str | None = None
-    name: str | None = None
-    message: _Message | None = None
-
-
-_decode_line = msgspec.json.Decoder(_Line).decode
-_decode_content = msgspec.json.Decoder(str | list[_Block] | None).decode
-
-
 def list_sessions(
-    cwd: str | os.PathLike[str],
-    session_dir: str | os.PathLike[str] | None = None,
-    on_progress: Progress | None = None,
+    cwd: StrPath, session_dir: StrPath | None = None, on_progress: Progress | None = None
 ) -> list[SessionInfo]:
     """Return the sessions of a project, the latest first."""
     directory, only_cwd = _place(cwd, session_dir)
     return _infos(_files(directory), only_cwd, on_progress)
 
 
-def list_all_sessions(
-    session_dir: str | os.PathLike[str] | None = None, on_progress: Progress | None = None
-) -> list[SessionInfo]:
+def list_all_sessions(session_dir: StrPath | None = None, on_progress: Progress | None = None) -> list[SessionInfo]:
     """Return the sessions of all projects, or all in `session_dir`, the latest first."""
     return _infos(_all_files(session_dir), None, on_progress)
 
 
-def most_recent_session(cwd: str | os.PathLike[str], session_dir: str | os.PathLike[str] | None = None) -> Path | None:
+def most_recent_session(cwd: StrPath, session_dir: StrPath | None = None) -> Path | None:
     """Return the session file of the project that was written to last."""
     directory, only_cwd = _place(cwd, session_dir)
-    for path in sorted(_files(directory), key=_modification_time, reverse=True):
-        header = _header_of(path)
-        if header is not None and isinstance(header.id, str) and _belongs(header, only_cwd):
-            return path
-    return None
+    latest_first = sorted(_files(directory), key=_modification_time, reverse=True)
+    return next((Path(path) for path, _ in _headers(latest_first, only_cwd)), None)
 
 
-def find_by_id(
-    cwd: str | os.PathLike[str], session_id: str, session_dir: str | os.PathLike[str] | None = None
-) -> str | None:
+def find_by_id(cwd: StrPath, session_id: str, session_dir: StrPath | None = None) -> str | None:
     """Return the file of the project's session with exactly this id."""
     directory, only_cwd = _place(cwd, session_dir)
     return next((path for path, header in _headers(_files(directory), only_cwd) if header.id == session_id), None)
 
 
-def find_sessions(
-    start: str, cwd: str | os.PathLike[str], session_dir: str | os.PathLike[str] | None = None
-) -> list[Found]:
+def find_sessions(start: str, cwd: StrPath, session_dir: StrPath | None = None) -> list[Found]:
     """Return the sessions whose id is `start`, else those whose id begins with it; those of the project come first.
 
     More than one means that `start` is too short to tell them apart.
@@ -133,14 +84,10 @@ def find_sessions(
     known = {found.path for found in own}
     others = [path for path in _all_files(session_dir) if str(path) not in known]
     foreign = [Found(path, header.id, header.cwd, False) for path, header in _headers(others, None)]
-    for group in (own, foreign):
-        exact = [found for found in group if found.id == start]
-        if exact:
-            return exact
-    for group in (own, foreign):
-        begun = [found for found in group if found.id.startswith(start)]
-        if begun:
-            return begun
+    for fits in (start.__eq__, lambda id: id.startswith(start)):
+        for group in (own, foreign):
+            if hits := [found for found in group if fits(found.id)]:
+                return hits
     return []
 
 
@@ -149,7 +96,7 @@ def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
     try:
         with open(path, "rb") as lines:
             header = read_header(lines)
-            if header is None or not isinstance(header.id, str) or not _belongs(header, only_cwd):
+            if header is None or not _belongs(header, only_cwd):
                 return None
             tally = _Tally()
             for line in lines:
@@ -171,6 +118,25 @@ def read_info(path: Path, only_cwd: str | None = None) -> SessionInfo | None:
     )
 
 
+# -- lines: only what a list shows is decoded ------------------------------------------------------
+
+
+class _Message(msgspec.Struct):
+    role: Any = None
+    content: msgspec.Raw | UnsetType = UNSET
+    timestamp: Any = None
+
+
+class _Line(msgspec.Struct):
+    type: Any = None
+    timestamp: Any = None
+    name: Any = None
+    message: _Message | None = None
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
 class _Tally:
     """Adds up the lines of one file."""
 
@@ -183,51 +149,37 @@ class _Tally:
     def add(self, data: bytes) -> None:
         try:
             line = _decode_line(data)
-        except (DecodeError, UnicodeDecodeError, RecursionError):
-            line = _decode_leniently(data)
+        except UNREADABLE:
+            line = _decode_slowly(data)
         if line.type == "session_info":
-            self.name = (line.name or "").strip() or None
+            self.name = text_or_empty(line.name).strip() or None
         elif line.type == "message":
             self.count += 1
-            if line.message is not None and line.message.role in ("user", "assistant"):
-                self._add_message(line.message, line.timestamp)
-
-    def _add_message(self, message: _Message, timestamp: str | None) -> None:
-        if message.content is UNSET:
-            return
-        time = parse_time(timestamp if message.timestamp is None else message.timestamp)
-        self.last_time = max(self.last_time, time or 0)
-        if not self.first and message.role == "user":
-            self.first = _text_of(message.content)
+            message = line.message
+            if message is None or message.content is UNSET or message.role not in ("user", "assistant"):
+                return
+            time = parse_time(line.timestamp if message.timestamp is None else message.timestamp)
+            self.last_time = max(self.last_time, time or 0)
+            if not self.first and message.role == "user":
+                self.first = _text_of(_decode_or_none(bytes(message.content)))
 
 
 def _text_of(content: Any) -> str:
-    try:
-        blocks = _decode_content(content)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        value = _decode_or_none(bytes(content))
-        items = value if isinstance(value, list) else []
-        texts = [item.get("text") for item in items if isinstance(item, dict) and item.get("type") == "text"]
-        return value if isinstance(value, str) else " ".join(text for text in texts if isinstance(text, str))
-    if isinstance(blocks, str):
-        return blocks
-    return " ".join(block.text for block in blocks or () if block.type == "text")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = (block.get("text") for block in blocks if isinstance(block, dict) and block.get("type") == "text")
+    return " ".join(text for text in texts if isinstance(text, str))
 
 
-def _decode_leniently(data: bytes) -> _Line:
-    """Read a line of unusual types; what cannot be used counts as absent."""
-    line = _Line()
+def _decode_slowly(data: bytes) -> _Line:
+    """Read a line that msgspec refuses: half of a surrogate pair in it, or a message that is no object."""
     value = _decode_or_none(data)
     if not isinstance(value, dict):
-        return line
-    line.type, line.name, line.timestamp = (_text(value.get(key)) for key in ("type", "name", "timestamp"))
-    message = value.get("message")
-    if isinstance(message, dict):
-        line.message = _Message(_text(message.get("role")))
+        return _Line()
+    line = _Line(value.get("type"), value.get("timestamp"), value.get("name"))
+    if isinstance(message := value.get("message"), dict):
+        line.message = _Message(message.get("role"), timestamp=message.get("timestamp"))
         if "content" in message:
             line.message.content = msgspec.Raw(encode(message["content"]))
-        if isinstance(message.get("timestamp"), (int, float)):
-            line.message.timestamp = message["timestamp"]
     return line
 
 
@@ -238,14 +190,10 @@ def _decode_or_none(data: bytes) -> Any:
         return None
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 # -- files ---------------------------------------------------------------------------------------
 
 
-def _place(cwd: str | os.PathLike[str], session_dir: str | os.PathLike[str] | None) -> tuple[Path, str | None]:
+def _place(cwd: StrPath, session_dir: StrPath | None) -> tuple[Path, str | None]:
     """Return the directory to look in, and the project to filter by if it holds those of several."""
     default = session_dir_for(cwd)
     directory = Path(absolute(session_dir)) if session_dir else default
@@ -253,7 +201,9 @@ def _place(cwd: str | os.PathLike[str], session_dir: str | os.PathLike[str] | No
 
 
 def _belongs(header: Header, only_cwd: str | None) -> bool:
-    return only_cwd is None or (bool(header.cwd) and absolute(header.cwd) == only_cwd)
+    """Say whether this is a session that opens, and of that project if one is named."""
+    is_of_project = only_cwd is None or (header.cwd != "" and absolute(header.cwd) == only_cwd)
+    return isinstance(header.id, str) and is_of_project
 
 
 def _files(directory: Path) -> list[Path]:
@@ -264,11 +214,11 @@ def _files(directory: Path) -> list[Path]:
         return []
 
 
-def _all_files(session_dir: str | os.PathLike[str] | None) -> list[Path]:
+def _all_files(session_dir: StrPath | None) -> list[Path]:
     if session_dir:
         return _files(Path(absolute(session_dir)))
     try:
-        with os.scandir(sessions_root()) as items:
+        with os.scandir(agent_dir() / "sessions") as items:
             directories = [Path(item.path) for item in items if os.path.isdir(item)]
     except OSError:
         return []
@@ -288,17 +238,13 @@ def _infos(paths: list[Path], only_cwd: str | None, on_progress: Progress | None
 
 def _headers(paths: Iterable[Path], only_cwd: str | None) -> Iterator[tuple[str, Header]]:
     for path in paths:
-        header = _header_of(path)
-        if header is not None and isinstance(header.id, str) and _belongs(header, only_cwd):
+        try:
+            with open(path, "rb") as lines:
+                header = read_header(lines)
+        except OSError:
+            continue
+        if header is not None and _belongs(header, only_cwd):
             yield str(path), header
-
-
-def _header_of(path: Path) -> Header | None:
-    try:
-        with open(path, "rb") as lines:
-            return read_header(lines)
-    except OSError:
-        return None
 
 
 def _modification_time(path: Path) -> int:
@@ -308,14 +254,9 @@ def _modification_time(path: Path) -> int:
         return 0
 
 
-def sessions_root(agent_directory: Path | None = None) -> Path:
-    """Return the directory that holds one directory per project."""
-    return (agent_directory or agent_dir()) / "sessions"
-
-
-def session_dir_for(cwd: str | os.PathLike[str], agent_directory: Path | None = None) -> Path:
+def session_dir_for(cwd: StrPath) -> Path:
     """Return the directory for sessions of the project in `cwd`; it may not exist yet."""
-    return sessions_root(agent_directory) / encode_cwd(absolute(cwd))
+    return agent_dir() / "sessions" / encode_cwd(absolute(cwd))
 
 
 def encode_cwd(cwd: str) -> str:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-from msgspec import Struct
 
 from spindle.sessions.entries import (
+    SESSION_VERSION,
     UNREADABLE,
     Entry,
     Header,
@@ -31,20 +31,6 @@ from spindle.sessions.entries import (
 from spindle.sessions.file import AppendFile, open_for_reading
 from spindle.sessions.tree import Tree
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.entries import SESSION_VERSION
-
-__all__ = [
-    "SKIPPED",
-    "Damage",
-    "InvalidSession",
-    "Loaded",
-    "link",
-    "load_session",
-    "migrate",
-    "needs_migration",
-    "parse_tail",
-    "read_header",
-]
 
 _BOM = b"\xef\xbb\xbf"
 _GARBAGE_LIMIT = 1 << 20
@@ -60,7 +46,7 @@ class InvalidSession(SessionError):
         super().__init__(f"Session file is not a valid pi session: {path}")
 
 
-class Damage(Struct, frozen=True):
+class Damage(msgspec.Struct, frozen=True):
     kind: str
     line: int
     """Counted from 1."""
@@ -102,7 +88,12 @@ def _parse_file(file: BinaryIO) -> Parsed:
         # The first version of the format had no ids; migration gives them.
         _read_entries(enumerate(file, parsed.line_count + 1), parsed, ids_needed=parsed.header.version >= 2)
         if parsed.ends_open:
-            _report_open_end(parsed)
+            last = parsed.damage[-1] if parsed.damage else None
+            if last is not None and last.line == parsed.line_count and last.kind == "bad line":
+                parsed.damage[-1] = Damage("torn line", last.line, f"the file ends in the middle of it ({last.text})")
+            else:
+                text = "the last line is whole but not ended"
+                parsed.damage.append(Damage("no final newline", parsed.line_count, text))
     return parsed
 
 
@@ -201,40 +192,18 @@ def _decode_or_report(line: bytes, number: int, parsed: Parsed) -> object:
     return value
 
 
-def _report_open_end(parsed: Parsed) -> None:
-    number = parsed.line_count
-    last = parsed.damage[-1] if parsed.damage else None
-    if last is not None and last.line == number and last.kind == "bad line":
-        parsed.damage[-1] = Damage("torn line", number, f"the file ends in the middle of it ({last.text})")
-    else:
-        parsed.damage.append(Damage("no final newline", number, "the last line is whole but not ended"))
-
-
 # -- old versions ----------------------------------------------------------------------------------
-
-
-class _Role(msgspec.Struct):
-    role: str = ""
-
-
-class _RoleLine(msgspec.Struct):
-    message: _Role | None = None
-
-
-_decode_role = msgspec.json.Decoder(_RoleLine).decode
-
-
-def needs_migration(header: Header) -> bool:
-    return header.version < SESSION_VERSION
 
 
 def migrate(header: Header, entries: Sequence[Entry]) -> tuple[Header, list[Entry]]:
     """Return header and entries as version 3 would have written them. The arguments stay as they are."""
     linked = link(entries) if header.version < 2 else list(entries)
     for index, entry in enumerate(linked):
-        if entry.type == "message" and _role(entry) == "hookMessage":
-            line = edit_inner(entry.raw, "message", {"role": "custom"}) + b"\n"
-            linked[index] = Entry(entry.type, entry.id, entry.parent_id, entry.timestamp, line)
+        if entry.type == "message" and b"hookMessage" in entry.raw:
+            message = entry.value.get("message")
+            if isinstance(message, dict) and message.get("role") == "hookMessage":
+                line = edit_inner(entry.raw, "message", {"role": "custom"}) + b"\n"
+                linked[index] = Entry(entry.type, entry.id, entry.parent_id, entry.timestamp, line)
     return Header(edit_line(header.raw, {"version": SESSION_VERSION}) + b"\n"), linked
 
 
@@ -258,19 +227,10 @@ def link(entries: Sequence[Entry]) -> list[Entry]:
     return linked
 
 
-def _role(entry: Entry) -> str:
-    try:
-        line = _decode_role(entry.raw)
-    except (DecodeError, UnicodeDecodeError):
-        message = entry.value.get("message")
-        return str(message.get("role")) if isinstance(message, dict) else ""
-    return line.message.role if line.message else ""
-
-
 # -- the whole file --------------------------------------------------------------------------------
 
 
-class Loaded(Struct):
+class Loaded(msgspec.Struct):
     tree: Tree | None
     """None: the file is there but empty."""
     file: AppendFile
@@ -290,11 +250,14 @@ def load_session(path: Path) -> Loaded:
     if header is None or not parsed.is_session:
         raise InvalidSession(path)
     old_version = header.version
-    was_migrated = needs_migration(header)
+    was_migrated = old_version < SESSION_VERSION
     if was_migrated:
         header, entries = migrate(header, entries)
     tree = Tree(header, entries)
-    damage = parsed.damage + _flaws(tree, parsed)
+    damage = parsed.damage
+    if tree.flaws:
+        lines = {id(entry): line for entry, line in zip(tree.entries, parsed.line_numbers, strict=True)}
+        damage += [Damage(flaw.kind, lines[id(flaw.entry)], flaw.text, flaw.entry.id) for flaw in tree.flaws]
     return Loaded(tree, file, damage, parsed.line_numbers, was_migrated, has_new_ids=old_version < 2)
 
 
@@ -315,10 +278,3 @@ def _read(path: Path) -> tuple[Parsed, AppendFile]:
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else error
         raise SessionError(f"Session file cannot be read ({reason}): {path}") from error
-
-
-def _flaws(tree: Tree, parsed: Parsed) -> list[Damage]:
-    if not tree.flaws:
-        return []
-    lines = {id(entry): line for entry, line in zip(tree.entries, parsed.line_numbers, strict=True)}
-    return [Damage(flaw.kind, lines[id(flaw.entry)], flaw.text, flaw.entry.id) for flaw in tree.flaws]

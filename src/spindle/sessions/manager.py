@@ -5,24 +5,25 @@ A thin shell: `session` does the work. Where pi's object turns into another sess
 
 import functools
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, Unpack
+from typing import Concatenate, ParamSpec, TypeVar
 
 from spindle.sessions import index
 from spindle.sessions import open as opening
-from spindle.sessions.entries import Entry, Header
-from spindle.sessions.load import Damage
-from spindle.sessions.session import Saving, Session, StrPath
-from spindle.sessions.tree import TreeNode
-
-__all__ = ["SessionManager"]
-
-# Inside the class the name `list` is taken by one of its methods.
-Entries: TypeAlias = list[Entry]
-Nodes: TypeAlias = list[TreeNode]
-Damages: TypeAlias = list[Damage]
+from spindle.sessions.file import StrPath
+from spindle.sessions.session import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _made(make: Callable[P, Session]) -> Callable[P, "SessionManager"]:
+    """Return a function that gives what `make` makes to a manager."""
+
+    @functools.wraps(make)
+    def call(*args: P.args, **kwargs: P.kwargs) -> "SessionManager":
+        return SessionManager(make(*args, **kwargs))
+
+    return call
 
 
 def _inner(method: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate["SessionManager", P], T]:
@@ -41,53 +42,11 @@ class SessionManager:
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    # -- coming by one ---------------------------------------------------------------------------
-
-    @classmethod
-    def create(
-        cls,
-        cwd: StrPath,
-        session_dir: StrPath | None = None,
-        *,
-        id: str | None = None,
-        parent_session: StrPath | None = None,
-        **saving: Unpack[Saving],
-    ) -> "SessionManager":
-        """Begin a session; its file comes with the first message. Raises `SessionError` for a bad id."""
-        return cls(opening.create(cwd, session_dir, id=id, parent=parent_session, **saving))
-
-    @classmethod
-    def open(
-        cls,
-        path: StrPath,
-        session_dir: StrPath | None = None,
-        cwd: StrPath | None = None,
-        *,
-        read_only: bool = False,
-        **saving: Unpack[Saving],
-    ) -> "SessionManager":
-        """Open a session file; a missing one is a new session at exactly that place. Raises as `open.load` does."""
-        return cls(opening.load(path, cwd, session_dir, read_only=read_only, **saving))
-
-    @classmethod
-    def continue_recent(
-        cls, cwd: StrPath, session_dir: StrPath | None = None, **saving: Unpack[Saving]
-    ) -> "SessionManager":
-        """Open the project's session that was written to last, or begin one. Raises as `open` does."""
-        return cls(opening.recent(cwd, session_dir, **saving))
-
-    @classmethod
-    def in_memory(cls, cwd: StrPath | None = None) -> "SessionManager":
-        """Begin a session that is never written anywhere."""
-        return cls(opening.in_memory(cwd))
-
-    @classmethod
-    def fork_from(
-        cls, source: StrPath, target_cwd: StrPath, session_dir: StrPath | None = None, **saving: Unpack[Saving]
-    ) -> "SessionManager":
-        """Copy a session with all its branches into a project. The source may be in use. Raises `SessionError`."""
-        return cls(opening.forked_from(source, target_cwd, session_dir, **saving))
-
+    create = staticmethod(_made(opening.create))
+    open = staticmethod(_made(opening.load))
+    continue_recent = staticmethod(_made(opening.recent))
+    in_memory = staticmethod(_made(opening.in_memory))
+    fork_from = staticmethod(_made(opening.forked_from))
     list = staticmethod(index.list_sessions)
     list_all = staticmethod(index.list_all_sessions)
     find_by_id = staticmethod(index.find_by_id)
@@ -125,10 +84,7 @@ class SessionManager:
     append_label_change = _inner(Session.append_label)
     branch = _inner(Session.move)
     branch_with_summary = _inner(Session.branch_with_summary)
-
-    def reset_leaf(self) -> None:
-        """Move before the first entry; what is appended next becomes a root."""
-        self.session.move(None)
+    reset_leaf = _inner(lambda session: session.move(None))
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -138,65 +94,29 @@ class SessionManager:
     get_label = _inner(Session.label)
     get_thinking_level = _inner(Session.thinking_level)
     get_model = _inner(Session.model)
-    has_messages = _inner(Session.has_messages)
     build_session_context = _inner(Session.context)
+    has_messages = _inner(Session.has_messages)
     tree_json = _inner(Session.tree_json)
     entries_json = _inner(Session.entries_json)
     export_branch = _inner(Session.export_branch)
     is_same_file = _inner(Session.is_same_file)
-
-    def get_leaf_id(self) -> str | None:
-        return self.session.leaf_id
-
-    def get_leaf_entry(self) -> Entry | None:
-        return self.session.entry(self.session.leaf_id)
-
-    def get_entries(self) -> Entries:
-        """Return all entries in file order."""
-        return self.session.entries
-
-    def get_header(self) -> Header:
-        return self.session.header
-
-    def get_tree(self) -> Nodes:
-        """Return the roots with everything below them."""
-        return self.session.tree.nodes()
-
-    def get_session_name(self) -> str | None:
-        return self.session.name
-
-    def get_session_id(self) -> str:
-        return self.session.id
-
-    def get_session_file(self) -> str | None:
-        """Return where the session is saved, or will be; None if it lives in memory only."""
-        return str(self.session.path) if self.session.path is not None else None
-
-    def get_session_dir(self) -> str:
-        """Return where new and branched sessions go; empty if nowhere."""
-        return str(self.session.directory or "")
-
-    def get_cwd(self) -> str:
-        return self.session.cwd
-
-    def is_persisted(self) -> bool:
-        return self.session.directory is not None
-
-    def uses_default_session_dir(self) -> bool:
-        return self.session.directory == index.session_dir_for(self.session.cwd)
-
-    @property
-    def damage(self) -> Damages:
-        """What was wrong with the file when it was opened."""
-        return self.session.damage
+    get_leaf_id = _inner(lambda session: session.leaf_id)
+    get_leaf_entry = _inner(lambda session: session.entry(session.leaf_id))
+    get_entries = _inner(lambda session: session.entries)
+    get_header = _inner(lambda session: session.header)
+    get_tree = _inner(lambda session: session.tree.nodes())
+    get_session_name = _inner(lambda session: session.name)
+    get_session_id = _inner(lambda session: session.id)
+    get_session_file = _inner(lambda session: str(session.path) if session.path is not None else None)
+    get_session_dir = _inner(lambda session: str(session.directory or ""))
+    get_cwd = _inner(lambda session: session.cwd)
+    is_persisted = _inner(lambda session: session.directory is not None)
+    uses_default_session_dir = _inner(lambda session: session.directory == index.session_dir_for(session.cwd))
+    damage = property(_inner(lambda session: session.damage))
 
     # -- the file --------------------------------------------------------------------------------
 
-    @property
-    def write_error(self) -> str | None:
-        """Why the file is behind what is in memory; None as long as it is not."""
-        return self.session.write_error
-
+    write_error = property(_inner(lambda session: session.write_error))
     on_write_error = _inner(Session.on_write_error)
     sync = _inner(Session.sync)
     begin_sync = _inner(Session.begin_sync)

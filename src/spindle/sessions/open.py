@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Unpack
 
 from spindle.sessions.entries import SessionError, new_header
-from spindle.sessions.file import SessionLock, absolute, try_lock
+from spindle.sessions.file import SessionLock, StrPath, absolute, try_lock
 from spindle.sessions.index import most_recent_session, session_dir_for
 from spindle.sessions.load import Loaded, load_session
-from spindle.sessions.session import Saving, Session, StrPath
+from spindle.sessions.session import Saving, Session
 from spindle.sessions.store import is_worth_a_file
 from spindle.sessions.tree import Tree, branched_entries
 
@@ -31,14 +31,14 @@ def wanted_directory(given: str | None, setting: str | None) -> str | None:
 
 def create(
     cwd: StrPath,
-    directory: StrPath | None = None,
+    session_dir: StrPath | None = None,
     *,
     id: str | None = None,
-    parent: StrPath | None = None,
+    parent_session: StrPath | None = None,
     **saving: Unpack[Saving],
 ) -> Session:
-    """Begin a session of the project in `cwd`. Raises `SessionError` for a bad id."""
-    return Session(_empty(absolute(cwd), id, parent), absolute(cwd), _directory(cwd, directory), **saving)
+    """Begin a session of the project in `cwd`; its file comes with the first message. Raises `SessionError`."""
+    return Session(_empty(absolute(cwd), id, parent_session), absolute(cwd), _directory(cwd, session_dir), **saving)
 
 
 def in_memory(cwd: StrPath | None = None) -> Session:
@@ -49,8 +49,8 @@ def in_memory(cwd: StrPath | None = None) -> Session:
 
 def load(
     path: StrPath,
+    session_dir: StrPath | None = None,
     cwd: StrPath | None = None,
-    directory: StrPath | None = None,
     *,
     read_only: bool = False,
     **saving: Unpack[Saving],
@@ -63,7 +63,7 @@ def load(
     """
     file = Path(absolute(path))
     place = absolute(cwd or os.getcwd())
-    siblings = Path(absolute(directory)) if directory else file.parent
+    siblings = Path(absolute(session_dir)) if session_dir else file.parent
     loaded, lock = _read(file, read_only)
     tree = (loaded and loaded.tree) or _empty(place)
     if cwd is None:
@@ -71,13 +71,15 @@ def load(
     return Session(tree, place, siblings, file, loaded=loaded, lock=lock, read_only=read_only, **saving)
 
 
-def recent(cwd: StrPath, directory: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
+def recent(cwd: StrPath, session_dir: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
     """Load the project's session that was written to last, or begin one. Raises as `load` does."""
-    path = most_recent_session(cwd, directory)
-    return create(cwd, directory, **saving) if path is None else load(path, cwd, directory, **saving)
+    path = most_recent_session(cwd, session_dir)
+    return create(cwd, session_dir, **saving) if path is None else load(path, session_dir, cwd, **saving)
 
 
-def forked_from(source: StrPath, cwd: StrPath, directory: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
+def forked_from(
+    source: StrPath, target_cwd: StrPath, session_dir: StrPath | None = None, **saving: Unpack[Saving]
+) -> Session:
     """Copy a session file with all its branches into a project. The source may be in use. Raises `SessionError`."""
     origin = Path(absolute(source))
     try:
@@ -86,9 +88,9 @@ def forked_from(source: StrPath, cwd: StrPath, directory: StrPath | None = None,
         tree = None
     if tree is None:
         raise SessionError(f"Cannot fork: source session file is empty or invalid: {origin}")
-    place = absolute(cwd)
+    place = absolute(target_cwd)
     copy = Tree(new_header(place, parent_session=str(origin)), tree.entries)
-    session = Session(copy, place, _directory(place, directory), **saving)
+    session = Session(copy, place, _directory(place, session_dir), **saving)
     session.save()
     return session
 
@@ -144,5 +146,5 @@ def _empty(cwd: str, session_id: str | None = None, parent: StrPath | None = Non
     return Tree(new_header(cwd, session_id=session_id, parent_session=parent_path))
 
 
-def _directory(cwd: StrPath, directory: StrPath | None) -> Path:
-    return Path(absolute(directory)) if directory else session_dir_for(cwd)
+def _directory(cwd: StrPath, session_dir: StrPath | None) -> Path:
+    return Path(absolute(session_dir)) if session_dir else session_dir_for(cwd)

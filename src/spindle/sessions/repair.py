@@ -4,12 +4,19 @@ import io
 import re
 from pathlib import Path
 
-from spindle.sessions.entries import Entry, Header, SessionError, edit_line, new_entry_id, new_header, new_session_id
+from spindle.sessions.entries import (
+    SESSION_VERSION,
+    Entry,
+    Header,
+    SessionError,
+    edit_line,
+    new_entry_id,
+    new_header,
+    new_session_id,
+)
 from spindle.sessions.file import write_new_file
-from spindle.sessions.load import SKIPPED, Damage, link, load_session, migrate, needs_migration, parse_tail
+from spindle.sessions.load import SKIPPED, Damage, link, load_session, migrate, parse_tail
 from spindle.sessions.tree import Tree
-
-__all__ = ["examine", "repair_copy"]
 
 _LOST_LINK = re.compile(rb'"id":"([^"\\]+)","parentId":(?:"([^"\\]+)"|null)')
 """What can still be read at the beginning of most broken lines."""
@@ -23,7 +30,7 @@ def examine(path: Path) -> list[Damage]:
         for entry, line in zip(loaded.tree.entries, loaded.line_numbers, strict=True):
             if _lacks_message(entry):
                 damage.append(Damage("no message", line, "a message entry without a message", entry.id))
-            if not _is_utf8(entry.raw):
+            if entry.raw.decode("utf-8", "replace").encode() != entry.raw:
                 damage.append(Damage("bad text", line, "some characters are not UTF-8", entry.id))
     return sorted(damage, key=lambda item: item.line)
 
@@ -50,7 +57,7 @@ class _Repair:
         self.entries = parsed.entries
         bad = [item.line for item in parsed.damage if item.kind in SKIPPED]
         self.done += [f"left out line {number}, which cannot be read" for number in bad]
-        if needs_migration(self.header):
+        if self.header.version < SESSION_VERSION:
             self.header, self.entries = migrate(self.header, self.entries)
             self.done.append("brought it to version 3 of the format")
         if self.entries and not any(entry.id for entry in self.entries):
@@ -149,11 +156,3 @@ class _Repair:
 
 def _lacks_message(entry: Entry) -> bool:
     return entry.type == "message" and not isinstance(entry.value.get("message"), dict)
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

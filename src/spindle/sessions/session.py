@@ -8,38 +8,40 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
-from spindle.sessions.context import (
-    SessionContext,
-    build_context,
-    entry_message,
-    model_in_force,
-    thinking_level_in_force,
-)
-from spindle.sessions.entries import Entry, Header, SessionError, iso_time, new_entry_id, new_header, now_ms
-from spindle.sessions.file import SessionLock, absolute, make_private_dir, write_new_file
-from spindle.sessions.index import session_file_name
-from spindle.sessions.load import Damage, Loaded
-from spindle.sessions.store import FsyncPolicy, Store
-from spindle.sessions.tree import Tree, chain
-from spindle.shapes.content import Image, Text
-from spindle.shapes.entries import (
+from spindle.sessions.entries import (
     BranchSummaryEntry,
     CompactionEntry,
     CustomEntry,
     CustomMessageEntry,
+    Entry,
+    Header,
     LabelEntry,
     MessageEntry,
     ModelChangeEntry,
+    SessionError,
     SessionInfoEntry,
     ThinkingLevelChangeEntry,
+    iso_time,
+    new_entry_id,
+    new_header,
+    now_ms,
 )
-from spindle.shapes.messages import AgentMessage, Usage
-
-__all__ = ["Saving", "Session", "StrPath"]
-
-StrPath: TypeAlias = str | os.PathLike[str]
+from spindle.sessions.file import SessionLock, StrPath, absolute, make_private_dir, write_new_file
+from spindle.sessions.index import session_file_name
+from spindle.sessions.load import Damage, Loaded
+from spindle.sessions.store import FsyncPolicy, Store
+from spindle.sessions.tree import (
+    SessionContext,
+    Tree,
+    build_context,
+    chain,
+    entry_message,
+    model_in_force,
+    thinking_level_in_force,
+)
+from spindle.shapes.messages import AgentMessage, Image, Text, Usage
 
 
 class Saving(TypedDict, total=False):
@@ -79,9 +81,7 @@ class Session:
         self.damage: list[Damage] = loaded.damage if loaded is not None else []
         """What was wrong with the file when it was opened."""
         self._fsync: FsyncPolicy = saving.get("fsync", "run")
-        self._write_listeners = [*listeners]
-        if "on_write_error" in saving:
-            self._write_listeners.append(saving["on_write_error"])
+        self._write_listeners = [*listeners, *filter(None, [saving.get("on_write_error")])]
         self._store: Store | None = None
         """None if nothing is to be written."""
         if directory is None:
@@ -94,9 +94,7 @@ class Session:
         except OSError:
             pass  # the first save will say what is wrong with the place
         file = loaded.file if loaded is not None and loaded.tree is not None else None
-        self._store = Store(
-            tree, self.path, file=file, lock=lock, fsync=self._fsync, on_write_error=self._tell_write_error
-        )
+        self._store = Store(tree, self.path, file, lock, self._fsync, self._tell_write_error)
         if loaded is not None and loaded.was_migrated:
             self._store.rewrite(keep_old=loaded.has_new_ids or bool(loaded.damage))
 
@@ -104,17 +102,8 @@ class Session:
         self, tree: Tree, path: Path | None = None, loaded: Loaded | None = None, lock: SessionLock | None = None
     ) -> "Session":
         """Return a session with other entries in the same place, saved in the same way, with the same listeners."""
-        return Session(
-            tree,
-            self.cwd,
-            self.directory,
-            path,
-            loaded=loaded,
-            lock=lock,
-            read_only=self.read_only,
-            listeners=self._write_listeners,
-            fsync=self._fsync,
-        )
+        kept: Any = {"read_only": self.read_only, "listeners": self._write_listeners, "fsync": self._fsync}
+        return Session(tree, self.cwd, self.directory, path, loaded=loaded, lock=lock, **kept)
 
     def __enter__(self) -> "Session":
         return self
@@ -157,9 +146,8 @@ class Session:
         self, custom_type: str, content: str | list[Text | Image], display: bool, details: Any = None
     ) -> str:
         """Add a message of an extension; the model sees it, people only if `display`."""
-        return self._append(
-            CustomMessageEntry, custom_type=custom_type, content=content, display=display, details=details
-        )
+        fields = {"custom_type": custom_type, "content": content, "display": display, "details": details}
+        return self._append(CustomMessageEntry, **fields)
 
     def append_custom(self, custom_type: str, data: Any = None) -> str:
         """Keep state of an extension; no model sees it."""
@@ -182,16 +170,9 @@ class Session:
     ) -> str:
         """Put a summary in place of what came before `first_kept_entry_id`, or of everything (None)."""
         entry_id = self._new_id()
-        return self._append(
-            CompactionEntry,
-            id=entry_id,
-            summary=summary,
-            first_kept_entry_id=first_kept_entry_id or entry_id,
-            tokens_before=tokens_before,
-            details=details,
-            from_hook=from_hook,
-            usage=usage,
-        )
+        given = {"summary": summary, "tokens_before": tokens_before, "details": details, "usage": usage}
+        kept = first_kept_entry_id or entry_id
+        return self._append(CompactionEntry, id=entry_id, first_kept_entry_id=kept, from_hook=from_hook, **given)
 
     def append_name(self, name: str) -> str:
         """Name the session; an empty name removes the old one."""
@@ -219,15 +200,8 @@ class Session:
         """Move to an entry (None: before the first) and add what was tried elsewhere. Raises `EntryNotFound`."""
         if entry_id is not None:
             self.tree.require(entry_id)
-        return self._append(
-            BranchSummaryEntry,
-            parent_id=entry_id,
-            from_id=self.tree.leaf_id or "root",
-            summary=summary,
-            details=details,
-            from_hook=from_hook,
-            usage=usage,
-        )
+        given = {"summary": summary, "details": details, "from_hook": from_hook, "usage": usage}
+        return self._append(BranchSummaryEntry, parent_id=entry_id, from_id=self.tree.leaf_id or "root", **given)
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -310,7 +284,7 @@ class Session:
     def sync_failed(self, error: OSError) -> None:
         """Take note that the disk refused; the next sync tries again."""
         if self._store is not None:
-            self._store.sync_failed(error)
+            self._store.fail(error)
 
     def close(self) -> None:
         """Write what is still missing and let go of the file and its lock. A later append takes them up again."""

@@ -16,8 +16,6 @@ from spindle.sessions.file import AppendFile, SessionLock, replace_file, sync_di
 from spindle.sessions.load import load_session, parse_tail
 from spindle.sessions.tree import Tree
 
-__all__ = ["FsyncPolicy", "Store", "is_worth_a_file"]
-
 FsyncPolicy: TypeAlias = Literal["never", "run", "always"]
 """When to wait for the disk itself: never, when `sync` is called (at the end of each run) and on close, or always."""
 
@@ -32,11 +30,10 @@ class Store:
         self,
         tree: Tree,
         path: Path,
-        *,
-        file: AppendFile | None = None,
-        lock: SessionLock | None = None,
-        fsync: FsyncPolicy = "run",
-        on_write_error: Callable[[str], None] | None = None,
+        file: AppendFile | None,
+        lock: SessionLock | None,
+        fsync: FsyncPolicy,
+        on_write_error: Callable[[str], None],
     ) -> None:
         """Save `tree` at `path`. `file` is given if it is there already and was read into the tree."""
         self.path = path
@@ -88,7 +85,7 @@ class Store:
         except FileNotFoundError:
             self._release()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return
         # Gone, replaced or cut short: the next save starts over and finds out what is missing.
         self._drop_file()
@@ -99,12 +96,12 @@ class Store:
             try:
                 wait()
             except OSError as error:
-                self.sync_failed(error)
+                self.fail(error)
 
     def begin_sync(self) -> Callable[[], None] | None:
         """Write what is still missing; return what waits for the disk, if the policy wants that.
 
-        That may be called in any thread; an `OSError` it raises is to be handed to `sync_failed`.
+        That may be called in any thread; an `OSError` it raises is to be handed to `fail`.
         """
         if self._file is None and self.error is None:
             return None
@@ -114,7 +111,7 @@ class Store:
         try:
             wait = self._file.begin_sync()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return None
         if wait is None or not self._is_new_name:
             return wait
@@ -130,10 +127,6 @@ class Store:
 
         return wait_for_both
 
-    def sync_failed(self, error: OSError) -> None:
-        """Take note of what `begin_sync` waited for in vain; the next sync tries again."""
-        self._fail(error)
-
     def close(self) -> None:
         """Let go of the file and its lock. A save after this takes them up again."""
         self.sync()
@@ -146,15 +139,16 @@ class Store:
         try:
             action()
         except (OSError, SessionError) as error:
-            self._fail(error)
+            self.fail(error)
         else:
             self.error = None
 
-    def _fail(self, error: OSError | SessionError) -> None:
+    def fail(self, error: OSError | SessionError) -> None:
+        """Take note of why the file is behind; the next save or sync tries again."""
         reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
         was_fine = self.error is None
         self.error = f"Session cannot be saved ({reason}). The conversation goes on in memory."
-        if was_fine and self._on_write_error is not None:
+        if was_fine:
             self._on_write_error(self.error)
 
     def _write(self) -> None:
@@ -164,15 +158,11 @@ class Store:
             self._begin()
         else:
             self._file.flush()
-        if self._fsync == "always":
-            self._wait_for_disk()
-
-    def _wait_for_disk(self) -> None:
-        if self._file is not None:
+        if self._fsync == "always" and self._file is not None:
             self._file.sync()
-        if self._is_new_name:
-            sync_directory(self.path.parent)
-            self._is_new_name = False
+            if self._is_new_name:
+                sync_directory(self.path.parent)
+                self._is_new_name = False
 
     def _begin(self) -> None:
         """Make the file with everything in it, or find out what an existing one lacks."""

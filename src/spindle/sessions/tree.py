@@ -1,25 +1,39 @@
-"""The entries of a session as a tree, with a place in it.
+"""The entries of a session as a tree with a place in it, and what a model gets to see at that place.
 
 Plain data in memory: nothing here knows files. The tree survives whatever a damaged file holds: parents that are
 missing, later or circular, and ids that occur twice. Nothing in here recurses, so depth has no limit.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
 
-from msgspec import Struct
+import msgspec
 
 from spindle.sessions.entries import (
     Entry,
     Header,
+    LabelEntry,
     SessionError,
     collector_paused,
     new_entry_id,
     parse_time,
+    text_or_empty,
 )
 from spindle.shapes.codec import encode
-from spindle.shapes.entries import LabelEntry
-
-__all__ = ["EntryNotFound", "Flaw", "Tree", "TreeNode", "branched_entries", "chain"]
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    OpaqueMessage,
+    Text,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    message_from_value,
+)
 
 
 class EntryNotFound(SessionError):
@@ -27,14 +41,14 @@ class EntryNotFound(SessionError):
         super().__init__(f"Entry {entry_id} not found")
 
 
-class TreeNode(Struct, eq=False, gc=False):
+class TreeNode(msgspec.Struct, eq=False, gc=False):
     entry: Entry
     children: list["TreeNode"] = []
     label: str | None = None
     label_timestamp: str | None = None
 
 
-class Flaw(Struct, frozen=True):
+class Flaw(msgspec.Struct, frozen=True):
     """Something about one entry that does not fit the others."""
 
     kind: str
@@ -222,7 +236,10 @@ class Tree:
             if pieces[-1].endswith(b"}"):
                 pieces.append(b",")
             pieces += (b'{"entry":', item.entry.wire, b',"children":[')
-            stack.append(_END if item.label is None else _labelled_end(item))
+            label = b""
+            if item.label is not None:
+                label = b',"label":' + encode(item.label) + b',"labelTimestamp":' + encode(item.label_timestamp)
+            stack.append(b"]" + label + b"}")
             stack += reversed(item.children)
         pieces.append(b"]")
         return b"".join(pieces)
@@ -234,19 +251,7 @@ class Tree:
             if since not in self._by_id:
                 raise SessionError(f"Entry not found: {since}")
             entries = entries[entries.index(self._by_id[since]) + 1 :]
-        lines = [entry.wire for entry in entries]
-        if not lines:
-            return b"[]"
-        lines[0] = b"[" + lines[0]
-        lines[-1] += b"]"
-        return b",".join(lines)
-
-
-_END = b"]}"
-
-
-def _labelled_end(node: TreeNode) -> bytes:
-    return b'],"label":' + encode(node.label) + b',"labelTimestamp":' + encode(node.label_timestamp) + b"}"
+        return b"[%b]" % b",".join([entry.wire for entry in entries])
 
 
 def _sort_by_time(siblings: list[TreeNode]) -> None:
@@ -293,3 +298,142 @@ def chain(path: Iterable[Entry], successors: Mapping[str, str | None] | None = N
                 changes["firstKeptEntryId"] = successors[first_kept] or entry.id
         chained.append(entry.edited(changes) if changes else entry)
     return chained
+
+
+# -- what a model gets to see ------------------------------------------------------------------------
+
+
+class SessionContext(msgspec.Struct):
+    messages: list[AgentMessage] = []
+    thinking_level: str = "off"
+    model: tuple[str, str] | None = None
+    """Provider and model id."""
+    entry_ids: list[str] = []
+    """The entry that each message comes from."""
+
+
+def build_context(path: Sequence[Entry]) -> SessionContext:
+    """Return the messages of `path` (root first) and the model and thinking level in force at its end.
+
+    The last compaction replaces what came before it, except the part it kept. Entries of newer programs that hide or
+    replace a message (`context_edit`) are honoured.
+    """
+    marks = [entry for entry in path if entry.type != "message"]  # few, in a long session
+    context = SessionContext(thinking_level=thinking_level_in_force(marks) or "off", model=model_in_force(path))
+    with collector_paused():
+        chosen = _choose(path, marks)
+        has_edits = any(entry.type == "context_edit" for entry in marks)
+        changes = [entry.value for entry in chosen if entry.type == "context_edit"] if has_edits else []
+        edits = {change.get("targetId"): change.get("replacement", ...) for change in changes}
+        for entry in chosen:
+            message = entry.message if entry.type == "message" else entry_message(entry)
+            if message is None or (type(message) is OpaqueMessage and message.value is None):
+                continue
+            if entry.id in edits:
+                message = _edited(message, edits[entry.id])
+                if message is None:
+                    continue
+            elif entry.type == "compaction" and isinstance(system := entry.value.get("systemMessage"), dict):
+                # A newer program has stored a system message with its compaction.
+                context.messages.append(message_from_value(system))
+                context.entry_ids.append(entry.id)
+            context.messages.append(message)
+            context.entry_ids.append(entry.id)
+    order = results_in_call_order(context.messages)
+    context.messages = [context.messages[at] for at in order]
+    context.entry_ids = [context.entry_ids[at] for at in order]
+    return context
+
+
+def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int]:
+    """Return the places of the messages with the results of each answer sorted by its calls.
+
+    The file has them in the order in which they ended.
+    """
+    order = list(range(len(messages)))
+    for index, answer in enumerate(messages):
+        calls = (
+            [b.id for b in answer.content if isinstance(b, ToolCall)] if isinstance(answer, AssistantMessage) else []
+        )
+        if len(calls) < 2:
+            continue
+        places = []
+        for at in range(index + 1, len(messages)):
+            message = messages[at]
+            if isinstance(message, ToolResultMessage) and message.tool_call_id in calls:
+                places.append((calls.index(message.tool_call_id), at))
+            elif isinstance(message, AssistantMessage | UserMessage):
+                break
+        for (_, at), (_, found) in zip(places, sorted(places), strict=True):
+            order[at] = found
+    return order
+
+
+def entry_message(entry: Entry) -> AgentMessage | None:
+    """Return what one entry contributes by itself: a message, a summary, or nothing."""
+    if entry.type == "message":
+        return entry.message
+    if entry.type == "custom_message":
+        return message_from_value({**entry.value, "role": "custom", "timestamp": parse_time(entry.timestamp)})
+    if entry.type not in ("branch_summary", "compaction"):
+        return None
+    value, time = entry.value, parse_time(entry.timestamp)
+    summary, origin, tokens = text_or_empty(value.get("summary")), value.get("fromId"), value.get("tokensBefore")
+    if entry.type == "compaction":
+        return CompactionSummaryMessage(summary, tokens if isinstance(tokens, (int, float)) else 0, time)
+    return BranchSummaryMessage(summary, origin if isinstance(origin, str) else "root", time) if summary else None
+
+
+def _choose(path: Sequence[Entry], marks: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries that count: all of them, or a compaction, what it kept, and what followed it."""
+    compaction = next((entry for entry in reversed(marks) if entry.type == "compaction"), None)
+    if compaction is None:
+        return path
+    at = path.index(compaction)
+    first_kept = compaction.value.get("firstKeptEntryId")
+    start = next((index for index in range(at) if path[index].id == first_kept), at)
+    # An older compaction says nothing any more, and the system prompt of the time is not part of what was kept.
+    said = (entry for entry in islice(path, start, at) if entry.type != "compaction")
+    kept = [entry for entry in said if entry.type != "message" or entry.message.role != "system"]
+    return [compaction, *kept, *islice(path, at + 1, None)]
+
+
+def _edited(message: AgentMessage, replacement: Any) -> AgentMessage | None:
+    """Return the message with other content; None if it is to be left out."""
+    if replacement is None:
+        return None
+    content = replacement.get("content") if isinstance(replacement, dict) else None
+    if not isinstance(content, (str, list)):
+        return message
+    if not isinstance(message, (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)):
+        return message
+    if isinstance(content, str) and isinstance(message, (AssistantMessage, ToolResultMessage)):
+        content = [Text(content)]
+    return message_from_value({**msgspec.to_builtins(message), "content": msgspec.to_builtins(content)})
+
+
+def thinking_level_in_force(path: Sequence[Entry]) -> str | None:
+    """Return the level that was set last, if any was."""
+    for entry in reversed(path):
+        if entry.type == "thinking_level_change":
+            level = entry.value.get("thinkingLevel")
+            return level if isinstance(level, str) else "off"
+    return None
+
+
+def model_in_force(path: Sequence[Entry]) -> tuple[str, str] | None:
+    """Return the last model that was chosen or that answered, also before a compaction."""
+    for entry in reversed(path):
+        provider = model = None
+        if entry.type == "model_change":
+            value = entry.value
+            provider, model = value.get("provider"), value.get("modelId")
+        elif entry.type == "message":
+            message = entry.message
+            if isinstance(message, AssistantMessage):
+                return message.provider, message.model
+            if isinstance(message, OpaqueMessage) and message.role == "assistant":
+                provider, model = message.value.get("provider"), message.value.get("model")
+        if isinstance(provider, str) and isinstance(model, str):
+            return provider, model
+    return None

@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["DecodeError", "WireValue", "decode", "decode_strict", "encode", "encode_str", "to_builtins"]
-
 DecodeError = msgspec.DecodeError
 
 

@@ -8,70 +8,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from spindle.shapes.codec import WireValue, to_builtins
-from spindle.shapes.content import Image, Text, ToolCall, Wire
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage
-
-__all__ = [
-    "AgentEnd",
-    "AgentSettled",
-    "AgentStart",
-    "AutoCompactionEnd",
-    "AutoCompactionStart",
-    "AutoRetryEnd",
-    "AutoRetryStart",
-    "BashExecutionUpdate",
-    "Behavior",
-    "CompactionEnd",
-    "CompactionResult",
-    "CompactionStart",
-    "Decision",
-    "Denial",
-    "EntryAppended",
-    "ExtensionError",
-    "ExtensionUIRequest",
-    "HostToolCall",
-    "HostToolCancel",
-    "LiveSource",
-    "MessageEnd",
-    "MessageStart",
-    "MessageUpdate",
-    "PermissionDenied",
-    "QueueUpdate",
-    "RuleTriggered",
-    "SessionChanged",
-    "SessionInfoChanged",
-    "StateChanged",
-    "StreamEvent",
-    "SummarizationRetryAttemptStart",
-    "SummarizationRetryFinished",
-    "SummarizationRetryScheduled",
-    "TextDelta",
-    "TextEnd",
-    "TextStart",
-    "ThinkingDelta",
-    "ThinkingEnd",
-    "ThinkingLevelChanged",
-    "ThinkingStart",
-    "TodoAutoClear",
-    "TodoReminder",
-    "ToolCallDelta",
-    "ToolCallEnd",
-    "ToolCallStart",
-    "ToolExecutionEnd",
-    "ToolExecutionStart",
-    "ToolExecutionUpdate",
-    "ToolResult",
-    "TurnEnd",
-    "TurnStart",
-]
+from spindle.shapes.messages import AssistantMessage, Image, Tagged, Text, ToolCall, ToolResultMessage, Usage, Wire
 
 
-class Event(Wire, tag_field="type"):
+class Event(Tagged, gc=True):
     """Base of all events."""
-
-    @property
-    def type(self) -> str:
-        return str(type(self).__struct_config__.tag)
 
     @property
     def raw(self) -> dict[str, Any]:
@@ -83,13 +24,9 @@ class Event(Wire, tag_field="type"):
 # -- pieces of an answer -------------------------------------------------------------------------
 
 
-class _Piece(Wire, tag_field="type"):
+class _Piece(Tagged, gc=True):
     content_index: int
     """Position of the block in the message's content."""
-
-    @property
-    def type(self) -> str:
-        return str(type(self).__struct_config__.tag)
 
 
 class TextStart(_Piece, tag="text_start"):
@@ -130,6 +67,25 @@ class ToolCallEnd(_Piece, tag="toolcall_end"):
     tool_call: ToolCall
 
 
+class AnswerStart(Wire, tag_field="type", tag="start"):
+    """An answer begins. On the wire it has the answer as `partial`."""
+
+
+class AnswerDone(Wire, tag_field="type", tag="done"):
+    """An answer is complete. On the wire it has it as `message`."""
+
+    reason: str
+    """`stop`, `length` or `toolUse`."""
+
+
+class AnswerFailed(Wire, tag_field="type", tag="error"):
+    """An answer was stopped or failed. On the wire it has what there is of it as `error`."""
+
+    reason: str
+    """`aborted` or `error`."""
+
+
+AnswerEdge: TypeAlias = AnswerStart | AnswerDone | AnswerFailed
 StreamEvent: TypeAlias = (
     TextStart
     | TextDelta
@@ -173,9 +129,9 @@ class MessageStart(Event, tag="message_start"):
 
 
 class MessageUpdate(Event, tag="message_update"):
-    assistant_message_event: StreamEvent
+    assistant_message_event: StreamEvent | AnswerEdge
     message: Any
-    """`LiveSource`: a snapshot is made when it is read."""
+    """`LiveSource`: a snapshot is made when it is read. At the end of an answer the message itself."""
 
 
 class MessageEnd(Event, tag="message_end"):
@@ -229,7 +185,7 @@ class AgentSettled(Event, tag="agent_settled"):
     """Nothing more will happen by itself."""
 
     aborted: bool
-    stop_reason: str = "end"
+    stop_reason: str
     """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or what stopped it, as `denied`."""
     error_message: str | None = None
 
@@ -304,16 +260,12 @@ class CompactionEnd(Event, tag="compaction_end"):
     error_message: str | None = None
 
 
-class AutoCompactionStart(Event, tag="auto_compaction_start"):
-    reason: str
+class AutoCompactionStart(CompactionStart, tag="auto_compaction_start"):
+    pass
 
 
-class AutoCompactionEnd(Event, tag="auto_compaction_end"):
-    reason: str
-    result: CompactionResult | None
-    aborted: bool
-    will_retry: bool
-    error_message: str | None = None
+class AutoCompactionEnd(CompactionEnd, tag="auto_compaction_end"):
+    pass
 
 
 class AutoRetryStart(Event, tag="auto_retry_start"):
@@ -329,11 +281,8 @@ class AutoRetryEnd(Event, tag="auto_retry_end"):
     final_error: str | None = None
 
 
-class SummarizationRetryScheduled(Event, tag="summarization_retry_scheduled"):
-    attempt: int
-    max_attempts: int
-    delay_ms: int
-    error_message: str
+class SummarizationRetryScheduled(AutoRetryStart, tag="summarization_retry_scheduled"):
+    pass
 
 
 class SummarizationRetryAttemptStart(Event, tag="summarization_retry_attempt_start"):

@@ -1,4 +1,4 @@
-"""Messages of a conversation, by role.
+"""Messages of a conversation, by role, and the blocks they are made of.
 
 Messages are values: they do not know their entry ids, the session does. `message_from_value` never fails on
 an unknown role, an unknown block or a missing key: what cannot be understood is carried as it came.
@@ -10,24 +10,57 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from spindle.shapes.codec import WireValue
-from spindle.shapes.content import Image, Text, Thinking, ToolCall, Wire
 
-__all__ = [
-    "AgentMessage",
-    "AssistantMessage",
-    "BashExecutionMessage",
-    "BranchSummaryMessage",
-    "CompactionSummaryMessage",
-    "Cost",
-    "CustomMessage",
-    "KnownMessage",
-    "OpaqueMessage",
-    "StopReason",
-    "ToolResultMessage",
-    "Usage",
-    "UserMessage",
-    "message_from_value",
-]
+
+class Wire(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Base of all shapes: camelCase keys; a field equal to its default is left out.
+
+    A key that must always be written therefore has no default. `gc=False` below: a long context is hundreds of
+    thousands of these values, none of which refers back, so the garbage collector need not walk them.
+    """
+
+
+class Tagged(Wire, gc=False, tag_field="type"):
+    """Base of what says on the wire what it is: blocks and events."""
+
+    @property
+    def type(self) -> str:
+        return str(type(self).__struct_config__.tag)
+
+
+class Text(Tagged, tag="text"):
+    text: str
+    text_signature: str | None = None
+    """Opaque provider data that must come back with the block."""
+
+
+class Image(Tagged, tag="image"):
+    data: str
+    """Base64."""
+    mime_type: str
+
+
+class Thinking(Tagged, tag="thinking"):
+    thinking: str
+    thinking_signature: str | None = None
+    """Anthropic: the signature. OpenAI-style servers: the name of the field it came in."""
+    redacted: bool = False
+
+
+class ToolCall(Tagged, gc=True, tag="toolCall"):
+    id: str
+    name: str
+    arguments: Any
+    """Usually an object; whatever JSON value the model wrote."""
+    thought_signature: str | None = None
+
+
+def text_of(content: str | list[Any], separator: str = "") -> str:
+    """Return the text blocks of a message's content, joined."""
+    if isinstance(content, str):
+        return content
+    return separator.join(block.text for block in content if isinstance(block, Text))
+
 
 StopReason = Literal["stop", "length", "toolUse", "error", "aborted"]
 
@@ -194,5 +227,5 @@ def message_from_value(value: Any) -> AgentMessage:
     try:
         known: KnownMessage = msgspec.convert(filled, KnownMessage)
         return known
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # half a surrogate pair where a number belongs
         return OpaqueMessage(value)

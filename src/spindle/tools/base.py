@@ -2,30 +2,15 @@
 
 import errno
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
 
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
-from spindle.shapes.models import Model
-
-__all__ = [
-    "BUILTIN_TOOLS",
-    "DEFAULT_TOOLS",
-    "Tool",
-    "ToolContext",
-    "ToolError",
-    "ToolSettings",
-    "builtin_tools",
-    "error_code",
-    "format_number",
-    "format_size",
-    "os_error_text",
-    "text_result",
-    "well_formed",
-]
+from spindle.shapes.messages import Text
+from spindle.shapes.model import Model
 
 DEFAULT_TOOLS = ("read", "bash", "edit", "write")
 """Active unless the user says otherwise."""
@@ -83,11 +68,22 @@ def text_result(text: str, details: Any = None) -> ToolResult:
     return ToolResult([Text(text)], details)
 
 
+def arguments(*required: str, **properties: str | tuple[str, str] | dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments: described texts, `(type, description)`, or schemas."""
+    schemas: dict[str, Any] = {}
+    for name, given in properties.items():
+        if not isinstance(given, dict):
+            kind, text = ("string", given) if isinstance(given, str) else given
+            given = {"type": kind, "description": text}
+        schemas[name] = given
+    return {"type": "object", "properties": schemas} | ({"required": list(required)} if required else {})
+
+
 def builtin_tools(bin_dir: str | None = None) -> dict[str, Tool]:
     """Return the built-in tools by name. grep and find are among them if ripgrep is there, perhaps in `bin_dir`."""
     # Loaded on use: a program that only wants the names pays for nothing else.
     from spindle.tools import bash, edit, find, grep, ls, read, write
-    from spindle.tools.rg import find_ripgrep
+    from spindle.tools.grep import find_ripgrep
 
     modules = (read, bash, edit, write, grep, find, ls)
     missing = () if find_ripgrep(bin_dir) else (grep, find)
@@ -120,6 +116,15 @@ def os_error_text(error: OSError, operation: str, path: str | None = None) -> st
     code = error_code(error)
     text = _ERROR_TEXTS.get(code) or (os.strerror(error.errno).lower() if error.errno else str(error))
     return f"{code}: {text}, {operation}" + (f" '{path}'" if path is not None else "")
+
+
+@contextmanager
+def doing(operation: str, path: str | None = None) -> Iterator[None]:
+    """Turn an `OSError` of this operation into a `ToolError`."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(os_error_text(error, operation, path)) from None
 
 
 def format_number(value: int | float) -> str:

@@ -10,22 +10,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spindle.process import Process, on_path
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Text
 from spindle.tools.base import (
     Tool,
     ToolContext,
     ToolError,
     ToolSettings,
+    arguments,
+    doing,
     format_number,
     format_size,
-    os_error_text,
     text_result,
     well_formed,
 )
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
-
-__all__ = ["TOOL", "start_shell"]
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647
@@ -135,11 +134,9 @@ def start_shell(
     if not os.path.isdir(cwd):
         raise ToolError(f"Working directory does not exist: {cwd}\nCannot execute bash commands.")
     shell = _find_shell(settings.shell_path)
-    argv = [shell, "-c", well_formed(command)]
-    try:
+    with doing("spawn", shell):
+        argv = [shell, "-c", well_formed(command)]
         return Process(argv, cwd=cwd, env=_child_env(settings, env), on_output=on_output)
-    except OSError as error:
-        raise ToolError(os_error_text(error, "spawn", shell)) from None
 
 
 def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, str]:
@@ -157,29 +154,23 @@ def _child_env(settings: ToolSettings, extra: Mapping[str, str]) -> dict[str, st
 
 
 def _find_shell(custom: str | None) -> str:
-    if custom:
-        if not os.path.exists(custom):
-            raise ToolError(f"Custom shell path not found: {custom}")
-        return custom
-    return "/bin/bash" if os.path.exists("/bin/bash") else on_path("bash") or "sh"
+    if custom and not os.path.exists(custom):
+        raise ToolError(f"Custom shell path not found: {custom}")
+    return custom or ("/bin/bash" if os.path.exists("/bin/bash") else on_path("bash") or "sh")
 
 
 TOOL = Tool(
     name="bash",
-    label="bash",
     description=(
         "Run a shell command in the working directory and return what it wrote to stdout and stderr. "
         f"Of long output the last {MAX_LINES} lines or {MAX_BYTES // 1024}KB are returned, and all of it is kept in a "
         "temporary file whose path is given. An optional timeout, in seconds, kills the command."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "description": "Command line for bash"},
-            "timeout": {"type": "number", "description": "Seconds after which the command is killed; default: never"},
-        },
-        "required": ["command"],
-    },
+    parameters=arguments(
+        "command",
+        command="Command line for bash",
+        timeout=("number", "Seconds after which the command is killed; default: never"),
+    ),
     execute=_execute,
     snippet="Run shell commands (ls, grep, find, builds, tests)",
 )

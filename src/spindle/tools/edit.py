@@ -8,6 +8,8 @@ from spindle.tools.base import (
     Tool,
     ToolContext,
     ToolError,
+    arguments,
+    doing,
     error_code,
     format_size,
     os_error_text,
@@ -15,8 +17,6 @@ from spindle.tools.base import (
     well_formed,
 )
 from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
-
-__all__ = ["TOOL"]
 
 _MAX_FILE_BYTES = 256 * 1024 * 1024
 _BOM = "\ufeff"
@@ -52,8 +52,7 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 
 def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
-    from spindle.tools.diff import display_diff, find_changes, unified_patch
-    from spindle.tools.replace import Edit, replace_texts, split_lines
+    from spindle.tools.replace import Edit, display_diff, find_changes, replace_texts, split_lines, unified_patch
 
     shown = args["path"]
     edits = [Edit(_unix(well_formed(edit["oldText"])), _unix(well_formed(edit["newText"]))) for edit in args["edits"]]
@@ -78,10 +77,8 @@ def _edit(path: str, args: dict[str, Any], cancel: Cancel) -> ToolResult:
         replaced = replace_texts(_unix(text), edits, shown)
         cancel.check()
         new_text = replaced.text.replace("\n", "\r\n") if crlf else replaced.text
-        try:
+        with doing("write"):
             overwrite(file.fileno(), (bom + new_text).encode("utf-8", "surrogateescape"))
-        except OSError as error:
-            raise ToolError(os_error_text(error, "write")) from None
     old, new = replaced.old_lines, split_lines(replaced.text)
     changes = find_changes(old, replaced.regions)
     return text_result(
@@ -104,31 +101,26 @@ def _readable(text: str) -> str:
 
 TOOL = Tool(
     name="edit",
-    label="edit",
     description=(
         "Replace exact text in one file. Every oldText must occur exactly once in the file as it is now, and no two "
         "may overlap: merge changes that touch or lie close together into one edit, and make distant ones as several "
         "edits of one call. Keep oldText as short as uniqueness allows."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "File to edit, relative or absolute"},
-            "edits": {
-                "type": "array",
-                "description": "Replacements, all matched against the file as it is before the call",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "oldText": {"type": "string", "description": "Exact text that occurs once in the file"},
-                        "newText": {"type": "string", "description": "Text to put in its place"},
-                    },
-                    "required": ["oldText", "newText"],
-                },
-            },
+    parameters=arguments(
+        "path",
+        "edits",
+        path="File to edit, relative or absolute",
+        edits={
+            "type": "array",
+            "description": "Replacements, all matched against the file as it is before the call",
+            "items": arguments(
+                "oldText",
+                "newText",
+                oldText="Exact text that occurs once in the file",
+                newText="Text to put in its place",
+            ),
         },
-        "required": ["path", "edits"],
-    },
+    ),
     execute=_execute,
     snippet="Make precise changes to files by replacing exact text, several places in one call",
     guidelines=(

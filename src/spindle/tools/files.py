@@ -17,18 +17,6 @@ from typing import TypeVar
 
 from spindle.tools.base import ToolError
 
-__all__ = [
-    "Cancel",
-    "file_lock",
-    "overwrite",
-    "require_folder",
-    "require_regular",
-    "resolve_existing",
-    "resolve_path",
-    "run_abandonable",
-    "run_to_end",
-]
-
 T = TypeVar("T")
 
 _PLAIN_SPACES = dict.fromkeys([0x00A0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
@@ -46,7 +34,12 @@ def resolve_path(path: str, cwd: str) -> str:
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser("~") + path[1:]
     elif path.startswith("file://"):
-        path = _from_url(path)
+        from urllib.parse import unquote, urlsplit
+
+        parts = urlsplit(path)
+        if parts.netloc not in ("", "localhost"):
+            raise ToolError(f"File URL must name a file of this machine: {path}")
+        path = unquote(parts.path)
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError:
@@ -54,7 +47,7 @@ def resolve_path(path: str, cwd: str) -> str:
     if b"\0" in encoded:
         raise ToolError(f"Path must not contain null bytes: {path!a}")
     resolved = os.path.normpath(os.path.join(cwd, path))
-    # POSIX lets exactly two leading slashes mean something else; nobody does.
+    # POSIX lets exactly two leading slashes mean something else; no system here does.
     return resolved[1:] if resolved.startswith("//") else resolved
 
 
@@ -77,15 +70,6 @@ def resolve_existing(path: str, cwd: str) -> str:
         decomposed.replace("'", _CURLY_QUOTE),
     )
     return next((spelling for spelling in spellings if os.path.lexists(spelling)), resolved)
-
-
-def _from_url(url: str) -> str:
-    from urllib.parse import unquote, urlsplit
-
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost"):
-        raise ToolError(f"File URL must name a file of this machine: {url}")
-    return unquote(parts.path)
 
 
 # -- opening and writing -------------------------------------------------------------------------
@@ -171,18 +155,12 @@ async def file_lock(path: str) -> AsyncIterator[None]:
 # -- threads -------------------------------------------------------------------------------------
 
 
-class Cancel:
+class Cancel(threading.Event):
     """Told to work in a thread; the work asks now and then."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        self._event.set()
-
     def check(self) -> None:
-        """Raise `ToolError` if nobody wants the result any more."""
-        if self._event.is_set():
+        """Raise `ToolError` if the result is not wanted any more."""
+        if self.is_set():
             raise ToolError("Operation aborted")
 
 

@@ -7,12 +7,10 @@ import os
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 from spindle.tools.files import require_folder, resolve_path, run_abandonable
-from spindle.tools.rg import argument, run_ripgrep
+from spindle.tools.grep import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, listing_result
-
-__all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 1000
 
@@ -40,11 +38,10 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 def _in_repository(root: str) -> bool:
     """Return whether the folder lies in a git repository. Raises `ToolError` if it is no folder."""
     require_folder(root)
-    folder, above = root, os.path.dirname(root)
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        if above == folder:
+    while not os.path.lexists(os.path.join(root, ".git")):
+        root, folder = os.path.dirname(root), root
+        if root == folder:
             return False
-        folder, above = above, os.path.dirname(above)
     return True
 
 
@@ -93,21 +90,17 @@ class _Search:
 
 TOOL = Tool(
     name="find",
-    label="find",
     description=(
         "Find files, and folders with files in them, by a glob pattern; returns paths relative to the folder searched. "
         f"Leaves out what .gitignore names, includes hidden files. Ends after {_DEFAULT_LIMIT} results or "
         f"{MAX_BYTES // 1024}KB, whichever comes first."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "description": "Glob such as '*.ts', '**/*.json' or 'src/**/*_test.py'"},
-            "path": {"type": "string", "description": "Folder to search; default: the working directory"},
-            "limit": {"type": "number", "description": f"Most results to return; default: {_DEFAULT_LIMIT}"},
-        },
-        "required": ["pattern"],
-    },
+    parameters=arguments(
+        "pattern",
+        pattern="Glob such as '*.ts', '**/*.json' or 'src/**/*_test.py'",
+        path="Folder to search; default: the working directory",
+        limit=("number", f"Most results to return; default: {_DEFAULT_LIMIT}"),
+    ),
     execute=_execute,
     snippet="Find files by glob pattern (respects .gitignore)",
 )

@@ -1,18 +1,17 @@
-"""The `grep` tool: lines that match a pattern, found by ripgrep."""
+"""The `grep` tool: lines that match a pattern, found by ripgrep. How ripgrep is found and asked is said here too."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
 
+from spindle.process import Process, on_path
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, text_result
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, os_error_text, text_result, well_formed
 from spindle.tools.files import Cancel, require_regular, resolve_path, run_abandonable
-from spindle.tools.rg import argument, run_ripgrep
 from spindle.tools.truncate import MAX_BYTES, MAX_LINE_LENGTH, listing_result, truncate_line
-
-__all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 100
 _MAX_CONTEXT = MAX_BYTES // 5
@@ -20,6 +19,69 @@ _MAX_CONTEXT = MAX_BYTES // 5
 _KEPT_BYTES = 16 * MAX_LINE_LENGTH
 """Of a line; enough for what is shown of it, whatever its characters take."""
 _CHUNK = 1024 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_LINE_BYTES = 16 * 1024 * 1024
+
+
+# -- ripgrep, which find stands on too --------------------------------------------------------------
+
+
+def find_ripgrep(bin_dir: str | None) -> str | None:
+    """Return rg from `bin_dir` (the agent's own folder), from PATH, or from next to our Python, where its wheel is."""
+    folders = (bin_dir or "", None, os.path.dirname(sys.executable))
+    return next((program for folder in folders if (program := on_path("rg", folder))), None)
+
+
+def argument(pattern: str) -> str:
+    """Return a pattern as it can stand on a command line. Raises `ToolError` if it cannot."""
+    if "\0" in pattern:
+        raise ToolError("Pattern must not contain null bytes")
+    return well_formed(pattern)
+
+
+async def run_ripgrep(
+    bin_dir: str | None, options: Sequence[str], cwd: str, take: Callable[[bytes], bool]
+) -> tuple[int, str]:
+    """Run rg; return its exit code and what it complained of.
+
+    `take` gets every line of output and says whether it wants more; rg is killed when it does not. Raises `ToolError`
+    if rg cannot be started, or prints a line that would take too much memory.
+    """
+    rg = find_ripgrep(bin_dir)
+    if rg is None:
+        raise ToolError("ripgrep (rg) is not available")
+    rest: list[bytes] = []
+    """Pieces of the line that has not ended yet; joined once, not once per piece."""
+    errors = bytearray()
+    too_long = False
+
+    def take_output(data: bytes) -> None:
+        nonlocal rest, too_long
+        rest.append(data)
+        wants_more = True
+        if b"\n" in data:
+            *lines, last = b"".join(rest).split(b"\n")
+            rest = [last]
+            wants_more = all(map(take, lines))
+        too_long = wants_more and sum(map(len, rest)) > _MAX_LINE_BYTES
+        if too_long or not wants_more:
+            process.kill()
+
+    def take_errors(data: bytes) -> None:
+        errors.extend(data[: _MAX_ERROR_BYTES - len(errors)])
+
+    try:
+        # --no-config: the user's own options would change what is printed.
+        process = Process([rg, "--no-config", *options], cwd=cwd, on_output=take_output, on_errors=take_errors)
+    except OSError as error:
+        raise ToolError(f"Failed to run ripgrep: {os_error_text(error, 'spawn', rg)}") from None
+    code = await process.wait()
+    if too_long:
+        raise ToolError(f"ripgrep printed a line of more than {_MAX_LINE_BYTES} bytes")
+    return code, errors.decode("utf-8", "replace").strip() or f"ripgrep exited with code {code}"
+
+
+# -- the tool ----------------------------------------------------------------------------------------
 
 
 class _Match(msgspec.Struct):
@@ -84,7 +146,10 @@ def _read_match(line: bytes) -> _Match | None:
 
 
 def _format(matches: list[_Match], root: str, in_folder: bool, limit: int, context: int, cancel: Cancel) -> ToolResult:
-    surroundings = _read_surroundings(matches, context, cancel) if context else {}
+    wanted: dict[str, set[int]] = {}
+    for match in matches if context else ():
+        wanted.setdefault(match.path, set()).update(range(match.line - context, match.line + context + 1))
+    surroundings = {path: _read_lines(path, numbers, cancel) for path, numbers in wanted.items()}
     lines: list[str] = []
     any_cut = False
     for match in matches:
@@ -110,15 +175,8 @@ def _format(matches: list[_Match], root: str, in_folder: bool, limit: int, conte
     return listing_result(lines, limits, notice, remark)
 
 
-def _read_surroundings(matches: list[_Match], context: int, cancel: Cancel) -> dict[str, dict[int, str]]:
-    """Return, file by file, the matched lines and those around them, by number."""
-    wanted: dict[str, set[int]] = {}
-    for match in matches:
-        wanted.setdefault(match.path, set()).update(range(match.line - context, match.line + context + 1))
-    return {path: _read_lines(path, numbers, cancel) for path, numbers in wanted.items()}
-
-
 def _read_lines(path: str, wanted: set[int], cancel: Cancel) -> dict[int, str]:
+    """Return the wanted lines of a file by number; none if it cannot be read."""
     found: dict[int, str] = {}
     last = max(wanted)
     number, ended = 0, True
@@ -149,25 +207,21 @@ def _line_heads(file: BinaryIO) -> Iterator[bytes]:
 
 TOOL = Tool(
     name="grep",
-    label="grep",
     description=(
         "Search file contents for a pattern; returns matching lines with file names and line numbers. Leaves out what "
         f".gitignore names, includes hidden files. Ends after {_DEFAULT_LIMIT} matches or {MAX_BYTES // 1024}KB, "
         f"whichever comes first; lines are cut at {MAX_LINE_LENGTH} characters."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "description": "Regular expression, or plain text if literal is set"},
-            "path": {"type": "string", "description": "Folder or file to search; default: the working directory"},
-            "glob": {"type": "string", "description": "Only files matching this, such as '*.ts' or 'src/**/*.py'"},
-            "ignoreCase": {"type": "boolean", "description": "Ignore case; default: false"},
-            "literal": {"type": "boolean", "description": "Take the pattern as plain text; default: false"},
-            "context": {"type": "number", "description": "Lines to show before and after each match; default: 0"},
-            "limit": {"type": "number", "description": f"Most matches to return; default: {_DEFAULT_LIMIT}"},
-        },
-        "required": ["pattern"],
-    },
+    parameters=arguments(
+        "pattern",
+        pattern="Regular expression, or plain text if literal is set",
+        path="Folder or file to search; default: the working directory",
+        glob="Only files matching this, such as '*.ts' or 'src/**/*.py'",
+        ignoreCase=("boolean", "Ignore case; default: false"),
+        literal=("boolean", "Take the pattern as plain text; default: false"),
+        context=("number", "Lines to show before and after each match; default: 0"),
+        limit=("number", f"Most matches to return; default: {_DEFAULT_LIMIT}"),
+    ),
     execute=_execute,
     snippet="Search file contents for patterns (respects .gitignore)",
 )

@@ -10,11 +10,9 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from spindle.shapes.content import Image
-from spindle.shapes.models import Model
+from spindle.shapes.messages import Image
+from spindle.shapes.model import Model
 from spindle.tools.files import Cancel
-
-__all__ = ["MAX_SOURCE_BYTES", "SNIFF_BYTES", "TOO_BIG", "ImageLimits", "image_size", "prepare_image", "sniff_image"]
 
 SNIFF_BYTES = 4100
 
@@ -37,7 +35,7 @@ _Picture: TypeAlias = Any
 """`PIL.Image.Image`; unnamed, so that type checks do not need Pillow either."""
 
 
-class ImageLimits(Struct, frozen=True):
+class ImageLimits(Struct, frozen=True, rename="camel"):
     max_width: int = 2000
     max_height: int = 2000
     max_bytes: int = 4718592
@@ -49,19 +47,12 @@ class ImageLimits(Struct, frozen=True):
         """Return the limits of `model`, which may name its own."""
         given: Any = (model and model.input_limits) or {}
         resize = (given.get("images") or {}).get("resize") or {}
-        names = {
-            "maxWidth": "max_width",
-            "maxHeight": "max_height",
-            "maxBytes": "max_bytes",
-            "jpegQuality": "jpeg_quality",
-        }
-        return cls(**{name: resize[key] for key, name in names.items() if key in resize})
+        names = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+        return cls(**{name: resize[key] for name, key in names if key in resize})
 
-    def admit(self, width: int, height: int, byte_count: int) -> bool:
-        return width <= self.max_width and height <= self.max_height and self.admit_bytes(byte_count)
-
-    def admit_bytes(self, byte_count: int) -> bool:
-        return 4 * math.ceil(byte_count / 3) < self.max_bytes
+    def admit(self, byte_count: int, width: int = 0, height: int = 0) -> bool:
+        small_enough = 4 * math.ceil(byte_count / 3) < self.max_bytes
+        return small_enough and width <= self.max_width and height <= self.max_height
 
 
 def prepare_image(
@@ -75,12 +66,10 @@ def prepare_image(
             return None, _cannot(_UNSUPPORTED)
         notes.append("[Image converted from image/bmp to image/png.]")
         data, mime_type = _encode(picture, "PNG"), "image/png"
-    if not auto_resize:
-        return _block(data, mime_type), notes
     size = image_size(data, mime_type)
-    if size is None:
+    if auto_resize and size is None:
         return None, [TOO_BIG]
-    if limits.admit(*size, len(data)):
+    if not auto_resize or (size and limits.admit(len(data), *size)):
         return _block(data, mime_type), notes
     picture = _open(data)
     smaller = picture and _shrink(picture, limits, cancel)
@@ -134,7 +123,7 @@ def _shrink(picture: _Picture, limits: ImageLimits, cancel: Cancel) -> tuple[byt
     while True:
         for data, mime_type in _encodings(picture, (width, height), limits.jpeg_quality):
             cancel.check()
-            if limits.admit_bytes(len(data)):
+            if limits.admit(len(data)):
                 return data, mime_type, (width, height)
         if (width, height) == (1, 1):
             return None

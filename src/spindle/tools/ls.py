@@ -5,11 +5,9 @@ import stat
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, os_error_text, text_result
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, os_error_text, text_result
 from spindle.tools.files import Cancel, require_folder, resolve_path, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, listing_result
-
-__all__ = ["TOOL"]
 
 _DEFAULT_LIMIT = 500
 _ALPHABET = " _-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$0123456789abcdefghijklmnopqrstuvwxyz"
@@ -55,18 +53,14 @@ def _collation_key(name: str) -> tuple[list[int], str, str]:
 
 TOOL = Tool(
     name="ls",
-    label="ls",
     description=(
         "List a folder: names in alphabetical order, folders with a slash at the end, hidden files included. "
         f"Ends after {_DEFAULT_LIMIT} entries or {MAX_BYTES // 1024}KB, whichever comes first."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "Folder to list; default: the working directory"},
-            "limit": {"type": "number", "description": f"Most entries to return; default: {_DEFAULT_LIMIT}"},
-        },
-    },
+    parameters=arguments(
+        path="Folder to list; default: the working directory",
+        limit=("number", f"Most entries to return; default: {_DEFAULT_LIMIT}"),
+    ),
     execute=_execute,
     snippet="List the contents of folders",
 )

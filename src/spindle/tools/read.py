@@ -5,13 +5,21 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from spindle.shapes.content import Text
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, format_number, format_size, os_error_text, text_result
+from spindle.shapes.messages import Text
+from spindle.tools.base import (
+    Tool,
+    ToolContext,
+    ToolError,
+    arguments,
+    doing,
+    format_number,
+    format_size,
+    os_error_text,
+    text_result,
+)
 from spindle.tools.files import Cancel, require_regular, resolve_existing, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, LineWindow, truncate_head
-
-__all__ = ["TOOL"]
 
 _CHUNK = 64 * 1024
 
@@ -33,13 +41,11 @@ def _read(args: dict[str, Any], ctx: ToolContext, cancel: Cancel) -> ToolResult:
     except OSError as error:
         raise ToolError(os_error_text(error, "access", path)) from None
     try:
-        head = os.read(file, SNIFF_BYTES)
-        mime_type = sniff_image(head)
-        if mime_type:
-            return _picture(file, head, size, mime_type, ctx, cancel)
-        return _text(_chunks(file, head, cancel), args)
-    except OSError as error:
-        raise ToolError(os_error_text(error, "read")) from None
+        with doing("read"):
+            head = os.read(file, SNIFF_BYTES)
+            if mime_type := sniff_image(head):
+                return _picture(file, head, size, mime_type, ctx, cancel)
+            return _text(_chunks(file, head, cancel), args)
     finally:
         os.close(file)
 
@@ -101,21 +107,17 @@ def _picture(file: int, head: bytes, size: int, mime_type: str, ctx: ToolContext
 
 TOOL = Tool(
     name="read",
-    label="read",
     description=(
         "Read a file. Pictures (jpg, png, gif, webp, bmp) come back as attachments, everything else as text. "
         f"Text ends after {MAX_LINES} lines or {MAX_BYTES // 1024}KB, whichever comes first; use offset and limit for "
         "large files, and go on with offset until you have all you need."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "File to read, relative or absolute"},
-            "offset": {"type": "number", "description": "First line to read, counted from 1"},
-            "limit": {"type": "number", "description": "How many lines to read"},
-        },
-        "required": ["path"],
-    },
+    parameters=arguments(
+        "path",
+        path="File to read, relative or absolute",
+        offset=("number", "First line to read, counted from 1"),
+        limit=("number", "How many lines to read"),
+    ),
     execute=_execute,
     snippet="Read the contents of files",
     guidelines=("Look at files with read, not with cat or sed.",),

@@ -2,23 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import Any, Literal
 
 import msgspec
 
-from spindle.shapes.content import Wire
-
-__all__ = [
-    "TODO_TOOL",
-    "TodoItem",
-    "TodoPhase",
-    "apply_ops",
-    "normalise",
-    "open_items",
-    "remaining",
-    "render",
-    "todo_parameters",
-]
+from spindle.shapes.messages import Wire
+from spindle.tools.base import arguments
 
 TODO_TOOL = "todo_write"
 Status = Literal["pending", "in_progress", "completed", "abandoned"]
@@ -62,7 +52,7 @@ def _phase(value: Any, where: str, ids: "_Ids") -> TodoPhase:
         raise ValueError(f"{where}.tasks must be a list")
     name = _text(value.get("name"), f"{where}.name")
     made = [_task(task, f"{where}.tasks[{index}]", ids) for index, task in enumerate(tasks)]
-    return TodoPhase(ids.phase(value.get("id")), name, made)
+    return TodoPhase(ids.take("phase", value.get("id")), name, made)
 
 
 def _task(value: Any, where: str, ids: "_Ids") -> TodoItem:
@@ -72,14 +62,8 @@ def _task(value: Any, where: str, ids: "_Ids") -> TodoItem:
     if status not in _MARKS:
         raise ValueError(f"{where}.status must be one of {', '.join(_MARKS)}")
     content = _text(value.get("content"), f"{where}.content")
-    notes, details = value.get("notes"), value.get("details")
-    return TodoItem(
-        ids.task(value.get("id")),
-        content,
-        status,
-        notes if isinstance(notes, str) else None,
-        details if isinstance(details, str) else None,
-    )
+    notes, details = (text if isinstance(text := value.get(key), str) else None for key in ("notes", "details"))
+    return TodoItem(ids.take("task", value.get("id")), content, status, notes, details)
 
 
 def _text(value: Any, where: str) -> str:
@@ -95,25 +79,16 @@ class _Ids:
         given = [phase for phase in phases if isinstance(phase, dict)]
         lists = [phase["tasks"] for phase in given if isinstance(phase.get("tasks"), list)]
         tasks = [task for tasks in lists for task in tasks if isinstance(task, dict)]
-        self._next_phase = _highest((phase.get("id") for phase in given), "phase")
-        self._next_task = _highest((task.get("id") for task in tasks), "task")
+        self._highest = {"phase": 0, "task": 0}
+        for item in [*given, *tasks]:
+            if match := re.fullmatch(r"(phase|task)-(\d+)", str(item.get("id"))):
+                self._highest[match[1]] = max(self._highest[match[1]], int(match[2]))
 
-    def phase(self, given: Any = None) -> str:
+    def take(self, word: Literal["phase", "task"], given: Any = None) -> str:
         if isinstance(given, str) and given:
             return given
-        self._next_phase += 1
-        return f"phase-{self._next_phase}"
-
-    def task(self, given: Any = None) -> str:
-        if isinstance(given, str) and given:
-            return given
-        self._next_task += 1
-        return f"task-{self._next_task}"
-
-
-def _highest(ids: Iterator[Any], word: str) -> int:
-    numbers = (re.fullmatch(rf"{word}-(\d+)", id) for id in ids if isinstance(id, str))
-    return max((int(match[1]) for match in numbers if match), default=0)
+        self._highest[word] += 1
+        return f"{word}-{self._highest[word]}"
 
 
 # -- the tool --------------------------------------------------------------------------------------
@@ -123,41 +98,26 @@ def todo_parameters() -> dict[str, Any]:
     """Return the JSON Schema of the tool's arguments."""
     text = {"type": "string"}
     status = {"type": "string", "enum": list(_MARKS)}
-    task = {
-        "type": "object",
-        "properties": {"content": text, "status": status, "notes": text, "details": text},
-        "required": ["content"],
-    }
+    task = arguments("content", content=text, status=status, notes=text, details=text)
     tasks = {"type": "array", "items": task}
 
-    def op(kind: str, required: Sequence[str], /, **properties: Any) -> dict[str, Any]:
-        return {
-            "type": "object",
-            "properties": {"op": {"type": "string", "enum": [kind]}, **properties},
-            "required": ["op", *required],
-        }
+    def op(kind: str, /, *required: str, **properties: Any) -> dict[str, Any]:
+        return arguments("op", *required, op={"type": "string", "enum": [kind]}, **properties)
 
-    phases = {
-        "type": "array",
-        "items": {"type": "object", "properties": {"name": text, "tasks": tasks}, "required": ["name"]},
-    }
+    phases = {"type": "array", "items": arguments("name", name=text, tasks=tasks)}
     ops = [
-        op("replace", ["phases"], phases=phases),
-        op("add_phase", ["name"], name=text, tasks=tasks),
-        op("add_task", ["phase", "content"], phase=text, content=text, notes=text, details=text),
-        op("update", ["id"], id=text, status=status, content=text, notes=text, details=text),
-        op("remove_task", ["id"], id=text),
+        op("replace", "phases", phases=phases),
+        op("add_phase", "name", name=text, tasks=tasks),
+        op("add_task", "phase", "content", phase=text, content=text, notes=text, details=text),
+        op("update", "id", id=text, status=status, content=text, notes=text, details=text),
+        op("remove_task", "id", id=text),
     ]
-    return {
-        "type": "object",
-        "properties": {"ops": {"type": "array", "items": {"anyOf": ops}}},
-        "required": ["ops"],
-    }
+    return arguments("ops", ops={"type": "array", "items": {"anyOf": ops}})
 
 
 def apply_ops(phases: Sequence[TodoPhase], ops: Sequence[dict[str, Any]]) -> tuple[list[TodoPhase], list[str]]:
     """Run the operations on a copy. Returns the new list and what went wrong on the way."""
-    work = [_copy(phase) for phase in phases]
+    work = deepcopy(list(phases))
     errors: list[str] = []
     for op in ops:
         match op["op"]:
@@ -176,16 +136,12 @@ def apply_ops(phases: Sequence[TodoPhase], ops: Sequence[dict[str, Any]]) -> tup
     return work, errors
 
 
-def _copy(phase: TodoPhase) -> TodoPhase:
-    return TodoPhase(phase.id, phase.name, [msgspec.structs.replace(task) for task in phase.tasks])
-
-
 def _add_task(work: list[TodoPhase], op: dict[str, Any], errors: list[str]) -> None:
     phase = next((phase for phase in work if phase.id == op["phase"]), None)
     if phase is None:
         errors.append(f'Phase "{op["phase"]}" not found')
         return
-    id = _Ids(msgspec.to_builtins(work)).task()
+    id = _Ids(msgspec.to_builtins(work)).take("task")
     phase.tasks.append(TodoItem(id, op["content"], "pending", op.get("notes"), op.get("details")))
 
 
@@ -216,10 +172,9 @@ def _one_in_progress(work: list[TodoPhase]) -> None:
     running = [task for task in tasks if task.status == "in_progress"]
     for task in running[1:]:
         task.status = "pending"
-    if not running:
-        first = next((task for task in tasks if task.status == "pending"), None)
-        if first is not None:
-            first.status = "in_progress"
+    first = next((task for task in tasks if task.status == "pending"), None)
+    if not running and first is not None:
+        first.status = "in_progress"
 
 
 # -- questions -------------------------------------------------------------------------------------

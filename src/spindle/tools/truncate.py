@@ -10,24 +10,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from spindle.shapes.content import Wire
 from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import Wire
 from spindle.tools.base import format_size, text_result
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_LINES",
-    "MAX_LINE_LENGTH",
-    "LineWindow",
-    "OutputBuffer",
-    "TextSize",
-    "TruncationResult",
-    "listing_result",
-    "measure",
-    "truncate_head",
-    "truncate_line",
-    "truncate_tail",
-]
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
@@ -73,7 +58,7 @@ def truncate_head(
     """
     total = whole or measure(text)
     if total.lines <= max_lines and total.bytes <= max_bytes:
-        return _untouched(text, total, max_lines, max_bytes)
+        return TruncationResult(text, False, None, *total, *total, False, False, max_lines, max_bytes)
     lines = text.split("\n", max_lines)[: min(measure(text).lines, max_lines)]
     kept, size = _fitting(lines, max_bytes)
     by = "lines" if kept == len(lines) else "bytes"
@@ -90,14 +75,16 @@ def truncate_tail(
     """
     total = whole or measure(text)
     if total.lines <= max_lines and total.bytes <= max_bytes:
-        return _untouched(text, total, max_lines, max_bytes)
+        return TruncationResult(text, False, None, *total, *total, False, False, max_lines, max_bytes)
     lines = text.removesuffix("\n").rsplit("\n", max_lines)[-max_lines:]
     kept, size = _fitting(reversed(lines), max_bytes)
     by = "lines" if kept == len(lines) else "bytes"
     if kept:
         content = "\n".join(lines[-kept:])
         return TruncationResult(content, True, by, *total, kept, size, False, False, max_lines, max_bytes)
-    end = _last_bytes(lines[-1], max_bytes)
+    # Half a character at the beginning is left out.
+    tail = lines[-1].encode("utf-8", "surrogatepass")[-max_bytes:].lstrip(bytes(range(0x80, 0xC0)))
+    end = tail.decode("utf-8", "surrogatepass")
     by = "lines" if max_lines == 1 else "bytes"
     return TruncationResult(end, True, by, *total, 1, _utf8_length(end), True, False, max_lines, max_bytes)
 
@@ -121,18 +108,6 @@ def _fitting(lines: Iterable[str], max_bytes: int) -> tuple[int, int]:
         size += cost
         kept += 1
     return kept, size
-
-
-def _untouched(text: str, size: TextSize, max_lines: int, max_bytes: int) -> TruncationResult:
-    return TruncationResult(text, False, None, *size, *size, False, False, max_lines, max_bytes)
-
-
-def _last_bytes(line: str, count: int) -> str:
-    data = line.encode("utf-8", "surrogatepass")[-count:]
-    start = 0
-    while start < len(data) and 0x80 <= data[start] < 0xC0:
-        start += 1
-    return data[start:].decode("utf-8", "surrogatepass")
 
 
 def _utf8_length(text: str) -> int:
@@ -293,7 +268,8 @@ class OutputBuffer:
     def _open_spool(self) -> None:
         data, self._unspooled = bytes(self._unspooled or b""), None
         try:
-            path = os.path.join(_temp_folder(), f"spindle-bash-{os.urandom(8).hex()}.log")
+            folder = next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp")
+            path = os.path.join(folder, f"spindle-bash-{os.urandom(8).hex()}.log")
             self._spool = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             self._spool_error = error.strerror
@@ -313,7 +289,3 @@ class OutputBuffer:
                 os.unlink(self.path)
             self._spool = self.path = None
             self._spool_error = error.strerror
-
-
-def _temp_folder() -> str:
-    return next((folder for name in ("TMPDIR", "TMP", "TEMP") if (folder := os.environ.get(name))), "/tmp")

@@ -6,12 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from spindle.shapes.content import Wire
+from spindle.shapes.messages import Wire
 from spindle.tools.base import ToolSettings
 from spindle.tools.bash import start_shell
 from spindle.tools.truncate import OutputBuffer
-
-__all__ = ["BashResult", "Pace", "Sanitizer", "run_user_bash"]
 
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -95,16 +93,14 @@ async def run_user_bash(
             pausing.cancel()
         buffer.close()
     cut = buffer.snapshot()
+    sizes = {name: getattr(cut, name) for name in ("total_lines", "total_bytes", "output_lines", "output_bytes")}
     return BashResult(
         output=cut.content,
         exit_code=exit_code,
         cancelled=exit_code is None,
         truncated=cut.truncated,
         full_output_path=buffer.path,
-        total_lines=cut.total_lines,
-        total_bytes=cut.total_bytes,
-        output_lines=cut.output_lines,
-        output_bytes=cut.output_bytes,
+        **sizes,
     )
 
 

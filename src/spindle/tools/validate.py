@@ -8,15 +8,23 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator
+from types import NoneType
 from typing import Any
 
 from spindle.tools.base import ToolError, format_number
 
-__all__ = ["validate_arguments"]
-
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _HEX_NUMBER = re.compile(r"\s*0[xX][0-9a-fA-F]+\s*")
 _NONE = object()
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "number": int | float,
+    "integer": int | float,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+    "null": NoneType,
+}
 
 _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
     ("minimum", operator.ge, "must be >= {}"),
@@ -57,7 +65,9 @@ def _mend(schema: Any, value: Any) -> Any:
         value = _mend(member, value)
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
-            value = _mend_union(schema[keyword], value)
+            members = schema[keyword]
+            candidates = [(one, value) for one in members] + [(one, _mend(one, value)) for one in members]
+            value = next((mended for one, mended in candidates if _accepts(one, mended)), value)
     types = _types(schema)
     if types and not any(_is(value, kind) for kind in types):
         value = next((mended for kind in types if (mended := _convert(kind, value)) is not _NONE), value)
@@ -68,12 +78,6 @@ def _mend(schema: Any, value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and ("integer" in types or "number" in types):
         return int(value)
     return value
-
-
-def _mend_union(members: list[Any], value: Any) -> Any:
-    candidates = [(member, value) for member in members]
-    candidates += [(member, _mend(member, value)) for member in members]
-    return next((mended for member, mended in candidates if _accepts(member, mended)), value)
 
 
 def _mend_object(schema: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
@@ -212,23 +216,9 @@ def _item_schema(schema: dict[str, Any], index: int) -> Any:
 
 
 def _is(value: Any, kind: str) -> bool:
-    match kind:
-        case "string":
-            return isinstance(value, str)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "integer":
-            return _is(value, "number") and (isinstance(value, int) or value.is_integer())
-        case "boolean":
-            return isinstance(value, bool)
-        case "object":
-            return isinstance(value, dict)
-        case "array":
-            return isinstance(value, list)
-        case "null":
-            return value is None
-        case _:
-            return True
+    if isinstance(value, bool) and kind in _TYPES:  # in Python a number too
+        return kind == "boolean"
+    return isinstance(value, _TYPES.get(kind, object)) and (kind != "integer" or value % 1 == 0)
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -1,13 +1,12 @@
 """The `write` tool: a file made or replaced as a whole."""
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from spindle.shapes.events import ToolResult
-from spindle.tools.base import Tool, ToolContext, ToolError, os_error_text, text_result, well_formed
+from spindle.tools.base import Tool, ToolContext, arguments, doing, text_result, well_formed
 from spindle.tools.files import Cancel, file_lock, overwrite, require_regular, resolve_path, run_to_end
-
-__all__ = ["TOOL"]
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -20,41 +19,29 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
 
 def _write(path: str, data: bytes, cancel: Cancel) -> None:
     folder = os.path.dirname(path)
-    try:
+    with doing("mkdir", folder):
         os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise ToolError(os_error_text(error, "mkdir", folder)) from None
-    try:
-        require_regular(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise ToolError(os_error_text(error, "open", path)) from None
-    cancel.check()
-    try:
+    with doing("open", path):
+        with suppress(FileNotFoundError):
+            require_regular(path)
+        cancel.check()
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise ToolError(os_error_text(error, "open", path)) from None
     try:
-        overwrite(file, data)
-    except OSError as error:
-        raise ToolError(os_error_text(error, "write")) from None
+        with doing("write"):
+            overwrite(file, data)
     finally:
         os.close(file)
 
 
 TOOL = Tool(
     name="write",
-    label="write",
     description="Write a file: make it, with its folders, if it does not exist, else replace all of it.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "File to write, relative or absolute"},
-            "content": {"type": "string", "description": "All of the new content"},
-        },
-        "required": ["path", "content"],
-    },
+    parameters=arguments(
+        "path",
+        "content",
+        path="File to write, relative or absolute",
+        content="All of the new content",
+    ),
     execute=_execute,
     snippet="Create or overwrite files",
     guidelines=("Use write for new files and for complete rewrites only.",),

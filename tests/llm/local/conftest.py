@@ -11,7 +11,7 @@ import pytest
 
 from spindle.llm.local import find_local_model
 from spindle.llm.local.llama_server import stop_all
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 HERE = Path(__file__).parent
 

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from spindle.llm.local.llama_server import Facts
 from spindle.llm.local.prompts import SMALL, TINY, make_plan
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
-from spindle.shapes.content import Text, ToolCall, text_of
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, Usage, UserMessage, text_of
 from spindle.tools.base import builtin_tools
 from spindle.tools.todo import TODO_TOOL
 

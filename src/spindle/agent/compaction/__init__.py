@@ -25,9 +25,8 @@ from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
 from spindle.config.settings import Settings
 from spindle.llm.errors import is_overflow
-from spindle.llm.stream import Chunk, Request
+from spindle.llm.stream import Chunk, Failure, Request
 from spindle.sessions.entries import Entry
-from spindle.shapes.content import Wire
 from spindle.shapes.events import (
     AutoCompactionEnd,
     AutoCompactionStart,
@@ -39,8 +38,8 @@ from spindle.shapes.events import (
     SummarizationRetryFinished,
     SummarizationRetryScheduled,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage
-from spindle.shapes.models import Model
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage, Wire
+from spindle.shapes.model import Model
 
 __all__ = ["CompactionPort", "CompactionPreparation", "Compactor", "add_usage"]
 
@@ -105,7 +104,14 @@ class Compactor:
 
     def possible(self) -> bool:
         """Say whether there is anything to summarise."""
-        return prepare_compaction(self._branch(), self.limits.keep_recent_tokens) is not None
+        return self.refusal() is None
+
+    def refusal(self) -> str | None:
+        """Say why there is nothing to summarise, if so."""
+        branch = self._branch()
+        if branch and branch[-1].type == "compaction":
+            return ALREADY
+        return TOO_SMALL if prepare_compaction(branch, self.limits.keep_recent_tokens) is None else None
 
     def reason(self, answer: AssistantMessage) -> str | None:
         """Say why the context should be compacted by itself after this answer, if it should."""
@@ -168,10 +174,13 @@ class Compactor:
         )
         raise Aborted if aborted else AgentError(error or CANCELLED)
 
-    async def refuse(self, text: str) -> None:
-        """Tell that an overflow is not answered by another compaction."""
-        for event in _endings("overflow", error=text):
-            await self._port.emit(event)
+    def refuse(self, text: str, reason: str = "overflow") -> None:
+        """Tell that there will be no compaction: a manual one has a start, too; an overflow was told before."""
+        if reason == "manual":
+            self._port.publish(CompactionStart(reason))
+            text = f"{_FAILURE[reason]}: {text}"
+        for event in _endings(reason, error=text):
+            self._port.publish(event)
 
     def _branch(self) -> list[Entry]:
         return self._port.conversation.session.branch()
@@ -261,12 +270,12 @@ class Compactor:
         limit = min(max_tokens, model.max_tokens) if model else max_tokens
         announced = False
 
-        async def retry(answer: AssistantMessage, attempt: int) -> bool:
+        async def retry(answer: AssistantMessage, failure: Failure | None, attempt: int) -> bool:
             nonlocal announced
-            if not self._port.retry.worthwhile(answer, model, attempt - 1):
+            if not self._port.retry.worthwhile(answer, failure, model, attempt - 1):
                 return False
             announced = True
-            delay = self._port.retry.delay_ms(attempt)
+            delay = self._port.retry.delay_ms(attempt, failure)
             await self._port.emit(
                 SummarizationRetryScheduled(attempt, self._port.retry.max_retries, delay, answer.error_message or "")
             )

@@ -7,18 +7,18 @@ from msgspec import Struct
 
 from spindle.config.settings import Compaction
 from spindle.llm.history import estimate_tokens
-from spindle.sessions.context import build_context, entry_message
 from spindle.sessions.entries import Entry
-from spindle.shapes.content import ToolCall
+from spindle.sessions.tree import build_context, entry_message, results_in_call_order
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ToolCall,
     Usage,
     UserMessage,
 )
-from spindle.shapes.models import Model
+from spindle.shapes.model import Model
 
 __all__ = [
     "CompactionLimits",
@@ -159,7 +159,8 @@ def _turn_start(branch: Sequence[Entry], cut: int, start: int) -> int | None:
 
 def _messages(entries: Iterable[Entry]) -> list[AgentMessage]:
     found = (None if entry.type == "compaction" else entry_message(entry) for entry in entries)
-    return [message for message in found if message is not None]
+    messages = [message for message in found if message is not None]
+    return [messages[at] for at in results_in_call_order(messages)]
 
 
 def file_lists(messages: Iterable[AgentMessage], previous: dict[str, object]) -> FileLists:

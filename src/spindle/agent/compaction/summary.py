@@ -6,12 +6,18 @@ from contextlib import aclosing
 from msgspec import Struct
 
 from spindle.llm.history import to_model_messages
-from spindle.llm.stream import Chunk, Finished, Request
+from spindle.llm.stream import Chunk, Failure, Finished, Request
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Text, Thinking, ToolCall, text_of
-from spindle.shapes.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
-
-__all__ = ["Summary", "SummaryFailed", "serialize_conversation", "summarize", "summary_request"]
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    text_of,
+)
 
 TOOL_RESULT_LIMIT = 2000
 
@@ -138,25 +144,26 @@ def summary_request(
 async def summarize(
     request: Request,
     stream: Callable[[Request], Awaitable[AsyncGenerator[Chunk, None]]],
-    retry: Callable[[AssistantMessage, int], Awaitable[bool]],
+    retry: Callable[[AssistantMessage, Failure | None, int], Awaitable[bool]],
 ) -> Summary:
-    """Ask for a summary; `retry(answer, attempt)` says (after waiting) whether a failed call is made again."""
+    """Ask for a summary; `retry(answer, failure, attempt)` says (after waiting) whether a failed call is made again."""
     attempt = 0
     while True:
-        answer = await _complete(await stream(request))
+        finished = await _complete(await stream(request))
+        answer = finished.message
         if answer.stop_reason not in ("error", "aborted"):
             text = text_of(answer.content, "\n")
             if not text.strip():  # nothing would take the place of everything that was said
                 raise SummaryFailed("The model returned an empty summary")
             return Summary(text, answer)
         attempt += 1
-        if not await retry(answer, attempt):
+        if not await retry(answer, finished.failure, attempt):
             raise SummaryFailed(answer.error_message or "Unknown error")
 
 
-async def _complete(chunks: AsyncGenerator[Chunk, None]) -> AssistantMessage:
+async def _complete(chunks: AsyncGenerator[Chunk, None]) -> Finished:
     async with aclosing(chunks) as open_chunks:
         async for chunk in open_chunks:
             if isinstance(chunk, Finished):
-                return chunk.message
+                return chunk
     raise SummaryFailed("The model's stream ended without an answer")

@@ -12,6 +12,7 @@ the short prompt they get, `grammar` the form of their reply.
 import importlib.util
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +20,7 @@ import msgspec
 
 from spindle.agent_dir import expand_home
 from spindle.llm.errors import ModelError
-from spindle.shapes.models import Model, ModelCost
+from spindle.shapes.model import Model, ModelCost
 
 __all__ = [
     "SUFFIX",
@@ -48,15 +49,9 @@ class LocalModelError(ModelError):
 def local_models(models_dir: Path, *, context_size: int | None = None, threads: int | None = None) -> list[Model]:
     """Return a model for every sound file in the directory, which may not exist. Other files are passed over."""
     found = []
-    try:
-        names = sorted(name for name in os.listdir(models_dir) if name.endswith(SUFFIX) and not name.startswith("."))
-    except OSError:
-        return []
-    for name in names:
-        try:
-            found.append(_model(name.removesuffix(SUFFIX), models_dir / name, context_size, threads))
-        except LocalModelError:
-            continue
+    for path in sorted(models_dir.glob(f"[!.]*{SUFFIX}")):
+        with suppress(LocalModelError):
+            found.append(_model(path.name.removesuffix(SUFFIX), path, context_size, threads))
     return found
 
 
@@ -77,7 +72,7 @@ def model_file(models_dir: Path, model_id: str) -> Path:
 def _model(model_id: str, path: Path, context_size: int | None, threads: int | None) -> Model:
     header = read_header(path)
     context = min(context_size or DEFAULT_CONTEXT, header.context_length or DEFAULT_CONTEXT)
-    label = " ".join(part for part in (header.size_label, header.quantization) if part)
+    label = " ".join(filter(None, (header.size_label, header.quantization)))
     name = path.name.removesuffix(SUFFIX)
     return Model(
         id=model_id,

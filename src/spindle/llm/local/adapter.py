@@ -21,10 +21,7 @@ from spindle.llm.local.llama_server import Facts, Wanted, lease
 from spindle.llm.local.prompts import Plan, make_plan
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamOptions
 from spindle.shapes.events import TextDelta
-from spindle.shapes.messages import AssistantMessage
-from spindle.shapes.models import Model
-
-__all__ = ["stream"]
+from spindle.shapes.model import Model
 
 # The server hangs up after every streamed answer without saying so; a pooled connection would be a dead one.
 _HEADERS = {"connection": "close"}
@@ -42,7 +39,8 @@ async def stream(model: Model, request: Request, options: StreamOptions) -> Asyn
         async with lease(wanted) as facts:
             limit = min(options.max_tokens or model.max_tokens, facts.context // 2)
             plan = make_plan(facts, transform_request(request, model), limit)
-            async with aclosing(_ask(model, facts, plan, options)) as chunks:
+            chunks = _ask(model, facts, plan, options)
+            async with aclosing(_constrained(model, chunks, plan) if plan.constrained else chunks) as chunks:
                 async for chunk in chunks:
                     yield chunk
     except LocalModelError as error:
@@ -64,8 +62,7 @@ def _ask(model: Model, facts: Facts, plan: Plan, options: StreamOptions) -> Asyn
         proxy=None,
         on_payload=add_keys,
     )
-    chunks = openai_chat.stream(server, plan.request, asked)
-    return _constrained(model, chunks, plan) if plan.constrained else chunks
+    return openai_chat.stream(server, plan.request, asked)
 
 
 async def _constrained(model: Model, chunks: AsyncGenerator[Chunk, None], plan: Plan) -> AsyncGenerator[Chunk, None]:
@@ -82,10 +79,7 @@ async def _constrained(model: Model, chunks: AsyncGenerator[Chunk, None], plan: 
             elif isinstance(chunk, Finished):
                 for event in reader.close():
                     yield event
-                yield Finished(_ending(live, reader, chunk.message))
-
-
-def _ending(live: LiveMessage, reader: ReplyReader, said: AssistantMessage) -> AssistantMessage:
-    live.usage, live.response_id, live.raw_stop_reason = said.usage, said.response_id, said.raw_stop_reason
-    reason = "toolUse" if said.stop_reason == "stop" and reader.is_call else said.stop_reason
-    return live.finish(reason, said.error_message)
+                said = chunk.message
+                live.usage, live.response_id, live.raw_stop_reason = said.usage, said.response_id, said.raw_stop_reason
+                reason = "toolUse" if said.stop_reason == "stop" and reader.is_call else said.stop_reason
+                yield Finished(live.finish(reason, said.error_message))

@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import ToolSpec
+from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
-
-__all__ = ["ANSWER", "ONE_LINE", "ReplyReader", "call_head", "reply_grammar"]
 
 ANSWER = "answer: "
 """How an answer begins."""
@@ -92,18 +91,12 @@ def _object(schema: dict[str, Any], *, required_only: bool = False) -> str:
     required = [key for key in properties if key in schema.get("required", ())]
     optional = [key for key in properties if key not in required and not required_only]
     if required:
-        inside = _sequence(members[key] for key in required) + _optional_tail(members, optional)
+        inside = ' "," '.join(members[key] for key in required) + _optional_tail(members, optional)
     else:
         # Any of them may be the first, and the first has no comma before it.
-        starts = [
-            f"{members[key]}{_optional_tail(members, optional[index + 1 :])}" for index, key in enumerate(optional)
-        ]
+        starts = [members[key] + _optional_tail(members, optional[index:]) for index, key in enumerate(optional, 1)]
         inside = f"({' | '.join(starts)})?" if starts else ""
     return f'"{{" {inside} "}}"'
-
-
-def _sequence(members: Iterable[str]) -> str:
-    return ' "," '.join(members)
 
 
 def _optional_tail(members: dict[str, str], keys: Sequence[str]) -> str:
@@ -111,8 +104,6 @@ def _optional_tail(members: dict[str, str], keys: Sequence[str]) -> str:
 
 
 def _constant(value: Any, suffix: str = "") -> str:
-    from spindle.shapes.codec import encode
-
     return _literal(encode(value).decode() + suffix)
 
 

@@ -5,14 +5,18 @@ wanted. A thread waits for the load. An abort gives up the wait; the child ends 
 """
 
 import asyncio
+import atexit
 import os
+import secrets
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import msgspec
 
@@ -20,10 +24,6 @@ from spindle import limits
 from spindle.llm.local import Header, LocalModelError, check_machine, read_header
 from spindle.process import adopt
 from spindle.shapes.codec import decode, encode
-
-if TYPE_CHECKING:
-    import subprocess
-__all__ = ["Facts", "Wanted", "lease", "stop_all"]
 
 DEBUG = "SPINDLE_LOCAL_DEBUG"
 """Environment variable: show the model server's log on stderr."""
@@ -61,7 +61,8 @@ async def lease(wanted: Wanted) -> AsyncIterator[Facts]:
     server = _claim(wanted)
     try:
         loaded = asyncio.wrap_future(server.facts)
-        loaded.add_done_callback(_look_at)
+        # Look at a failure that comes after the wait was given up, or asyncio will complain of it.
+        loaded.add_done_callback(lambda loaded: loaded.cancelled() or loaded.exception())
         yield await asyncio.shield(loaded)  # others may wait for the same load
     finally:
         _release(server)
@@ -76,31 +77,21 @@ def stop_all() -> None:
         server.stop()
 
 
-def _look_at(loaded: asyncio.Future[Facts]) -> None:
-    """Take note of a failure after the wait was given up, or asyncio will complain of it."""
-    if not loaded.cancelled():
-        loaded.exception()
-
-
 # -- who uses what -------------------------------------------------------------------------------
 
 _lock = threading.Lock()
 _servers: dict[Wanted, "_Server"] = {}
-_at_exit: list[bool] = []
 
 
 def _claim(wanted: Wanted) -> "_Server":
     with _lock:
+        if not _servers:
+            atexit.register(stop_all)  # more than once does no harm
         server = _servers.get(wanted)
         if server is None or not server.usable():
             idle = [_servers.pop(key) for key in [key for key, other in _servers.items() if other.users == 0]]
             server = _servers[wanted] = _Server(wanted, idle)
         server.users += 1
-        if not _at_exit:
-            import atexit
-
-            atexit.register(stop_all)
-            _at_exit.append(True)
     return server
 
 
@@ -148,8 +139,6 @@ class _Server:
             return
         assert process.stdin is not None
         process.stdin.close()
-        import subprocess
-
         try:
             process.wait(limits.LOCAL_SERVER_EXIT)
         except subprocess.TimeoutExpired:
@@ -157,8 +146,6 @@ class _Server:
             process.wait()
 
     def _start(self, instead_of: "list[_Server]") -> None:
-        import tempfile
-
         try:
             for server in instead_of:
                 server.stop()  # before we look how much memory there is
@@ -173,9 +160,6 @@ class _Server:
             self.facts.set_exception(LocalModelError(f"Cannot start the local model: {error}"))
 
     def _load(self, log: IO[bytes]) -> Facts:
-        import secrets
-        import subprocess
-
         debug = bool(os.environ.get(DEBUG))
         wanted = {
             "path": str(self.wanted.path),
@@ -212,9 +196,8 @@ class _Server:
         if self._stopped:
             raise LocalModelError(_GIVEN_UP)
         log.seek(0)
-        raise LocalModelError(
-            _reason(self.wanted.path, answer["error"], log.read(_LOG_LIMIT).decode(errors="replace"), code)
-        )
+        said = log.read(_LOG_LIMIT).decode(errors="replace")
+        raise LocalModelError(_reason(self.wanted.path, answer["error"], said, code))
 
 
 def _reason(path: Path, error: str, log: str, code: int) -> str:
@@ -228,9 +211,8 @@ def _reason(path: Path, error: str, log: str, code: int) -> str:
     if "insufficient memory" in log or "failed to allocate" in log or code == -9:
         return f"Not enough memory for {name}. Use a smaller model or a smaller local.contextSize in settings.json"
     if code == -4:
-        return (
-            "This processor lacks instructions the local model runtime needs. Use a model server such as Ollama instead"
-        )
+        advice = "Use a model server such as Ollama instead"
+        return f"This processor lacks instructions the local model runtime needs. {advice}"
     if "error loading model" in log:
         detail = log.split("error loading model: ", 1)[1].splitlines()[0].replace(str(path), name)
         return f"{name} is damaged or incomplete ({detail}). Remove it and get it again"

@@ -23,10 +23,7 @@ from spindle.llm.local.grammar import ANSWER, ONE_LINE, call_head, reply_grammar
 from spindle.llm.local.llama_server import Facts
 from spindle.llm.stream import ModelMessage, Request, ToolSpec
 from spindle.shapes.codec import encode
-from spindle.shapes.content import Text, ToolCall, text_of
-from spindle.shapes.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
-
-__all__ = ["SMALL", "TINY", "Plan", "make_plan"]
+from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, Usage, UserMessage, text_of
 
 TINY = 500_000_000
 SMALL = 4_000_000_000
@@ -92,7 +89,9 @@ def make_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
 def _plain_plan(facts: Facts, request: Request, system_prompt: str, max_tokens: int) -> Plan:
     """Ask a model that has not learnt to call tools."""
     rules = [system_prompt, "", "Every reply has one of these forms:", f"{ANSWER}(what you tell the user)"]
-    rules += [f"{call_head(tool.name)}{_signature(tool)} ({tool.description})" for tool in map(_brief, request.tools)]
+    for tool in map(_brief, request.tools):
+        arguments = ",".join(f'"{key}":…' for key in tool.parameters.get("properties") or ())
+        rules.append(f"{call_head(tool.name)}{{{arguments}}} ({tool.description})")
     rules.append("After a call you are shown what the tool printed.")
     asked = _fit(Request("\n".join(rules), _as_talk(request.messages)), facts.context - max_tokens)
     calls = _calls_in_a_row(request.messages)
@@ -107,36 +106,27 @@ def _tiny_plan(facts: Facts, request: Request, max_tokens: int) -> Plan:
     # The most likely word each time, and no long passage twice: left to chance it says anything, and greedy it loops.
     body: dict[str, Any] = {"temperature": 0, "dry_multiplier": 0.8, "dry_allowed_length": 8}
     if _calls_in_a_row(request.messages):
-        report = Request(_TINY_REPORT, [*_reports(), _user(_last_exchange(request.messages, _TINY_CHARS))])
+        led: list[ModelMessage] = []
+        for question, printed, answer in _TINY_REPORTS:
+            led += [_user(f"{question}\n\nbash printed:\n{printed}"), _spoken(answer)]
+        report = Request(_TINY_REPORT, [*led, _user(_last_exchange(request.messages))])
         return Plan(report, max_tokens, body | {"grammar": ONE_LINE})
     tools = [tool for tool in request.tools if tool.name not in _CHANGING]
     if any(tool.name == "bash" for tool in tools):
         tools = [tool for tool in tools if tool.name not in _DONE_BY_BASH]
-    asked = _fit(Request(_tiny_prompt(tools), _as_talk(request.messages, _TINY_CHARS)), room)
-    led = Request(asked.system_prompt, [*_examples(tools), *asked.messages])
+    prompt = "\n".join([_TINY_PROMPT, *(f"{tool.name}: {_brief(tool).description}" for tool in tools)])
+    asked = _fit(Request(prompt, _as_talk(request.messages, _TINY_CHARS)), room)
+    asked = Request(asked.system_prompt, [*_examples(tools), *asked.messages])
     grammar = reply_grammar(tools, only_looking=True)
-    return Plan(led, max_tokens, body | {"grammar": grammar}, True, [tool.name for tool in tools])
-
-
-def _tiny_prompt(tools: Sequence[ToolSpec]) -> str:
-    return "\n".join([_TINY_PROMPT, *(f"{tool.name}: {_brief(tool).description}" for tool in tools)])
+    return Plan(asked, max_tokens, body | {"grammar": grammar}, True, [tool.name for tool in tools])
 
 
 def _examples(tools: Sequence[ToolSpec]) -> list[ModelMessage]:
-    known = {tool.name for tool in tools}
+    known = {"", *(tool.name for tool in tools)}
     messages: list[ModelMessage] = []
     for question, tool, reply in _TINY_EXAMPLES:
-        if not tool:
-            messages += [_user(question), _spoken(f"{ANSWER}{reply}")]
-        elif tool in known:
-            messages += [_user(question), _spoken(_call_text(tool, reply))]
-    return messages
-
-
-def _reports() -> list[ModelMessage]:
-    messages: list[ModelMessage] = []
-    for question, printed, answer in _TINY_REPORTS:
-        messages += [_user(f"{question}\n\nbash printed:\n{printed}"), _spoken(answer)]
+        if tool in known:
+            messages += [_user(question), _spoken(_call_text(tool, reply) if tool else f"{ANSWER}{reply}")]
     return messages
 
 
@@ -156,6 +146,11 @@ def _call_text(tool: str, arguments: Any) -> str:
     return call_head(tool) + encode(arguments).decode()
 
 
+def _calls_text(message: AssistantMessage) -> str:
+    calls = [block for block in message.content if isinstance(block, ToolCall)]
+    return "\n".join(_call_text(call.name, call.arguments) for call in calls)
+
+
 def _as_talk(messages: Sequence[ModelMessage], limit: int | None = None) -> list[ModelMessage]:
     """Return the history with calls and results in words, each message cut to `limit` characters."""
     talk: list[ModelMessage] = []
@@ -163,8 +158,7 @@ def _as_talk(messages: Sequence[ModelMessage], limit: int | None = None) -> list
         if isinstance(message, UserMessage):
             talk.append(_user(_cut(text_of(message.content, "\n"), limit)))
         elif isinstance(message, AssistantMessage):
-            calls = [_call_text(call.name, call.arguments) for call in _calls(message)]
-            talk.append(_spoken("\n".join(calls) or ANSWER + _cut(text_of(message.content), limit)))
+            talk.append(_spoken(_calls_text(message) or ANSWER + _cut(text_of(message.content), limit)))
         else:
             talk.append(_user(_printed(message, limit)))
     return talk
@@ -176,19 +170,19 @@ def _calls_in_a_row(messages: Sequence[ModelMessage]) -> list[str]:
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             break
-        if isinstance(message, AssistantMessage) and (calls := _calls(message)):
-            rows.append("\n".join(_call_text(call.name, call.arguments) for call in calls))
+        if isinstance(message, AssistantMessage) and (calls := _calls_text(message)):
+            rows.append(calls)
     return rows[::-1]
 
 
-def _last_exchange(messages: Sequence[ModelMessage], limit: int) -> str:
+def _last_exchange(messages: Sequence[ModelMessage]) -> str:
     """Return the last question and what the tools printed for it, as one text."""
     parts: list[str] = []
     for message in reversed(messages):
         if isinstance(message, ToolResultMessage):
-            parts.append(_printed(message, limit))
+            parts.append(_printed(message, _TINY_CHARS))
         elif isinstance(message, UserMessage):
-            parts.append(_cut(text_of(message.content, "\n"), limit))
+            parts.append(_cut(text_of(message.content, "\n"), _TINY_CHARS))
             break
     return "\n\n".join(reversed(parts))
 
@@ -207,15 +201,6 @@ def _brief(tool: ToolSpec) -> ToolSpec:
     """Describe a tool by the first sentence of its description."""
     line = tool.description.strip().split("\n", 1)[0].split(". ", 1)[0].rstrip(".")
     return replace(tool, description=_cut(line, _LINE_CHARS))
-
-
-def _signature(tool: ToolSpec) -> str:
-    """Return the shape of a tool's arguments."""
-    return "{" + ",".join(f'"{key}":…' for key in tool.parameters.get("properties") or ()) + "}"
-
-
-def _calls(message: AssistantMessage) -> list[ToolCall]:
-    return [block for block in message.content if isinstance(block, ToolCall)]
 
 
 def _printed(message: ToolResultMessage, limit: int | None) -> str:

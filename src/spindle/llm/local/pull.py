@@ -6,8 +6,8 @@ no file remains.
 
 import os
 import sys
-import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -15,8 +15,6 @@ import msgspec
 from spindle.limits import PULL_LOOK
 from spindle.llm.local import SUFFIX, LocalModelError, read_header
 from spindle.process import adopt
-
-__all__ = ["PULLABLE", "Pullable", "pull"]
 
 _MIB = 1 << 20
 
@@ -141,17 +139,9 @@ def _installers() -> list[tuple[str, list[str]]]:
     pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else None
     if pip is None and (command := shutil.which("pip3") or shutil.which("pip")):
         pip = [command]
-    quiet = [
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-cache-dir",
-        "--progress-bar",
-        "off",
-        "--no-compile",
-        "-q",
-    ]
     if pip:
-        found.append(("pip", [*pip, "install", *quiet, "--no-deps"]))
+        quiet = "--quiet --disable-pip-version-check --no-input --no-cache-dir --progress-bar off --no-compile"
+        found.append(("pip", [*pip, "install", *quiet.split(), "--no-deps"]))
     beside = str(Path(sys.executable).with_name("uv"))
     if uv := shutil.which("uv") or shutil.which(beside):
         found.append(("uv", [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]))
@@ -170,26 +160,19 @@ def _install(command: list[str], work: Path, progress: Callable[[int], None]) ->
         command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     adopt(process)
-    said: list[bytes] = []
-    assert process.stderr is not None
-    reader = threading.Thread(target=lambda pipe: said.append(pipe.read()), args=(process.stderr,), daemon=True)
-    reader.start()
+    said: bytes | None = None
     try:
-        while process.poll() is None:
+        while said is None:
             progress(_size_of(downloads))
-            try:
-                process.wait(PULL_LOOK)
-            except subprocess.TimeoutExpired:
-                continue
+            with suppress(subprocess.TimeoutExpired):
+                _, said = process.communicate(timeout=PULL_LOOK)
     except BaseException:
         process.kill()
         process.wait()
         raise
-    reader.join()
-    process.stderr.close()
     if process.returncode == 0:
         return None
-    lines = b"".join(said).decode("utf-8", "replace").strip().splitlines()
+    lines = said.decode("utf-8", "replace").strip().splitlines()
     errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines or [f"exit code {process.returncode}"])[-1].strip().removeprefix("ERROR: ")
 

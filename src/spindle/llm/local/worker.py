@@ -11,8 +11,6 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["main"]
-
 _QUIET, _TALKATIVE = 1, 3
 
 

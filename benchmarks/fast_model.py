@@ -1,0 +1,115 @@
+"""A model server that is never the bottleneck: OpenAI chat completions, answers encoded once, in a process of its own.
+
+The last user message says what to answer:
+
+    bench:text:N          N pieces of text, as fast as they are taken
+    bench:slow:N:MS       N pieces, MS milliseconds apart
+    bench:tool:N          N rounds of bash `true`, each with a number, then a text
+
+`python -m benchmarks.fast_model` prints its URL and serves until its stdin ends.
+"""
+
+import asyncio
+import functools
+import json
+import re
+import sys
+from typing import Any
+
+SLICE = 64 * 1024
+"""Bytes of events in one chunk."""
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+WORDS = ["kalo ", "miren ", "tosu ", "davel\n", "nopir ", "ash, ", "gefo ", "lintar. "]
+
+
+def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    value = {"id": "chatcmpl-bench", "object": "chat.completion.chunk", "model": "bench", "choices": [choice]}
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+def end(finish: str) -> bytes:
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    last = json.dumps({"id": "chatcmpl-bench", "object": "chat.completion.chunk", "choices": [], "usage": usage})
+    return event({}, finish) + b"data: " + last.encode() + b"\n\ndata: [DONE]\n\n"
+
+
+def piece(number: int) -> bytes:
+    """Return the event of one piece; the words do not repeat, since some agents stop an answer that does."""
+    return event({"content": f"{number * 7919 % 10007:x}" + WORDS[number * 5 % 8]})
+
+
+def chunked(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@functools.cache
+def text_answer(count: int) -> bytes:
+    """Return a whole answer, no event of which is in two chunks."""
+    chunks, pending = [HEAD], event({"role": "assistant", "content": ""})
+    for number in range(count):
+        pending += piece(number)
+        if len(pending) > SLICE:
+            chunks.append(chunked(pending))
+            pending = b""
+    return b"".join([*chunks, chunked(pending + end("stop")), b"0\r\n\r\n"])
+
+
+def tool_answer(round: int) -> bytes:
+    function = {"name": "bash", "arguments": json.dumps({"command": f"true {round}"})}
+    call = {"index": 0, "id": f"call_{round}", "type": "function", "function": function}
+    events = event({"role": "assistant", "content": None, "tool_calls": [call]})
+    return HEAD + chunked(events + end("tool_calls")) + b"0\r\n\r\n"
+
+
+def asked(body: dict[str, Any]) -> tuple[list[str], int]:
+    """Return the words of the last instruction, and how many answers there were since."""
+    rounds = 0
+    for message in reversed(body["messages"]):
+        if message["role"] == "assistant":
+            rounds += 1
+        elif message["role"] == "user" and (found := re.search(r"bench:([\w:]+)", json.dumps(message["content"]))):
+            return found[1].split(":"), rounds
+    return ["text", "1"], 0
+
+
+async def answer(writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+    words, rounds = asked(body)
+    match words:
+        case ["slow", count, milliseconds]:
+            writer.write(HEAD + chunked(event({"role": "assistant", "content": ""})))
+            clock = asyncio.get_running_loop().time
+            due = clock()
+            for number in range(int(count)):
+                due += int(milliseconds) / 1000
+                await asyncio.sleep(max(0.0, due - clock()))
+                writer.write(chunked(piece(number)))
+                await writer.drain()
+            writer.write(chunked(end("stop")) + b"0\r\n\r\n")
+        case ["tool", count] if rounds < int(count):
+            writer.write(tool_answer(rounds))
+        case ["text", count]:
+            writer.write(text_answer(int(count)))
+        case _:
+            writer.write(text_answer(1))
+    await writer.drain()
+
+
+async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+            await answer(writer, json.loads(await reader.readexactly(int(length[1]) if length else 0)))
+    except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        writer.close()
+
+
+async def serve() -> None:
+    server = await asyncio.start_server(connection, "127.0.0.1", 0, limit=2**26)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())

@@ -1,0 +1,67 @@
+"""An answer that a program can parse: the model hands it in through a tool whose parameters are the wanted schema.
+
+That works with every model API. A model that ends without handing it in, or hands in what does not fit, is told so
+once; then the run has failed.
+"""
+
+import time
+from typing import Any
+
+from msgspec import UNSET
+
+from spindle.agent import AgentError
+from spindle.agent.hooks import Hooks, Start
+from spindle.shapes.events import ToolResult
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage
+from spindle.tools.base import Tool, ToolContext, text_result
+
+TOOL_NAME = "final_result"
+_TASK = f"When the task is done, hand in its result by calling the tool `{TOOL_NAME}` once. Do not end without it."
+_REMINDER = f"You ended without calling `{TOOL_NAME}`. Call it now with the result of the task."
+
+
+class StructuredAnswer(Hooks):
+    def __init__(self, schema: dict[str, Any]) -> None:
+        """Raises `AgentError` for a schema that is none."""
+        if not isinstance(schema, dict):
+            raise AgentError("The JSON Schema of the result must be an object")
+        # Tools take objects; another value is handed in under a name.
+        self._wrapped = schema.get("type", "object") != "object"
+        parameters = schema
+        if self._wrapped:
+            parameters = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+        self.tool = Tool(
+            TOOL_NAME, "Hand in the result of the task. This ends the work.", parameters, self._take, sequential=True
+        )
+        self.value: Any = UNSET
+        """What was handed in."""
+        self._failures = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model had its second chance and there is still no result."""
+        return self.value is UNSET and self._failures > 1
+
+    async def before_agent_start(self, start: Start) -> None:
+        start.system_prompt += f"\n\n{_TASK}"
+
+    async def _take(self, call_id: str, arguments: Any, ctx: ToolContext) -> ToolResult:
+        self.value = arguments["value"] if self._wrapped else arguments
+        result = text_result("The result was taken.")
+        result.terminate = True
+        return result
+
+    def committed(self, message: AgentMessage) -> None:
+        if isinstance(message, ToolResultMessage) and message.tool_name == TOOL_NAME and message.is_error:
+            self._failures += 1
+
+    def reminder(self, answer: AssistantMessage) -> CustomMessage | None:
+        """Return what tells a model that ended without a result to hand one in; None if that is over."""
+        if self.value is not UNSET or answer.stop_reason != "stop":
+            return None
+        self._failures += 1
+        if self._failures > 1:
+            return None
+        return CustomMessage(
+            custom_type="result-reminder", content=_REMINDER, display=False, timestamp=int(time.time() * 1000)
+        )

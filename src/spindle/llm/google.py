@@ -1,0 +1,297 @@
+"""The `google-generative-ai` API.
+
+In its stream calls come whole; a block of text or thinking ends when the kind changes.
+"""
+
+import re
+import time
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from spindle.llm.cost import effort_word, output_limit, take_usage
+from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.exchange import Call, event_decoder, over_http
+from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
+from spindle.llm.stream import Request, StreamOptions
+from spindle.shapes.codec import encode
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolResultMessage, UserMessage, text_of
+from spindle.shapes.model import Model
+
+_LEVELS = ("minimal", "low", "medium", "high")
+_BUDGETS = (
+    # part of the id → tokens per level, and the least that can be asked for
+    ("2.5-flash-lite", (512, 2048, 8192, 24576), 0),
+    ("2.5-flash", (128, 2048, 8192, 24576), 0),
+    ("2.5-pro", (128, 2048, 8192, 32768), 128),
+)
+
+
+@over_http
+def stream(model: Model, request: Request, options: StreamOptions, live: LiveMessage) -> Call:
+    return Call(
+        url=f"{model.base_url.rstrip('/')}/models/{model.id}:streamGenerateContent?alt=sse",
+        headers={"x-goog-api-key": options.api_key} if options.api_key else {},
+        body=google_body(model, request, options),
+        reader=GoogleReader(live),
+        error_text=lambda status, body: limit_body(body.strip()) or f"{status} status code (no body)",
+    )
+
+
+def google_body(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+    """Return the body; the history must be clean (`transform_messages`)."""
+    config: dict[str, Any] = {"maxOutputTokens": output_limit(model, request, options)}
+    if model.reasoning and (thinking := _thinking_config(model, options)):
+        config["thinkingConfig"] = thinking
+    body: dict[str, Any] = {
+        "contents": _contents(model, request),
+        "generationConfig": config | (model.sampling_params or {}),
+    }
+    if request.system_prompt:
+        body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
+    if request.tools:
+        declarations = [
+            {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.parameters}
+            for tool in request.tools
+        ]
+        body["tools"] = [{"functionDeclarations": declarations}]
+    return body
+
+
+def _is_new(model: Model) -> bool:
+    """Whether the model takes call ids, images in results and thinking levels."""
+    return re.search(r"gemini-(?:[3-9]|\d\d)|gemini-.*-latest", model.id) is not None
+
+
+# -- contents ------------------------------------------------------------------------------------
+
+
+def _contents(model: Model, request: Request) -> list[dict[str, Any]]:
+    contents: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
+    images: list[dict[str, Any]] = []
+    for message in [*request.messages, None]:
+        if isinstance(message, ToolResultMessage):
+            if not results:
+                contents.append({"role": "user", "parts": results})
+            part, separate = _result_part(model, message)
+            results.append(part)
+            images += separate
+            continue
+        results = []
+        if images:
+            contents.append({"role": "user", "parts": [{"text": "Tool result image:"}, *images]})
+            images = []
+        if message is None:
+            break
+        role = "user" if isinstance(message, UserMessage) else "model"
+        parts = _user_parts(message.content) if isinstance(message, UserMessage) else _answer_parts(model, message)
+        if parts:
+            contents.append({"role": role, "parts": parts})
+    return contents
+
+
+def _user_parts(content: str | list[Text | Image]) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"text": content}] if content else []
+    return [{"text": block.text} if isinstance(block, Text) else _image(block) for block in content]
+
+
+def _image(block: Image) -> dict[str, Any]:
+    return {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
+
+
+def _answer_parts(model: Model, message: AssistantMessage) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    for block in message.content:
+        if isinstance(block, Text):
+            if block.text.strip():
+                parts.append({"text": block.text, **_signature(block.text_signature)})
+        elif isinstance(block, Thinking):
+            if block.thinking.strip():
+                parts.append({"thought": True, "text": block.thinking, **_signature(block.thinking_signature)})
+        else:
+            arguments = block.arguments if isinstance(block.arguments, dict) else {}
+            call = {"name": block.name, "args": arguments, **_call_id(model, block.id)}
+            parts.append({"functionCall": call, **_signature(block.thought_signature)})
+    return parts
+
+
+def _call_id(model: Model, id: str) -> dict[str, str]:
+    return {"id": id} if _is_new(model) or model.id.startswith(("claude-", "gpt-oss-")) else {}
+
+
+def _signature(signature: str | None) -> dict[str, str]:
+    """Return a signature if it can be one: others stem from another API and are refused."""
+    valid = signature and len(signature) % 4 == 0 and re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", signature)
+    return {"thoughtSignature": signature} if signature and valid else {}
+
+
+def _result_part(model: Model, message: ToolResultMessage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the part of a tool result, and images that must follow elsewhere."""
+    images = [_image(block) for block in message.content if isinstance(block, Image)]
+    text = text_of(message.content, "\n") or ("(see attached image)" if images else "")
+    response: dict[str, Any] = {
+        "name": message.tool_name,
+        "response": {"error" if message.is_error else "output": text},
+        **_call_id(model, message.tool_call_id),
+    }
+    if images and _is_new(model):
+        response["parts"] = images
+        images = []
+    return {"functionResponse": response}, images
+
+
+# -- thinking ------------------------------------------------------------------------------------
+
+
+def _thinking_config(model: Model, options: StreamOptions) -> dict[str, Any] | None:
+    level = options.reasoning
+    word = effort_word(model, level)
+    if level == "off" and word is None:
+        return None
+    if _is_new(model) or "gemma-4" in model.id:
+        if level != "off":
+            return {"includeThoughts": True, "thinkingLevel": (word if word in _LEVELS else "high").upper()}
+        # These cannot be told not to think; the least they can do is not to show it.
+        return {"thinkingLevel": "LOW" if "pro" in model.id else "MINIMAL"}
+    budgets, least = next(((b, low) for part, b, low in _BUDGETS if part in model.id), (None, 0))
+    if level == "off":
+        return {"thinkingBudget": least}
+    named = level if level in _LEVELS else "high"
+    budget = options.thinking_budgets.get(named) or (budgets[_LEVELS.index(named)] if budgets else -1)
+    return {"includeThoughts": True, "thinkingBudget": budget}
+
+
+# -- what is read of a chunk ---------------------------------------------------------------------
+
+_call_numbers = count(1)
+
+
+class _FunctionCall(msgspec.Struct, gc=False):
+    name: str
+    args: Any = None
+    id: str | None = None
+
+
+class _Part(msgspec.Struct, gc=False, rename="camel"):
+    text: str | None = None
+    thought: bool | None = False
+    thought_signature: str | None = None
+    function_call: _FunctionCall | None = None
+
+
+class _Content(msgspec.Struct, gc=False):
+    parts: list[_Part] | None = None
+
+
+class _Candidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _Content | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct, gc=False, rename="camel"):
+    prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+
+
+class _Feedback(msgspec.Struct, gc=False, rename="camel"):
+    block_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False, rename="camel"):
+    candidates: list[_Candidate] | None = None
+    usage_metadata: _Usage | None = None
+    response_id: str | None = None
+    model_version: str | None = None
+    prompt_feedback: _Feedback | None = None
+    error: Any = None
+
+
+_read_chunk = event_decoder(_Chunk)
+
+
+class GoogleReader:
+    """Folds chunks into a message."""
+
+    def __init__(self, live: LiveMessage) -> None:
+        self.done = False
+        self._live = live
+        self._open: int | None = None
+        """The block that is being written, if any."""
+        self._finish_reason: str | None = None
+
+    def take(self, data: bytes, out: list[StreamEvent]) -> None:
+        chunk = _read_chunk(data)
+        if chunk.error is not None:
+            raise ModelError(limit_body(encode(chunk.error).decode()))
+        if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
+            raise ModelError(f"Provider stopped with: {chunk.prompt_feedback.block_reason}")
+        self._live.identify(chunk.response_id, chunk.model_version)
+        if chunk.usage_metadata is not None:
+            self._take_usage(chunk.usage_metadata)
+        if not chunk.candidates:
+            return
+        candidate = chunk.candidates[0]
+        self._finish_reason = candidate.finish_reason or self._finish_reason
+        for part in (candidate.content.parts if candidate.content else None) or []:
+            if part.function_call is not None:
+                self._take_call(part.function_call, part.thought_signature, out)
+            elif part.text is not None:
+                self._take_text(part, out)
+
+    def finish(self, out: list[StreamEvent]) -> str:
+        live, reason = self._live, self._finish_reason
+        if reason is None:
+            raise ModelError("Stream ended without finishReason")
+        out.extend(live.end_all())
+        live.raw_stop_reason = reason
+        if reason == "STOP":
+            return "toolUse" if live.calls_tools else "stop"
+        if reason == "MAX_TOKENS":
+            return "length"
+        raise ModelError(f"Provider stopped with: {reason}")
+
+    def _take_text(self, part: _Part, out: list[StreamEvent]) -> None:
+        live = self._live
+        if self._open is not None and isinstance(live.blocks[self._open], LiveThinking) != bool(part.thought):
+            self._close(out)
+        if self._open is None:
+            if not part.text and not part.thought_signature:
+                return
+            start = live.start_thinking() if part.thought else live.start_text()
+            self._open = start.content_index
+            out.append(start)
+        if part.thought_signature:
+            live.blocks[self._open].signature = part.thought_signature
+        if part.text:
+            out.append(live.append(self._open, part.text))
+
+    def _take_call(self, call: _FunctionCall, signature: str | None, out: list[StreamEvent]) -> None:
+        self._close(out)
+        live = self._live
+        id, known = call.id, {block.id for block in live.blocks if isinstance(block, LiveToolCall)}
+        if not id or id in known:
+            id = f"{call.name}_{int(time.time() * 1000)}_{next(_call_numbers)}"
+        start = live.start_tool_call(id, call.name)
+        position = start.content_index
+        live.blocks[position].signature = signature
+        out += start, live.append(position, encode(call.args or {}).decode()), live.end(position)
+
+    def _close(self, out: list[StreamEvent]) -> None:
+        if self._open is not None:
+            out.append(self._live.end(self._open))
+            self._open = None
+
+    def _take_usage(self, reported: _Usage) -> None:
+        take_usage(
+            self._live,
+            sent=reported.prompt_token_count,
+            cache_read=reported.cached_content_token_count,
+            output=(reported.candidates_token_count or 0) + (reported.thoughts_token_count or 0),
+            reasoning=reported.thoughts_token_count,
+        )

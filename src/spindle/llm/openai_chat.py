@@ -1,0 +1,469 @@
+"""The `openai-completions` API: OpenAI, Ollama, vLLM, llama.cpp, OpenRouter, DeepSeek and many more.
+
+Many servers claim to speak it: requests are bent to what each of them takes (`ChatCompat`), and a chunk that is not
+quite what it should be is read key by key. Blocks stay open until the stream ends, because text, thinking and calls may
+take turns in it.
+"""
+
+from types import UnionType
+from typing import Any, get_args, get_origin
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import asdict
+
+from spindle.llm.compat import ChatCompat, session_headers
+from spindle.llm.cost import UsageDetails, effort_word, output_limit, take_usage, thinking_budget
+from spindle.llm.errors import ModelError
+from spindle.llm.exchange import Call, event_decoder, over_http
+from spindle.llm.live import LiveMessage, LiveToolCall
+from spindle.llm.stream import Request, StreamOptions
+from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.events import StreamEvent
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    text_of,
+)
+from spindle.shapes.model import Model
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+"""Where servers put thinking, in order of preference. It goes back in the field it came in."""
+_MAX_CACHE_KEY = 64
+
+
+@over_http
+def stream(model: Model, request: Request, options: StreamOptions, live: LiveMessage) -> Call:
+    compat = ChatCompat.of(model)
+    return Call(
+        url=f"{model.base_url.rstrip('/')}/chat/completions",
+        headers=chat_headers(options, compat),
+        body=chat_body(model, request, options, compat),
+        reader=ChatReader(live, compat),
+    )
+
+
+def chat_headers(options: StreamOptions, compat: ChatCompat) -> dict[str, str]:
+    headers = {}
+    if options.api_key:
+        headers["authorization"] = f"Bearer {options.api_key}"
+    session = options.session_id
+    if session and compat.send_session_affinity_headers:
+        headers |= session_headers(session, compat.session_affinity_format)
+        if compat.session_affinity_format != "openrouter":
+            headers["x-session-affinity"] = session
+    return headers
+
+
+def chat_body(model: Model, request: Request, options: StreamOptions, compat: ChatCompat) -> dict[str, Any]:
+    """Return the body; the history must be clean (`transform_messages`)."""
+    body: dict[str, Any] = {"model": model.id, "messages": _messages(model, request, compat), "stream": True}
+    if compat.supports_usage_in_streaming:
+        body["stream_options"] = {"include_usage": True}
+    if compat.supports_store:
+        body["store"] = False
+    body[compat.max_tokens_field] = output_limit(model, request, options)
+    if request.tools:
+        strict = {"strict": False} if compat.supports_strict_mode else {}
+        body["tools"] = [{"type": "function", "function": asdict(tool) | strict} for tool in request.tools]
+        if compat.zai_tool_stream:
+            body["tool_stream"] = True
+    elif any(isinstance(message, ToolResultMessage) for message in request.messages):
+        body["tools"] = []  # some proxies refuse a history with calls unless the key is there
+    _add_caching(body, model, options, compat)
+    if model.reasoning:
+        _add_thinking(body, model, options, compat)
+    if compat.open_router_routing:
+        body["provider"] = compat.open_router_routing
+    if compat.vercel_gateway_routing:
+        body["providerOptions"] = {"gateway": compat.vercel_gateway_routing}
+    if compat.vllm_priority is not None:
+        body["priority"] = compat.vllm_priority
+    return body | (model.sampling_params or {})
+
+
+# -- messages ------------------------------------------------------------------------------------
+
+
+def _messages(model: Model, request: Request, compat: ChatCompat) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if request.system_prompt:
+        role = "developer" if model.reasoning and compat.supports_developer_role else "system"
+        messages.append({"role": role, "content": request.system_prompt})
+    images: list[dict[str, Any]] = []
+    for message in [*request.messages, None]:
+        if isinstance(message, ToolResultMessage):
+            messages.append(_tool_result(message, compat))
+            images += [_part(block) for block in message.content if isinstance(block, Image)]
+            continue
+        if images:
+            _add_user(messages, [{"type": "text", "text": "Attached image(s) from tool result:"}, *images], compat)
+            images = []
+        if isinstance(message, UserMessage):
+            content = message.content
+            if content:
+                _add_user(messages, content if isinstance(content, str) else [*map(_part, content)], compat)
+        elif message is not None and (answer := _assistant(message, model, compat)):
+            messages.append(answer)
+    return messages
+
+
+def _add_user(messages: list[dict[str, Any]], content: Any, compat: ChatCompat) -> None:
+    if compat.requires_assistant_after_tool_result and messages and messages[-1]["role"] == "tool":
+        messages.append({"role": "assistant", "content": "I have processed the tool results."})
+    messages.append({"role": "user", "content": content})
+
+
+def _part(block: Text | Image) -> dict[str, Any]:
+    if isinstance(block, Text):
+        return {"type": "text", "text": block.text}
+    return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
+
+
+def _tool_result(message: ToolResultMessage, compat: ChatCompat) -> dict[str, Any]:
+    text = text_of(message.content, "\n")
+    if not text:
+        has_image = any(isinstance(block, Image) for block in message.content)
+        text = "(see attached image)" if has_image else "(no tool output)"
+    result = {"role": "tool", "tool_call_id": message.tool_call_id, "content": text}
+    if compat.requires_tool_result_name:
+        result["name"] = message.tool_name
+    return result
+
+
+def _assistant(message: AssistantMessage, model: Model, compat: ChatCompat) -> dict[str, Any] | None:
+    text = text_of(message.content)
+    calls = [block for block in message.content if isinstance(block, ToolCall)]
+    thinking = [block for block in message.content if isinstance(block, Thinking) and block.thinking.strip()]
+    result: dict[str, Any] = {"role": "assistant"}
+    if thinking and compat.requires_thinking_as_text:
+        text = "\n\n".join([*(block.thinking for block in thinking), *([text] if text else [])])
+    elif thinking and (field := thinking[0].thinking_signature) in REASONING_FIELDS:
+        result[field] = "\n".join(block.thinking for block in thinking)
+    if not text and not calls:
+        return None
+    result["content"] = text or ("" if compat.requires_assistant_after_tool_result else None)
+    if calls:
+        result["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": encode(call.arguments).decode()},
+            }
+            for call in calls
+        ]
+        if details := [detail for call in calls if (detail := _reasoning_detail(call)) is not None]:
+            result["reasoning_details"] = details
+    if compat.requires_reasoning_content_on_assistant_messages and model.reasoning:
+        result.setdefault("reasoning_content", "")
+    return result
+
+
+def _reasoning_detail(call: ToolCall) -> Any:
+    try:
+        return decode(call.thought_signature or "null")
+    except DecodeError:
+        return None
+
+
+# -- caching -------------------------------------------------------------------------------------
+
+
+def _add_caching(body: dict[str, Any], model: Model, options: StreamOptions, compat: ChatCompat) -> None:
+    keep_long = options.cache_retention == "long" and compat.supports_long_cache_retention
+    if options.session_id and ("api.openai.com" in model.base_url or keep_long):
+        body["prompt_cache_key"] = options.session_id[:_MAX_CACHE_KEY]
+    if keep_long:
+        body["prompt_cache_retention"] = "24h"
+    if compat.cache_control_format == "anthropic":
+        mark: dict[str, Any] = {"type": "ephemeral"} | ({"ttl": "1h"} if keep_long else {})
+        if body.get("tools"):
+            body["tools"][-1]["cache_control"] = mark
+        messages = body["messages"]
+        if messages and messages[0]["role"] in ("system", "developer"):
+            _mark_text(messages[0], mark)
+        for message in reversed(messages):
+            if message["role"] in ("user", "assistant", "tool") and _mark_text(message, mark):
+                break
+
+
+def _mark_text(message: dict[str, Any], mark: dict[str, Any]) -> bool:
+    """Put a cache mark on the last text of a message, if it has one."""
+    content = message["content"]
+    if isinstance(content, str) and content:
+        message["content"] = [{"type": "text", "text": content, "cache_control": mark}]
+        return True
+    for part in reversed(content or []):
+        if part["type"] == "text":
+            part["cache_control"] = mark
+            return True
+    return False
+
+
+# -- thinking ------------------------------------------------------------------------------------
+
+
+def _add_thinking(body: dict[str, Any], model: Model, options: StreamOptions, compat: ChatCompat) -> None:
+    level = options.reasoning
+    on = level != "off"
+    word = effort_word(model, level)
+    if not on and word is None:
+        return  # this model cannot be told not to think
+    if not on and word == "off":
+        word = None  # the level's own name is no word of the provider
+    budget = thinking_budget(level, options.thinking_budgets) if on else 0
+    effort = {"reasoning_effort": word} if word and compat.supports_reasoning_effort else {}
+    variables = {"thinking.enabled": on, "thinking.effort": word, "thinking.budget": budget}
+    match compat.thinking_format:
+        case "openai":
+            body |= effort
+        case "openrouter":
+            body["reasoning"] = {"effort": word or "none"}
+        case "deepseek" | "zai":
+            body["thinking"] = {"type": "enabled" if on else "disabled"}
+            body |= effort if on else {}
+        case "together":
+            body["reasoning"] = {"enabled": on}
+            body |= effort if on else {}
+        case "qwen":
+            body["enable_thinking"] = on
+        case "qwen-chat-template":
+            body["chat_template_kwargs"] = {"enable_thinking": on, "preserve_thinking": True}
+        case "chat-template":
+            body["chat_template_kwargs"] = _filled(compat.chat_template_kwargs, variables)
+        case "baseten":
+            body["chat_template_args"] = _filled(compat.chat_template_args, variables)
+            body |= effort if on else {}
+        case "string-thinking":
+            body["thinking"] = word or "none"
+        case "ant-ling":
+            if word and level in (model.thinking_level_map or {}):
+                body["reasoning"] = {"effort": word}
+    if on and compat.thinking_token_budget_field:
+        body[compat.thinking_token_budget_field] = budget
+
+
+def _filled(values: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    """Return chat template arguments with their placeholders filled in."""
+    filled = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and "$var" in value:
+            if value.get("omitWhenOff") and not variables["thinking.enabled"]:
+                continue
+            value = variables.get(value["$var"])
+        filled[key] = value
+    return filled
+
+
+# -- what is read of a chunk ---------------------------------------------------------------------
+
+_STOP_REASONS = {
+    "stop": "stop",
+    "end": "stop",
+    "length": "length",
+    "tool_calls": "toolUse",
+    "function_call": "toolUse",
+}
+
+
+class _FunctionPiece(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _ToolCallPiece(msgspec.Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: _FunctionPiece | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: str | None = None
+    tool_calls: list[_ToolCallPiece] | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: UsageDetails | None = None
+    completion_tokens_details: UsageDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+    usage: _Usage | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+def _loosely(value: Any, shape: Any = _Chunk) -> object:
+    """Make the best of a value that does not fit its shape: keys and items that do not fit count as missing."""
+    try:
+        return msgspec.convert(value, shape, strict=False)
+    except msgspec.ValidationError:
+        kind = get_args(shape)[0] if isinstance(shape, UnionType) else shape  # of `X | None`
+    if kind is str and isinstance(value, list):  # content as a list of parts
+        parts = [part.get("text") for part in value if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    if get_origin(kind) is list and isinstance(value, list):
+        items = (_loosely(item, get_args(kind)[0]) for item in value)
+        return [item for item in items if item is not None]
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        known = [field for field in msgspec.structs.fields(kind) if field.name in value]
+        return kind(**{field.name: _loosely(value[field.name], field.type) for field in known})
+    return None
+
+
+def _read_loosely(value: object) -> _Chunk:
+    chunk = _loosely(value)
+    if not isinstance(chunk, _Chunk):
+        raise DecodeError("not an object")
+    return chunk
+
+
+_read_chunk = event_decoder(_Chunk, _read_loosely)
+
+
+class ChatReader:
+    """Folds chunks into a message."""
+
+    def __init__(self, live: LiveMessage, compat: ChatCompat) -> None:
+        self.done = False
+        self._live = live
+        self._compat = compat
+        self._text: int | None = None
+        """Index of the block of text, of which there is at most one; so with thinking."""
+        self._thinking: int | None = None
+        self._calls: list[_OpenCall] = []
+        self._details: dict[str, str] = {}
+        """Encrypted thinking by the id of the call it belongs to."""
+        self._finish_reason: str | None = None
+
+    def take(self, data: bytes, out: list[StreamEvent]) -> None:
+        if data == b"[DONE]":
+            self.done = True
+            return
+        chunk = _read_chunk(data)
+        if chunk.error is not None:
+            raise ModelError(_error_message(chunk.error))
+        live = self._live
+        live.identify(chunk.id, chunk.model)
+        if chunk.usage is not None:
+            self._take_usage(chunk.usage)
+        if not chunk.choices:
+            return
+        choice = chunk.choices[0]
+        self._finish_reason = choice.finish_reason or self._finish_reason
+        if choice.usage is not None and chunk.usage is None:
+            self._take_usage(choice.usage)
+        delta = choice.delta
+        if delta is None:
+            return
+        if delta.content:
+            if self._text is None:
+                out.append(start := live.start_text())
+                self._text = start.content_index
+            out.append(live.append(self._text, delta.content))
+        thinking = delta.reasoning_content or delta.reasoning or delta.reasoning_text
+        if thinking:
+            if self._thinking is None:
+                field = next(name for name in REASONING_FIELDS if getattr(delta, name))
+                out.append(opening := live.start_thinking(field))
+                self._thinking = opening.content_index
+            out.append(live.append(self._thinking, thinking))
+        if delta.tool_calls:
+            for call in delta.tool_calls:
+                self._take_call(call, out)
+        if delta.reasoning_details:
+            for detail in delta.reasoning_details:
+                if detail.get("type") == "reasoning.encrypted" and detail.get("data") and detail.get("id"):
+                    self._details[detail["id"]] = encode(detail).decode()
+
+    def finish(self, out: list[StreamEvent]) -> str:
+        live = self._live
+        reason = self._finish_reason
+        if reason is None and self._compat.supports_finish_reason:
+            raise ModelError("Stream ended without finish_reason")
+        for call in self._calls:
+            call.block.signature = self._details.get(call.block.id)
+        out.extend(live.end_all())
+        if reason is None:
+            return "toolUse" if self._calls else "stop"
+        live.raw_stop_reason = reason
+        if reason not in _STOP_REASONS:
+            raise ModelError(f"Provider finish_reason: {reason}")
+        return _STOP_REASONS[reason]
+
+    def _take_call(self, piece: _ToolCallPiece, out: list[StreamEvent]) -> None:
+        function = piece.function or _FunctionPiece()
+        call = self._find_call(piece, function)
+        if call is None:
+            id = piece.id or f"call_{uuid4().hex[:24]}"
+            out.append(self._live.start_tool_call(id, function.name or ""))
+            block = self._live.blocks[-1]
+            assert isinstance(block, LiveToolCall)
+            call = _OpenCall(piece.index, len(self._live.blocks) - 1, block)
+            self._calls.append(call)
+        elif function.name and not call.block.name:
+            call.block.name = function.name
+        arguments = function.arguments
+        if isinstance(arguments, dict):
+            arguments = encode(arguments).decode()  # sent as a value instead of its text
+        if arguments:
+            out.append(self._live.append(call.position, arguments))
+
+    def _find_call(self, piece: _ToolCallPiece, function: _FunctionPiece) -> "_OpenCall | None":
+        """Return the call a piece continues. Servers forget the index, the id, or repeat either of them."""
+        for call in reversed(self._calls):
+            if piece.index is not None:
+                if piece.index == call.index:
+                    is_new = piece.id and function.name and piece.id != call.block.id
+                    return None if is_new else call
+            elif piece.id:
+                if piece.id == call.block.id:
+                    return call
+            elif not function.name:
+                return call
+        return None
+
+    def _take_usage(self, reported: _Usage) -> None:
+        details = reported.prompt_tokens_details or UsageDetails()
+        take_usage(
+            self._live,
+            sent=reported.prompt_tokens,
+            cache_read=details.cached_tokens or reported.prompt_cache_hit_tokens or reported.cached_tokens,
+            cache_write=details.cache_write_tokens,
+            output=reported.completion_tokens,
+            reasoning=(reported.completion_tokens_details or UsageDetails()).reasoning_tokens,
+        )
+
+
+class _OpenCall(msgspec.Struct):
+    index: int | None
+    position: int
+    """Of its block in the message."""
+    block: LiveToolCall
+
+
+def _error_message(error: Any) -> str:
+    if isinstance(error, dict) and isinstance(error.get("message"), str) and error["message"]:
+        return str(error["message"])
+    return error if isinstance(error, str) else encode(error).decode()

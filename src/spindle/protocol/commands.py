@@ -1,0 +1,475 @@
+"""Every command a client can send, and the one method of the agent it calls.
+
+The parameters of a handler are the fields of its command, in camelCase on the wire; what it returns is `data` of the
+answer. The list is made here and nowhere else: dispatch, the JSON Schema and the reference page come from it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+from spindle.agent.approval import PermissionState
+from spindle.agent.budget import RunLimits
+from spindle.agent.model_choice import CycledModel
+from spindle.agent.prompting import Disposition
+from spindle.agent.queues import QueueMode
+from spindle.agent.result import RunResult
+from spindle.agent.session import AgentSession
+from spindle.agent.snapshot import Queued, SessionStats, State
+from spindle.agent.submission import RunOptions
+from spindle.protocol.dialect import UpdateMode
+from spindle.sessions.entries import iso_time
+from spindle.shapes.events import CompactionResult
+from spindle.shapes.messages import Wire
+from spindle.shapes.model import Model, ThinkingLevel
+from spindle.tools.todo import TodoPhase
+from spindle.tools.user_bash import BashResult
+
+IDLE_ABORT_S = 0.01
+T = TypeVar("T")
+
+
+class Client(Protocol):
+    """What commands may change about the wire they came in on."""
+
+    def set_update_mode(self, mode: UpdateMode) -> None: ...
+
+    def request_shutdown(self) -> None: ...
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One command in hand."""
+
+    agent: AgentSession
+    client: Client
+    id: Any
+    """As the client sent it; `msgspec.UNSET` if it sent none."""
+
+
+class CommandSpec(msgspec.Struct, frozen=True):
+    name: str
+    fields: type[msgspec.Struct]
+    data: Any
+    """Type of `data` in the answer; None if there is none."""
+    key: str | None
+    """`data` is an object with what the handler returns under this key; None: it is what the handler returns."""
+    handler: Callable[..., Awaitable[Any]]
+    doc: str
+
+    async def run(self, call: Call, fields: msgspec.Struct) -> Any:
+        """Return `data` of the answer; unset if there is none."""
+        result = await self.handler(call, *msgspec.structs.astuple(fields))
+        if self.data is None:
+            return msgspec.UNSET
+        return result if self.key is None else {self.key: result}
+
+
+COMMANDS: dict[str, CommandSpec] = {}
+
+
+def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[T], T]:
+    """Register a handler under the names of its command. `data` says what is in an answer that is JSON already."""
+
+    def register(handler: Any) -> Any:
+        kinds = dict(handler.__annotations__)
+        del kinds["call"]
+        returned = kinds.pop("return")
+        answer = data or returned if key is None else msgspec.defstruct(f"{names[0]}_data", [(key, returned)])
+        defaults = dict(zip(reversed(kinds), reversed(handler.__defaults__ or ()), strict=False))
+        given = [(name, kind, defaults[name]) if name in defaults else (name, kind) for name, kind in kinds.items()]
+        fields = msgspec.defstruct(names[0], given, bases=(Wire,))
+        for name in names:
+            COMMANDS[name] = CommandSpec(name, fields, answer, key, handler, handler.__doc__.strip())
+        return handler
+
+    return register
+
+
+# -- prompts and queues, stopping, compaction, shell commands ----------------------------------------
+
+
+@command("prompt", key="disposition")
+async def prompt(
+    call: Call,
+    message: str,
+    images: Sequence[Any] = (),
+    streaming_behavior: Literal["steer", "followUp"] | None = None,
+    max_turns: int | None = None,
+    max_cost: float | None = None,
+    max_time: float | None = None,
+    max_total_tokens: int | None = None,
+    json_schema: dict[str, Any] | None = None,
+) -> Disposition:
+    """Send a message. Answered once it is accepted, queued or handled; the run's events follow.
+
+    Limits (model calls, US dollars, seconds, tokens) and the JSON Schema of the result hold for the run it starts.
+    """
+    limits = RunLimits(max_turns, max_cost, max_time, max_total_tokens)
+    options = RunOptions(limits=limits, schema=json_schema)
+    return await call.agent.submit(message, images, streaming_behavior, options=options)
+
+
+@command("steer", key="disposition")
+async def steer(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+    """Queue a message for before the next model call of this run, or for the next run."""
+    return await call.agent.steer(message, images)
+
+
+@command("follow_up", key="disposition")
+async def follow_up(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+    """Queue a message for when the run would end."""
+    return await call.agent.follow_up(message, images)
+
+
+@command("abort")
+async def abort(call: Call) -> None:
+    """Stop the run, a retry or a compaction. Answered when the agent is idle; queues are kept."""
+    idle = not call.agent.busy
+    await call.agent.abort()
+    if idle:
+        # As in pi, commands that were sent along with an idle abort are seen before its answer.
+        await asyncio.sleep(IDLE_ABORT_S)
+
+
+@command("abort_and_prompt", key="disposition")
+async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
+    """Stop what runs, then send a message."""
+    return await call.agent.abort_and_submit(message, images)
+
+
+@command("clear_queue")
+async def clear_queue(call: Call) -> Queued:
+    """Empty both queues and return what was waiting."""
+    return call.agent.clear_queue()
+
+
+@command("abort_retry")
+async def abort_retry(call: Call) -> None:
+    """End the wait for a retry; the run is over then."""
+    await call.agent.abort_retry()
+
+
+@command("compact")
+async def compact(call: Call, custom_instructions: str | None = None) -> CompactionResult:
+    """Replace the older part of the context by a summary."""
+    return await call.agent.compact(custom_instructions)
+
+
+@command("bash")
+async def bash(call: Call, command: str, exclude_from_context: bool = False) -> BashResult:
+    """Run a shell command as the user; the model sees it with the next prompt."""
+    return await call.agent.run_bash(command, call.id, exclude_from_context=exclude_from_context)
+
+
+@command("abort_bash")
+async def abort_bash(call: Call) -> None:
+    """Kill every running `bash` command."""
+    call.agent.abort_bash()
+
+
+@command("shutdown")
+async def shutdown(call: Call) -> None:
+    """Answer, then end the process with code 0."""
+    call.client.request_shutdown()
+
+
+# -- how the agent is set up: model, thinking, modes, switches, tools and plans of the client ----------
+
+
+@command("get_state")
+async def get_state(call: Call) -> State:
+    """Return where the agent stands."""
+    return call.agent.state()
+
+
+@command("get_commands", key="commands")
+async def get_commands(call: Call) -> list[Any]:
+    """Return what may follow a slash: commands of extensions, prompt templates, skills."""
+    return call.agent.commands()
+
+
+@command("complete_command", key="completions")
+async def complete_command(call: Call, name: str, prefix: str = "") -> list[str]:
+    """Return what the arguments of an extension's command may become; nothing if it does not say."""
+    return await call.agent.complete_command(name, prefix)
+
+
+@command("get_available_models", key="models")
+async def get_available_models(call: Call) -> list[Model]:
+    """Return the models for which there are credentials."""
+    return call.agent.available_models()
+
+
+@command("set_model")
+async def set_model(call: Call, provider: str, model_id: str) -> Model:
+    """Switch models; the new one answers from the next turn on."""
+    return await call.agent.set_model(provider, model_id)
+
+
+@command("cycle_model")
+async def cycle_model(call: Call) -> CycledModel | None:
+    """Switch to the next model of the scope; null if there is no other."""
+    return await call.agent.cycle_model()
+
+
+@command("set_thinking_level")
+async def set_thinking_level(call: Call, level: ThinkingLevel) -> None:
+    """Set how hard the model thinks, clamped to what it supports."""
+    await call.agent.set_thinking_level(level)
+
+
+class Level(Wire):
+    level: str
+
+
+@command("cycle_thinking_level")
+async def cycle_thinking_level(call: Call) -> Level | None:
+    """Go to the next level; null if the model has only one."""
+    level = await call.agent.cycle_thinking_level()
+    return Level(level) if level is not None else None
+
+
+@command("get_available_thinking_levels", key="levels")
+async def get_available_thinking_levels(call: Call) -> list[ThinkingLevel]:
+    """Return the levels of the current model."""
+    return call.agent.thinking_levels()
+
+
+@command("set_steering_mode")
+async def set_steering_mode(call: Call, mode: QueueMode) -> None:
+    """Deliver steering messages one per turn or all together."""
+    call.agent.configure(steering_mode=mode)
+
+
+@command("set_follow_up_mode")
+async def set_follow_up_mode(call: Call, mode: QueueMode) -> None:
+    """Deliver follow-ups one per turn or all together."""
+    call.agent.configure(follow_up_mode=mode)
+
+
+@command("set_interrupt_mode")
+async def set_interrupt_mode(call: Call, mode: Literal["immediate", "wait"]) -> None:
+    """Let steering cut a batch of tools short (`immediate`) or wait for its end (`wait`)."""
+    call.agent.configure(interrupt_mode=mode)
+
+
+@command("set_update_mode")
+async def set_update_mode(call: Call, mode: UpdateMode) -> None:
+    """Send whole snapshots with every update (`full`) or only what is new (`delta`)."""
+    call.client.set_update_mode(mode)
+
+
+@command("set_auto_compaction")
+async def set_auto_compaction(call: Call, enabled: bool) -> None:
+    """Switch automatic compaction and overflow recovery on or off."""
+    call.agent.configure(auto_compaction=enabled)
+
+
+@command("set_auto_retry")
+async def set_auto_retry(call: Call, enabled: bool) -> None:
+    """Switch retries of transient errors on or off."""
+    call.agent.configure(auto_retry=enabled)
+
+
+@command("set_approval")
+async def set_approval(call: Call, tools: bool = False, max_turns: int | None = None) -> None:
+    """Ask with a confirm dialog before every tool call, and again after so many model calls."""
+    call.agent.set_approval(tools=tools, max_turns=max_turns)
+
+
+@command("set_permissions")
+async def set_permissions(
+    call: Call,
+    mode: str | None = None,
+    allow: list[str] | None = None,
+    ask: list[str] | None = None,
+    deny: list[str] | None = None,
+) -> None:
+    """Set the permission mode, and replace the rules this command has set before; what is not given stays."""
+    call.agent.set_permissions(mode=mode, allow=allow, ask=ask, deny=deny)
+
+
+@command("get_permissions")
+async def get_permissions(call: Call, tool: str | None = None, arguments: Any = None) -> PermissionState:
+    """Return the permission mode and all rules; with a tool and its arguments also what they say about that call."""
+    return call.agent.permissions(tool, arguments)
+
+
+@command("set_host_tools", key="toolNames")
+async def set_host_tools(call: Call, tools: list[Any]) -> list[str]:
+    """Declare the tools that run in the client, replacing those declared before."""
+    return call.agent.set_host_tools(tools)
+
+
+@command("set_todos", key="todoPhases")
+async def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
+    """Replace the todo list."""
+    return call.agent.set_todos(phases)
+
+
+# -- what is in the session -----------------------------------------------------------------------
+
+
+@command("get_messages", key="messages")
+async def get_messages(call: Call) -> list[Any]:
+    """Return the current context."""
+    return call.agent.messages
+
+
+@command("get_last_assistant_text", key="text")
+async def get_last_assistant_text(call: Call) -> str | None:
+    """Return the text of the last answer, or null."""
+    return call.agent.last_assistant_text()
+
+
+@command("get_run_result", key="result")
+async def get_run_result(call: Call) -> RunResult | None:
+    """Return what came of the last run; null if there was none."""
+    return call.agent.last_result()
+
+
+@command("get_session_stats")
+async def get_session_stats(call: Call) -> SessionStats:
+    """Return counts, tokens and cost of the whole session, and how full the context is."""
+    return await call.agent.stats()
+
+
+class EntriesData(Wire):
+    entries: list[Any]
+    leaf_id: str | None
+
+
+@command("get_entries", data=EntriesData)
+async def get_entries(call: Call, since: str | None = None) -> Any:
+    """Return the session's entries in the order they were appended."""
+    entries = msgspec.Raw(call.agent.session.entries_json(since))
+    return {"entries": entries, "leafId": call.agent.session.leaf_id}
+
+
+class TreeData(Wire):
+    tree: list[Any]
+    leaf_id: str | None
+
+
+@command("get_tree", data=TreeData)
+async def get_tree(call: Call) -> Any:
+    """Return the session's entries as a tree."""
+    return {"tree": msgspec.Raw(call.agent.session.tree_json()), "leafId": call.agent.session.leaf_id}
+
+
+class ForkMessage(Wire):
+    entry_id: str
+    text: str
+
+
+@command("get_fork_messages", "get_branch_messages", key="messages")
+async def get_fork_messages(call: Call) -> list[ForkMessage]:
+    """Return every user message of the session, to choose where to fork."""
+    return [ForkMessage(*pair) for pair in call.agent.user_messages()]
+
+
+@command("set_session_name")
+async def set_session_name(call: Call, name: str) -> None:
+    """Name the session."""
+    call.agent.set_name(name)
+
+
+@command("set_label")
+async def set_label(call: Call, entry_id: str, label: str | None = None) -> None:
+    """Label an entry of the session, to find it in the tree; without a label the entry loses its own."""
+    call.agent.set_label(entry_id, label)
+
+
+@command("export_html", key="path")
+async def export_html(call: Call, output_path: str | None = None) -> str:
+    """Write the session as one HTML page."""
+    return await call.agent.export_html(output_path)
+
+
+# -- other sessions, other places -----------------------------------------------------------------
+
+
+@command("new_session", key="cancelled")
+async def new_session(call: Call, parent_session: str | None = None) -> bool:
+    """Begin an empty session."""
+    return await call.agent.new_session(parent_session)
+
+
+class Switched(Wire):
+    cancelled: bool
+    created: bool = False
+    """There was no such file: this is a new session at that path."""
+
+
+@command("switch_session")
+async def switch_session(call: Call, session_path: str) -> Switched:
+    """Go on with another session file."""
+    return Switched(*await call.agent.switch_session(session_path))
+
+
+class Forked(Wire):
+    text: str
+    cancelled: bool
+
+
+@command("fork")
+async def fork(call: Call, entry_id: str) -> Forked:
+    """Begin a session with everything before a user message, and return that message's text."""
+    return Forked(*await call.agent.fork(entry_id))
+
+
+@command("branch")
+async def branch(call: Call, entry_id: str) -> Forked:
+    """The same as `fork`, under the name other clients know."""
+    return Forked(*await call.agent.fork(entry_id, invalid="Invalid entry ID for branching"))
+
+
+@command("clone", key="cancelled")
+async def clone(call: Call) -> bool:
+    """Copy the current branch into a session of its own and go on there."""
+    return await call.agent.clone()
+
+
+class SessionItem(Wire, kw_only=True):
+    id: str
+    path: str
+    name: str | None = None
+    first_message: str
+    modified: str
+    message_count: int
+
+
+@command("list_sessions", key="sessions")
+async def list_sessions(call: Call) -> list[SessionItem]:
+    """Return the stored sessions of this working directory, the latest first."""
+    return [
+        SessionItem(
+            id=info.id,
+            path=info.path,
+            name=info.name,
+            first_message=info.first_message,
+            modified=iso_time(info.modified),
+            message_count=info.message_count,
+        )
+        for info in await asyncio.to_thread(call.agent.stored_sessions)
+    ]
+
+
+class NavigatedTo(Wire, kw_only=True):
+    editor_text: str | None = None
+    cancelled: bool
+
+
+@command("navigate_tree")
+async def navigate_tree(
+    call: Call,
+    entry_id: str,
+    summarize: bool = False,
+    custom_instructions: str | None = None,
+    label: str | None = None,
+) -> NavigatedTo:
+    """Go on from another entry of the session; the branch that is left may be summarised."""
+    done = await call.agent.navigate(entry_id, summarize, custom_instructions, label)
+    return NavigatedTo(editor_text=done.editor_text, cancelled=done.cancelled)

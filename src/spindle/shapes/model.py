@@ -1,0 +1,62 @@
+"""A language model as the catalogue and the wire describe it."""
+
+from typing import Any, Literal
+
+from spindle.shapes.messages import Wire
+
+ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+THINKING_LEVELS: tuple[ThinkingLevel, ...] = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+class ModelCost(Wire):
+    """US dollars per million tokens."""
+
+    input: int | float
+    output: int | float
+    cache_read: int | float
+    cache_write: int | float
+    tiers: list[dict[str, Any]] | None = None
+    """Other rates above `inputTokensAbove`; the highest tier passed replaces all rates."""
+
+
+class Model(Wire):
+    id: str
+    name: str
+    api: str
+    """Which protocol: `openai-completions`, `anthropic-messages`, `scripted`, …"""
+    provider: str
+    base_url: str
+    reasoning: bool
+    input: list[str]
+    """`text`, and `image` for models that see."""
+    cost: ModelCost
+    context_window: int
+    max_tokens: int
+    headers: dict[str, str] | None = None
+    compat: dict[str, Any] | None = None
+    """How this server departs from its protocol (`llm/compat`)."""
+    thinking_level_map: dict[str, str | None] | None = None
+    """Level → the provider's word for it; null = not supported."""
+    sampling_params: dict[str, Any] | None = None
+    input_limits: dict[str, Any] | None = None
+    prompt_cache: dict[str, Any] | None = None
+    cost_unknown: bool = False
+    """Whether `cost` is only a placeholder."""
+
+    def thinking_levels(self) -> list[ThinkingLevel]:
+        """Return the levels this model supports, lowest first."""
+        if not self.reasoning:
+            return ["off"]
+        mapped = self.thinking_level_map or {}
+        return [
+            level
+            for level in THINKING_LEVELS
+            if (mapped[level] is not None if level in mapped else level not in ("xhigh", "max"))
+        ]
+
+    def clamp_thinking(self, level: str) -> ThinkingLevel:
+        """Return the nearest supported level: upward first, then downward. `level` must be a known one."""
+        supported = self.thinking_levels()
+        wanted = THINKING_LEVELS.index(level)
+        above = [x for x in supported if THINKING_LEVELS.index(x) >= wanted]
+        return above[0] if above else supported[-1]

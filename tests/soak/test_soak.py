@@ -1,0 +1,30 @@
+"""The attacks of `make soak` in small: the same blows in every run, all of them in less than a minute."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.soak.__main__ import ATTACKS
+from tests.soak.attack import strike
+
+SEED = "short"
+ROUNDS = {
+    "kills": 8,
+    "lines": 20,
+    "frames": 4,
+    "files": 6,
+    "streams": 12,
+    "arguments": 8,
+    "faults": 8,
+    "disks": 3,
+    "pipes": 3,
+    "sockets": 4,
+    "endurance": 13,
+}
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
+
+
+@pytest.mark.parametrize("kind", ATTACKS, ids=lambda kind: kind.name)
+def test_it_holds_against(kind):
+    strike(kind(), SEED, rounds=ROUNDS[kind.name])

@@ -1,0 +1,38 @@
+"""The benchmark runs, as far as it needs only us: a figure that it gives is a figure of something that happened."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.__main__ import page
+from benchmarks.peers import our_peer
+from benchmarks.scenarios import FIGURES, full_form, start, tools
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+
+
+@pytest.fixture
+def model():
+    module = [sys.executable, "-m", "benchmarks.fast_model"]
+    with subprocess.Popen(module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+def test_a_page_of_figures(model, tmp_path):
+    peers = {
+        form: [our_peer(tmp_path, model, form), our_peer(tmp_path, model, form, title="other")]
+        for form in ("delta", "full")
+    }
+    samples = {}
+    for peer in peers["delta"]:
+        for figure, value in {**start(peer), **tools(peer)}.items():
+            samples.setdefault(figure, {})[peer.title] = [value]
+    text = page(peers, samples, 1.0)
+    assert all(FIGURES[figure].title in text for figure in samples)
+
+
+def test_the_full_form_is_counted(model, tmp_path):
+    figures = full_form(our_peer(tmp_path, model, "full"))
+    assert figures["paced"] > 1 and figures["unpaced"] > 0.1
