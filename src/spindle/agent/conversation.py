@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from spindle import limits
-from spindle.agent.compaction.plan import estimate_context, estimate_tokens
 from spindle.flow import Tasks
+from spindle.llm.history import estimate_context, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.sessions.tree import SessionContext

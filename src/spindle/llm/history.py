@@ -7,9 +7,10 @@ same as cleaning once. How many tokens a message takes is estimated by its lengt
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from spindle.llm.stream import ModelMessage, Request
@@ -26,6 +27,7 @@ from spindle.shapes.messages import (
     Thinking,
     ToolCall,
     ToolResultMessage,
+    Usage,
     UserMessage,
 )
 from spindle.shapes.model import Model
@@ -265,3 +267,30 @@ def _block_length(block: object) -> int:
 def _length(text: str) -> int:
     """UTF-16 units, which is what other programs on the same session file count."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def context_tokens(usage: Usage) -> int:
+    """Return how full the context was when this usage was reported."""
+    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
+
+
+class ContextEstimate(Struct, frozen=True):
+    tokens: int
+    usage_tokens: int
+    """What the last good answer reported."""
+    trailing_tokens: int
+    """The estimate of what came after it."""
+    last_usage_index: int | None
+
+
+def estimate_context(messages: Sequence[AgentMessage]) -> ContextEstimate:
+    """Estimate a conversation: the last reported usage plus the length of later messages."""
+    trailing = 0
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
+            used = context_tokens(message.usage)
+            if used:
+                return ContextEstimate(used + trailing, used, trailing, index)
+        trailing += estimate_tokens(message)
+    return ContextEstimate(trailing, 0, trailing, None)

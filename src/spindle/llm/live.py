@@ -4,6 +4,7 @@ Model APIs call the verbs of `LiveMessage` and yield the events they return; not
 snapshot is asked for, so an answer of n pieces costs n, not n².
 """
 
+import re
 import time
 from typing import TypeAlias
 
@@ -24,6 +25,8 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
+
+_MAX_DEPTH = 100
 
 
 class LiveText:
@@ -62,7 +65,8 @@ class LiveToolCall:
         self.open = True
 
     def block(self) -> ToolCall:
-        return ToolCall(self.id, self.name, self.arguments.value(), self.signature)
+        arguments = {} if _is_too_deep(self.arguments.text) else self.arguments.value()
+        return ToolCall(self.id, self.name, arguments, self.signature)
 
 
 LiveBlock: TypeAlias = LiveText | LiveThinking | LiveToolCall
@@ -157,9 +161,23 @@ class LiveMessage(LiveSource):
         )
 
 
+def _is_too_deep(text: str) -> bool:
+    """Say whether arguments are nested so deeply that they could not be read back from a session file."""
+    if text.count("[") + text.count("{") <= _MAX_DEPTH:
+        return False
+    depth = 0
+    for mark in re.sub(r'"(?:[^"\\]|\\.)*"?', "", text):
+        depth += (mark in "[{") - (mark in "]}")
+        if depth > _MAX_DEPTH:
+            return True
+    return False
+
+
 def _is_complete(text: str) -> bool:
     if not text.strip():
         return True
+    if _is_too_deep(text):
+        return False
     try:
         decode(text)
     except DecodeError:

@@ -32,11 +32,13 @@ class Dispatcher:
         self._tasks = Tasks()
 
     def receive(self, line: bytes) -> None:
-        """Take one line. Never raises: what is wrong with it becomes a response."""
+        """Take one line. Never raises: what is wrong with it becomes a response. A blank line is nothing."""
+        if not line.strip():
+            return
         try:
             value = decode(line)
         except DecodeError as error:
-            self.refuse_line(str(error))
+            self.refuse_line(str(error), _id_of(line) if _UNREADABLE.search(str(error)) else msgspec.UNSET)
         else:
             self.receive_value(value)
 
@@ -47,9 +49,9 @@ class Dispatcher:
         if not self._agent.receive_reply(frame):
             self._tasks.spawn(self._run(frame), "command")
 
-    def refuse_line(self, reason: str) -> None:
+    def refuse_line(self, reason: str, id: Any = msgspec.UNSET) -> None:
         """Answer a line that could not even be read."""
-        self._refuse(msgspec.UNSET, "parse", f"Failed to parse command: {reason}")
+        self._refuse(id, "parse", f"Failed to parse command: {reason}")
 
     async def finish(self, timeout: float) -> None:
         """Give commands that can still be answered a moment to do so."""
@@ -60,11 +62,12 @@ class Dispatcher:
 
     async def _run(self, frame: dict[str, Any]) -> None:
         id = frame.get("id", msgspec.UNSET)
-        name = frame.get("type", msgspec.UNSET)
+        kind = frame.get("type")
+        name = "parse" if kind is None else kind if isinstance(kind, str) else encode(kind).decode()
         try:
-            spec = COMMANDS.get(name) if isinstance(name, str) else None
+            spec = COMMANDS.get(name) if isinstance(kind, str) else None
             if spec is None:
-                raise AgentError(f"Unknown command: {_shown(name)}")
+                raise AgentError("type is required" if kind is None else f"Unknown command: {name}")
             data = await spec.run(Call(self._agent, self._client, id), _read_fields(frame, spec.fields))
         except (AgentError, SessionError) as error:
             self._refuse(id, name, str(error))
@@ -78,10 +81,19 @@ class Dispatcher:
         self._output.put(Response(id=id, command=command, success=False, error=error))
 
 
-def _shown(name: Any) -> str:
-    if name is msgspec.UNSET:
-        return "undefined"
-    return name if isinstance(name, str) else encode(name).decode()
+_UNREADABLE = re.compile("out of range|nested too deeply")
+"""What is wrong with a line that is JSON, but more than can be held."""
+_SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)'
+_ID = re.compile(rf'\s*\{{(?:\s*"(?:[^"\\]|\\.)*"\s*:\s*{_SCALAR}\s*,)*?\s*"id"\s*:\s*({_SCALAR})')
+
+
+def _id_of(line: bytes) -> Any:
+    """Return the id of a frame that cannot be read as a whole, if it stands before what cannot be read."""
+    found = _ID.match(line.decode("utf-8", "replace"))
+    try:
+        return decode(found[1]) if found else msgspec.UNSET
+    except DecodeError:
+        return msgspec.UNSET
 
 
 def _read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.Struct:
@@ -109,11 +121,17 @@ def _explain(problem: str, shape: type[msgspec.Struct]) -> str:
     if placed is None:
         return problem.replace("`", "")
     what, field = placed[1].replace("`", "").replace("Expected", "expected", 1), placed[2]
+    what = _JSON_KINDS.sub(lambda kind: _JSON_WORDS[kind[0]], what)
     if what.startswith("Invalid enum value "):
         return f"Invalid {field}: {what.removeprefix('Invalid enum value ')} is none of {_choices(field, shape)}"
     return f"Invalid {field}: {what}"
 
 
+_JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
+_JSON_KINDS = re.compile(rf"\b({'|'.join(_JSON_WORDS)})\b")
+
+
 def _choices(field: str, shape: type[msgspec.Struct]) -> str:
     kind = next(item.type for item in msgspec.structs.fields(shape) if item.encode_name == field)
-    return ", ".join(map(str, get_args(kind)))
+    values = [value for part in get_args(kind) for value in get_args(part) or (part,)]
+    return ", ".join(str(value) for value in values if value is not type(None))

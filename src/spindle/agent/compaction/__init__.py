@@ -12,7 +12,6 @@ from spindle.agent.compaction.plan import (
     CompactionLimits,
     Preparation,
     append_file_lists,
-    context_tokens,
     estimate_tokens,
     join_summaries,
     limits_for,
@@ -25,6 +24,7 @@ from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
 from spindle.config.settings import Settings
 from spindle.llm.errors import is_overflow
+from spindle.llm.history import context_tokens
 from spindle.llm.stream import Chunk, Failure, Request
 from spindle.sessions.entries import Entry
 from spindle.shapes.events import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from spindle.config.settings import Compaction
-from spindle.llm.history import estimate_tokens
+from spindle.llm.history import estimate_context, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.tree import build_context, entry_message, results_in_call_order
 from spindle.shapes.messages import (
@@ -15,7 +15,6 @@ from spindle.shapes.messages import (
     BashExecutionMessage,
     CustomMessage,
     ToolCall,
-    Usage,
     UserMessage,
 )
 from spindle.shapes.model import Model
@@ -198,30 +197,3 @@ def append_file_lists(summary: str, files: FileLists) -> str:
         if paths:
             summary += f"\n\n<{tag}>\n" + "\n".join(paths) + f"\n</{tag}>"
     return summary
-
-
-def context_tokens(usage: Usage) -> int:
-    """Return how full the context was when this usage was reported."""
-    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
-
-
-class ContextEstimate(Struct, frozen=True):
-    tokens: int
-    usage_tokens: int
-    """What the last good answer reported."""
-    trailing_tokens: int
-    """The estimate of what came after it."""
-    last_usage_index: int | None
-
-
-def estimate_context(messages: Sequence[AgentMessage]) -> ContextEstimate:
-    """Estimate a conversation: the last reported usage plus the length of later messages."""
-    trailing = 0
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
-            used = context_tokens(message.usage)
-            if used:
-                return ContextEstimate(used + trailing, used, trailing, index)
-        trailing += estimate_tokens(message)
-    return ContextEstimate(trailing, 0, trailing, None)
