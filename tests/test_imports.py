@@ -15,7 +15,7 @@ def test_every_module_can_be_imported_first():
         "import importlib, sys\n"
         "kept = set(sys.modules)\n"
         "for name in sys.argv[1:]:\n"
-        "    for loaded in [known for known in sys.modules if known.split('.')[0] == 'spindle']: del sys.modules[loaded]\n"
+        "    for old in [known for known in sys.modules if known.split('.')[0] == 'spindle']: del sys.modules[old]\n"
         "    try: importlib.import_module(name)\n"
         "    except Exception as error: print(name, repr(error))\n"
     )

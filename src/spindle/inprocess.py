@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spindle.agent import AgentError
+from spindle.agent.approval import CanUseTool, PermissionOptions
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
@@ -70,10 +71,17 @@ class Agent:
         session: Session | SessionManager | None = None,
         extensions: Sequence[str | Callable[[Any], Any]] = (),
         ui: Dialogs | None = None,
+        permission_mode: str | None = None,
+        allow: Sequence[str] = (),
+        ask: Sequence[str] = (),
+        deny: Sequence[str] = (),
+        can_use_tool: CanUseTool | None = None,
     ) -> "Agent":
         """Start an agent on a new session (or on `session`). `persist=False` keeps it in memory.
 
         `extensions` are paths, or functions that take `agent`; `ui` is where their dialogs are shown.
+        `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` answers what they ask: True,
+        or False, or a text that says why not. With it the mode is `default` unless another one is set.
         Raises `AgentError` for an unknown model, and for an extension that cannot be loaded.
         """
         directory = str(Path(cwd).resolve())
@@ -84,7 +92,15 @@ class Agent:
         if session is None and persist:
             folder = sessions.wanted_directory(None, found.settings.session_dir)
             session = sessions.create(directory, folder, fsync=found.settings.fsync)
-        options = AgentOptions(model=model, thinking=thinking, tools=tools, api_key=api_key, mode="sdk", dialogs=ui)
+        options = AgentOptions(
+            model=model,
+            thinking=thinking,
+            tools=tools,
+            api_key=api_key,
+            mode="sdk",
+            dialogs=ui,
+            permissions=PermissionOptions(permission_mode, allow, ask, deny, can_use_tool),
+        )
         factories = [item for item in extensions if not isinstance(item, str)]
         made = await create_session(
             session or sessions.in_memory(directory),

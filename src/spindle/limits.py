@@ -87,6 +87,8 @@ GOODBYE: Final = 5.0
 """Clients may go at the server's end."""
 SESSIONS_CLOSE: Final = 5.0
 """Sessions may close at the server's end."""
+CLIENT_RETURN: Final = 30.0
+"""For a client to come back and answer a question about permissions; then the answer is no."""
 CHAT_STOP: Final = 10.0
 """A chat request may wind up after its client has left."""
 

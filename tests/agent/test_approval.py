@@ -1,5 +1,9 @@
 """Questions before tools and after many turns."""
 
+from spindle import Agent
+from spindle.shapes.messages import text_of
+from spindle.testing import Script
+
 from .rig import Rig, run, slow_tool
 
 
@@ -52,5 +56,54 @@ def test_an_abort_ends_the_question(tmp_path):
             assert rig.roles()[-1] == "assistant(aborted)"
             await rig.call("set_approval")
             await rig.run("again")
+
+    run(main())
+
+
+def test_a_program_answers_for_itself(tmp_path):
+    asked = []
+
+    async def can_use_tool(name, arguments):
+        asked.append((name, arguments["path"]))
+        return {"a": True, "b": False, "c": "Not c."}[arguments["path"]]
+
+    async def main():
+        calls = [{"calls": [{"name": "write", "arguments": {"path": path, "content": "x"}}]} for path in "abc"]
+        script = Script([*calls, "done"])
+        options = {"cwd": tmp_path, "persist": False, "model": script.model(), "can_use_tool": can_use_tool}
+        async with await Agent.create(**options) as agent:
+            assert await agent.ask("go") == "done"
+            texts = [text_of(m.content) for m in agent.messages if m.role == "toolResult"]
+        assert texts[1].startswith("The user did not allow this call of write") and texts[2] == "Not c."
+        assert asked == [("write", "a"), ("write", "b"), ("write", "c")] and [p.name for p in tmp_path.iterdir()] == [
+            "a"
+        ]
+
+    run(main())
+
+
+def test_no_one_to_ask_is_a_no(tmp_path):
+    async def main():
+        call = {"calls": [{"name": "write", "arguments": {"path": "a", "content": "x"}}]}
+        async with Rig(
+            tmp_path, [call, "ok"], settings={"permissions": {"defaultMode": "default"}}, mode="print"
+        ) as rig:
+            await rig.run("go")
+            (denied,) = rig.of("permission_denied")
+            assert "there is no answer" in denied["reason"] and not (rig.cwd / "a").exists()
+
+    run(main())
+
+
+def test_questions_are_given_up_when_no_client_is_there(tmp_path):
+    async def main():
+        call = {"calls": [{"name": "write", "arguments": {"path": "a", "content": "x"}}]}
+        async with Rig(tmp_path, [call, "ok"], settings={"permissions": {"defaultMode": "default"}}) as rig:
+            await rig.call("prompt", message="go")
+            dialog = await question(rig)
+            rig.agent.give_up_questions()
+            await rig.until("agent_settled")
+            assert rig.of("extension_ui_request")[-1]["targetId"] == dialog["id"]
+            assert len(rig.of("permission_denied")) == 1
 
     run(main())

@@ -92,7 +92,7 @@ def test_a_prompt_right_after_agent_end_is_queued_for_its_turn(tmp_path):
             await until_true(held.there.is_set)
             start = len(rig.frames)
             assert (await rig.data("prompt", message="more"))["disposition"] == "queued"
-            update, response = rig.frames[start:]
+            update, _ = rig.frames[start:]
             assert update == {"type": "queue_update", "steering": [], "followUp": ["more"]}
             assert (await rig.data("get_state"))["isStreaming"] is True
             held.go.set()

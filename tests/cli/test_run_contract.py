@@ -74,3 +74,42 @@ def test_a_limit_must_be_a_number(place: Place, args) -> None:
 def test_a_schema_must_be_one(place: Place, schema) -> None:
     done = run(place, ["fine"], "--json-schema", schema)
     assert done.returncode != 0 and "--json-schema" in done.stderr
+
+
+RM = {"calls": [{"name": "bash", "arguments": {"command": "rm kept.txt"}}]}
+
+
+@pytest.mark.parametrize(
+    ("steps", "stop_reason", "count"),
+    [([RM, "I could not"], "end", 1), ([RM] * 9, "denied", 3)],
+    ids=["the model gives in", "the model insists"],
+)
+def test_a_denied_call(place: Place, steps, stop_reason, count) -> None:
+    kept = place.write("project/kept.txt", "x")
+    done = run(place, steps, "--deny", "Bash(rm *)", "--output", "json")
+    result = json.loads(done.stdout)
+    reason = "Permission denied: this call of bash is refused by rule Bash(rm *) of the command line."
+    assert done.returncode == 3 and kept.exists()
+    assert (result["status"], result["stopReason"]) == ("denied", stop_reason)
+    assert (
+        result["denials"]
+        == [{"toolName": "bash", "arguments": {"command": "rm kept.txt"}, "rule": "Bash(rm *)", "reason": reason}]
+        * count
+    )
+    assert done.stderr == f"{reason}\n"
+
+
+@pytest.mark.parametrize(
+    "args", [("--permission-mode", "plan"), ("--permission-mode", "dontAsk"), ("--deny", "final_result")]
+)
+def test_a_structured_result_needs_no_permission(place: Place, args) -> None:
+    step = {"calls": [{"name": "final_result", "arguments": {"n": 4}}]}
+    done = run(place, [step], "--json-schema", SCHEMA, *args)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"n": 4})
+
+
+@pytest.mark.parametrize("args", [("--deny", "Bash("), ("--permission-mode", "yolo")])
+def test_a_bad_rule_is_a_usage_error(place: Place, args) -> None:
+    done = run(place, ["fine"], *args)
+    usage = place.run("--no-such-option", "-p", "go")
+    assert done.returncode == usage.returncode != 0 and done.stdout == "" and args[1] in done.stderr

@@ -119,6 +119,8 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("list_sessions", [], {}, {}, [{"id": "s1"}]),
     ("navigate_tree", ["e1"], {"label": "l"}, {"entryId": "e1", "summarize": False, "label": "l"}, ...),
     ("set_approval", [], {"tools": True, "max_turns": 3}, {"tools": True, "maxTurns": 3}, None),
+    ("set_permissions", [], {"mode": "plan", "deny": ["Bash"]}, {"mode": "plan", "deny": ["Bash"]}, None),
+    ("get_permissions", ["bash", {"command": "ls"}], {}, {"tool": "bash", "arguments": {"command": "ls"}}, ...),
     ("set_label", ["e1", "l"], {}, {"entryId": "e1", "label": "l"}, None),
     ("set_session_name", ["n"], {}, {"name": "n"}, None),
     ("export_html", ["/x"], {}, {"outputPath": "/x"}, "/tmp/x.html"),

@@ -41,7 +41,7 @@ def test_an_abort_is_told_as_one():
         agent.prompt("go")
         agent.wait_delta("half")
         agent.call("abort")
-        start, error = edges(agent.frames)
+        _, error = edges(agent.frames)
         assert error["reason"] == "aborted" and error["error"]["content"] == [{"type": "text", "text": "half"}]
 
 

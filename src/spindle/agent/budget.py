@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from spindle.agent import AgentError
-from spindle.agent.result import Denial, RunTokens
+from spindle.agent.result import RunTokens
 from spindle.config.settings import Runaway
 from spindle.shapes.codec import encode
+from spindle.shapes.events import Denial
 from spindle.shapes.messages import AssistantMessage
 from spindle.shapes.model import Model
 
@@ -62,7 +63,7 @@ class Meter(Struct):
     """Paths that tools wrote to, in order."""
     denials: list[Denial] = field(default_factory=list)
     stopped: str | None = None
-    """The limit that ended the run."""
+    """The limit that ended the run, or `denied`."""
     _last_failure: Any = None
     _failures: int = 0
     """How often that call has failed in a row."""

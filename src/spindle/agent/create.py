@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from spindle.agent import AgentError
+from spindle.agent.approval import PermissionOptions
 from spindle.agent.budget import RunLimits
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import NoPlugins, Plugins
@@ -45,6 +46,7 @@ class AgentOptions(Struct, frozen=True):
     """Of every run, unless its prompt sets others."""
     dialogs: Dialogs | None = None
     """Where the user is asked; None: as the mode has it."""
+    permissions: PermissionOptions = PermissionOptions()
     warn: Callable[[str], None] = lambda text: None
     """Told of what is not as asked for but no reason to stop."""
 
@@ -54,8 +56,8 @@ async def create_session(
 ) -> AgentSession:
     """Make the agent for a session. If that fails the session is closed: it must not stay locked.
 
-    Raises `AgentError` for an unknown model or an extension that cannot be loaded. `begin()` tells extensions of the
-    session.
+    Raises `AgentError` for an unknown model, an extension that cannot be loaded, or a bad permission rule. `begin()`
+    tells extensions of the session.
     """
     try:
         return await _create(session, options, resources, plugins or NoPlugins())
@@ -80,6 +82,7 @@ async def _create(
         plugins=plugins,
         dialogs=options.dialogs,
         provider_session_id=options.provider_session_id,
+        permissions=options.permissions,
         limits=options.limits,
     )
     plugins.bind(agent)

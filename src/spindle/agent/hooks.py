@@ -5,6 +5,8 @@ order. `Plugins` is what the agent needs of extensions, and all it knows of them
 `Hub` is the list of them.
 """
 
+import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,11 +17,6 @@ from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
-import sys
-import traceback
-from typing import Protocol
-
-from spindle.shapes.events import Event
 
 Fields = Callable[[], dict[str, Any]]
 """Makes the fields of an event, if anyone wants it."""
@@ -250,7 +247,7 @@ class HookChain(Hooks):
 
     @property
     def sees_pieces(self) -> bool:  # type: ignore[override]
-        for member in self._members:
+        for member in self._members:  # noqa: SIM110 - asked for every piece
             if member.sees_pieces:
                 return True
         return False

@@ -5,7 +5,8 @@ Everything that may take time (hooks, extensions that still load, a compaction) 
 """
 
 import asyncio
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine, Run
@@ -56,6 +57,18 @@ class Prompting:
             submission.options.limits.over(engine.limits).check(engine.model)
         engine.start(lambda run: self._prepare(submission, run), submission.options)
         return "started"
+
+    async def read_images(self, images: Sequence[Any]) -> list[Image]:
+        """Return the images of a prompt. Raises `AgentError` for what is none."""
+        if not images:
+            return []
+        from spindle.agent.prompt_images import read_images
+
+        return await read_images(images, self._engine.settings.http_proxy)
+
+    async def queue(self, text: str, images: Sequence[Any], name: str, source: str) -> Disposition:
+        """Take a message that starts nothing. `name` is that of its queue."""
+        return self.take(Submission(text, await self.read_images(images), name, source, is_prompt=False))
 
     def arrive(self) -> None:
         """Look again at what was sent while the session changed."""
@@ -124,7 +137,7 @@ class Prompting:
         return [submission.message(text, images), *engine.take_for_next_prompt(), *start.messages]
 
     async def _queue_later(self, submission: Submission) -> None:
-        """Let hooks look at a message, then put it in its queue; if the run has ended meanwhile, a prompt starts one."""
+        """Let hooks look at a message, then put it in its queue; if the run has ended, a prompt starts one."""
         async with self._in_order:
             await self._until_begun(submission)
             ready = await self._engine.hooks.input(

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from spindle.shapes.events import Denial
 from spindle.shapes.messages import Wire
 
 STATUSES = {
@@ -17,14 +18,6 @@ STATUSES = {
 """By stop reason; every other one is a limit."""
 EXIT_CODES = {"ok": 0, "error": 1, "aborted": 1, "denied": 3, "limit": 4, "schema": 5}
 """2 is a wrong command line, 128 + n the end by signal n."""
-
-
-class Denial(Wire):
-    """A tool call that was not allowed."""
-
-    tool: str
-    arguments: Any
-    reason: str
 
 
 class RunTokens(Wire, omit_defaults=False):

@@ -14,10 +14,11 @@ import msgspec
 
 from spindle import limits as times
 from spindle.agent import AgentError
+from spindle.agent.approval import Approval, PermissionOptions, PermissionState
 from spindle.agent.budget import RunLimits
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
-from spindle.agent.dialogs import Approval, Dialogs, NoDialogs, WireDialogs
+from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import HookChain, Hooks, Listener, NoPlugins, Plugins
 from spindle.agent.host_tools import HostTools, Replies
@@ -72,6 +73,7 @@ class AgentSession:
         plugins: Plugins | None = None,
         dialogs: Dialogs | None = None,
         provider_session_id: str | None = None,
+        permissions: PermissionOptions = PermissionOptions(),  # noqa: B008 - frozen
         limits: RunLimits = RunLimits(),  # noqa: B008 - frozen
     ) -> None:
         self.resources = resources
@@ -96,7 +98,7 @@ class AgentSession:
         self._todos = Todos(engine, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine, resources.settings.ttsr)
         self.dialogs = dialogs or self._make_dialogs()
-        self._approval = Approval(self.dialogs, self._run_options)
+        self._approval = Approval(engine, self.dialogs, permissions)
         self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
         self._host_tools = HostTools(toolbox, self._replies, engine.publish, resources.settings.host_tools.timeout_ms)
         self._changes = SessionChanges(self, engine, self._shell, self._learn)
@@ -105,10 +107,11 @@ class AgentSession:
         self._learn()
 
     def _learn(self) -> None:
-        """Learn from the session what it knows: the model, the thinking level, todos, rules that were told."""
+        """Learn from the session what it knows: model, thinking level, todos, rules that were told, permissions."""
         self._record_choice()
         self._todos.rebuild()
         self._rules.rebuild()
+        self._approval.rebuild()
 
     def _make_dialogs(self) -> Dialogs:
         if self.mode not in ("rpc", "remote"):
@@ -116,9 +119,6 @@ class AgentSession:
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
         self._replies.register("extension_ui_response", dialogs.receive)
         return dialogs
-
-    def _run_options(self) -> RunOptions:
-        return RunOptions() if self._engine.run is None else self._engine.run.options
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -158,25 +158,16 @@ class AgentSession:
         templates in it count. `ordered` is the same text and images in an order of their own.
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
-        pictures = await self._read_images(images)
+        pictures = await self._prompting.read_images(images)
         return self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
-
-    async def _read_images(self, images: Sequence[Any]) -> list[Image]:
-        if not images:
-            return []
-        from spindle.agent.prompt_images import read_images
-
-        return await read_images(images, self.resources.settings.http_proxy)
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
-        return self._prompting.take(Submission(text, await self._read_images(images), "steer", source, is_prompt=False))
+        return await self._prompting.queue(text, images, "steer", source)
 
     async def follow_up(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for when the run would end."""
-        return self._prompting.take(
-            Submission(text, await self._read_images(images), "followUp", source, is_prompt=False)
-        )
+        return await self._prompting.queue(text, images, "followUp", source)
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
         """Stop what runs, then take a prompt."""
@@ -341,9 +332,22 @@ class AgentSession:
         self.publish(StateChanged())
 
     def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
-        """Ask the user before tools run, or after so many model calls; neither: no more questions."""
+        """Ask the user before every tool call, or after so many model calls; neither: only what permissions ask."""
         self._approval.tools, self._approval.max_turns = tools, max_turns
         self.publish(StateChanged())
+
+    def set_permissions(self, **given: str | Sequence[str] | None) -> None:
+        """Set `mode`, and replace `allow`, `ask`, `deny` as set here before. Raises `AgentError`, changing nothing."""
+        self._approval.configure(**given)
+        self.publish(StateChanged())
+
+    def permissions(self, tool: str | None = None, arguments: Any = None) -> PermissionState:
+        """Return mode and rules, and what they say about a call."""
+        return self._approval.state(tool, arguments)
+
+    def give_up_questions(self) -> None:
+        """No client is there to answer: questions about permissions are answered with no."""
+        self._approval.give_up()
 
     def set_todos(self, phases: Any) -> list[TodoPhase]:
         """Replace the todo list. Raises `AgentError`, changing nothing."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from spindle.agent.approval import Approval
 from spindle.agent.conversation import StatsCounter, TokenTotals
-from spindle.agent.dialogs import Approval
 from spindle.agent.engine import Engine
 from spindle.agent.todos import Todos
 from spindle.shapes.messages import Wire

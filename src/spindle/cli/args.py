@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
+PERMISSION_MODES = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
 REMOTE = "127.0.0.1:3838"
 
 
@@ -63,6 +64,10 @@ class Options(Struct):
     name: str | None = None
     tools: list[str] | None = None
     exclude_tools: list[str] = []
+    permission_mode: str | None = None
+    allow: list[str] = []
+    ask: list[str] = []
+    deny: list[str] = []
     no_builtin_tools: bool = False
     no_tools: bool = False
     extensions: list[str] = []
@@ -151,6 +156,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("--name -n", "name", "NAME", "Name of the session"),
     Option("--tools -t", "tools", "A,B", "Only these tools", "words"),
     Option("--exclude-tools -xt", "exclude_tools", "A,B", "Not these tools", "words"),
+    Option("--permission-mode", "permission_mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
+    Option("--allow", "allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
+    Option("--ask", "ask", "RULE", "Ask before these; repeatable", "list"),
+    Option("--deny", "deny", "RULE", "Refuse these; repeatable", "list"),
     _switch("--no-builtin-tools -nbt", "no_builtin_tools", "Only tools of extensions"),
     _switch("--no-tools -nt", "no_tools", "No tools at all"),
     Option("--extension -e", "extensions", "PATH", "Load an extension; repeatable", "list"),

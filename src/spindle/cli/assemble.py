@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from spindle.agent import AgentError
+from spindle.agent.approval import PermissionOptions
 from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
@@ -38,6 +39,7 @@ def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
     limits = run_limits(options)
+    permissions = _permissions(options)
     resources = load_resources(os.getcwd(), resource_options(options))
     session = choose_session(options, resources.settings)
     resources = resources.at(session.cwd)
@@ -46,7 +48,7 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
     tools = [] if options.no_tools else options.tools
     wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
-    wanted["limits"] = limits
+    wanted |= {"limits": limits, "permissions": permissions}
     agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
@@ -61,6 +63,19 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     if options.name:
         agent.set_name(options.name)
     return agent
+
+
+def _permissions(options: Options) -> PermissionOptions:
+    """Raises `UsageError` for a mode or rule that makes no sense."""
+    if options.permission_mode or options.allow or options.ask or options.deny:
+        from spindle.agent.permissions import mode_named, rules_of
+
+        try:
+            mode_named(options.permission_mode or "bypass")
+            rules_of("deny", [*options.allow, *options.ask, *options.deny], "command line")
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    return PermissionOptions(options.permission_mode, options.allow, options.ask, options.deny)
 
 
 def run_limits(options: Options) -> RunLimits:

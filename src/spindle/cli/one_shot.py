@@ -152,7 +152,7 @@ async def _print(options: Options, inputs: _Inputs) -> int:
     code = _exit_code(results)
     result = results[-1] if results else None
     answer = agent.last_answer()
-    if result is not None and result.status not in ("ok", "denied"):
+    if result is not None and result.status != "ok":
         print(_why(result), file=sys.stderr)
     if options.output == "json":
         lines = [encode(result).decode()] if result is not None else []
@@ -182,6 +182,8 @@ def _why(result: RunResult) -> str:
         return f"Stopped by a limit: {result.stop_reason}. Go on with: spindle -c"
     if result.status == "schema":
         return "The model handed in no result that fits the JSON Schema"
+    if result.status == "denied":
+        return "\n".join(dict.fromkeys(denial.reason for denial in result.denials))
     return result.error or f"Request {result.stop_reason}"
 
 

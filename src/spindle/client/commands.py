@@ -262,6 +262,21 @@ class Commands(ABC):
         """Have the agent ask (`on_ui_request`) before every tool call, and after so many model calls."""
         await self.request("set_approval", tools=tools, maxTurns=max_turns)
 
+    async def set_permissions(
+        self,
+        *,
+        mode: Literal["bypass", "default", "acceptEdits", "plan", "dontAsk"] | None = None,
+        allow: Sequence[str] | None = None,
+        ask: Sequence[str] | None = None,
+        deny: Sequence[str] | None = None,
+    ) -> None:
+        """Set the permission mode, and replace the rules that were set with this before; None leaves them."""
+        await self.request("set_permissions", mode=mode, allow=allow, ask=ask, deny=deny)
+
+    async def get_permissions(self, tool: str | None = None, arguments: Json | None = None) -> Json:
+        """Return the `mode` and all `rules`; of a call also the `decision` about it."""
+        return await self._object("get_permissions", tool=tool, arguments=arguments)
+
     async def set_todos(self, phases: Sequence[Mapping[str, Any]]) -> list[Json]:
         """Replace the plan; return it as the agent keeps it."""
         return await self._list("set_todos", "todoPhases", phases=list(phases))

@@ -5,6 +5,7 @@ on reading (`migrate`). Keys of other programs are not listed here and survive e
 parsed is reported, counts as empty, and is never overwritten.
 """
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -91,6 +92,18 @@ class HostTools(_Group, frozen=True):
     timeout_ms: Count | None = None
 
 
+class Permissions(_Group, frozen=True):
+    """Which tool calls may run. The lists of the user's file and of the project's add up."""
+
+    default_mode: str | None = None
+    allow: list[str] = []
+    ask: list[str] = []
+    deny: list[str] = []
+    additional_directories: list[str] = []
+    ask_timeout_ms: Count | None = None
+    """A question that is not answered in this time is answered with no; None: it waits."""
+
+
 class Local(_Group, frozen=True):
     """Models that run on this machine."""
 
@@ -137,6 +150,7 @@ class Settings(_Group, frozen=True):
     runaway: Runaway = Runaway()
     host_tools: HostTools = HostTools()
     local: Local = Local()
+    permissions: Permissions = Permissions()
     shell_path: str | None = None
     shell_command_prefix: str | None = None
     keep_background_processes: bool = False
@@ -236,13 +250,20 @@ class SettingsStore:
 
     def save(self, key: str, value: Any) -> None:
         """Write one key (`a.b` for nested ones) to the global file; None removes it. Raises `BadFile`, `OSError`."""
+        self._edit(key, lambda old: value)
+
+    def add(self, key: str, values: Sequence[str]) -> None:
+        """Add what is missing to a list in the global file. Raises `BadFile`, `OSError`."""
+        self._edit(key, lambda old: list(dict.fromkeys([*(old or ()), *values])))
+
+    def _edit(self, key: str, new_value: Callable[[Any], Any]) -> None:
         *groups, last = key.split(".")
 
         def change(content: dict[str, Any]) -> None:
             for group in groups:
                 inner = content.get(group)
                 content[group] = content = inner if isinstance(inner, dict) else {}
-            if value is None:
+            if (value := new_value(content.get(last))) is None:
                 content.pop(last, None)
             else:
                 content[last] = value

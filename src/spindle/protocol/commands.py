@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from spindle.agent.approval import PermissionState
 from spindle.agent.budget import RunLimits
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.prompting import Disposition
@@ -276,6 +277,24 @@ async def set_auto_retry(call: Call, enabled: bool) -> None:
 async def set_approval(call: Call, tools: bool = False, max_turns: int | None = None) -> None:
     """Ask with a confirm dialog before every tool call, and again after so many model calls."""
     call.agent.set_approval(tools=tools, max_turns=max_turns)
+
+
+@command("set_permissions")
+async def set_permissions(
+    call: Call,
+    mode: str | None = None,
+    allow: list[str] | None = None,
+    ask: list[str] | None = None,
+    deny: list[str] | None = None,
+) -> None:
+    """Set the permission mode, and replace the rules this command has set before; what is not given stays."""
+    call.agent.set_permissions(mode=mode, allow=allow, ask=ask, deny=deny)
+
+
+@command("get_permissions")
+async def get_permissions(call: Call, tool: str | None = None, arguments: Any = None) -> PermissionState:
+    """Return the permission mode and all rules; with a tool and its arguments also what they say about that call."""
+    return call.agent.permissions(tool, arguments)
 
 
 @command("set_host_tools", key="toolNames")

@@ -86,6 +86,7 @@ _EVENTS_AFTER_0_74 = {
 }
 # These tell the other clients of a shared session what one client did.
 _EVENTS_FOR_OTHERS = {"session_changed", "state_changed"}
+_EVENTS_OF_SPINDLE = {"permission_denied"}
 _EVENTS_OF_XCSH = {
     "auto_compaction_end",
     "auto_compaction_start",
@@ -113,7 +114,13 @@ DIALECTS: Mapping[str, Dialect] = {
         SPINDLE,
         Dialect(
             "pi-0.74",
-            events=frozenset(_EVENTS_AFTER_0_74 | _EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN, ANSWER_EDGES}),
+            events=frozenset(
+                _EVENTS_AFTER_0_74
+                | _EVENTS_OF_XCSH
+                | _EVENTS_FOR_OTHERS
+                | _EVENTS_OF_SPINDLE
+                | {_WITHDRAWN, ANSWER_EDGES}
+            ),
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
                 compaction_end="result.estimatedTokensAfter result.usage",
@@ -125,7 +132,7 @@ DIALECTS: Mapping[str, Dialect] = {
         Dialect(
             "pi-0.87",
             updates="delta",
-            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | {_WITHDRAWN, ANSWER_EDGES}),
+            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN, ANSWER_EDGES}),
             keys=_keys(
                 agent_settled="aborted stopReason errorMessage",
                 tool_execution_end="durationMs",
@@ -143,6 +150,7 @@ DIALECTS: Mapping[str, Dialect] = {
             events=frozenset(
                 _EVENTS_AFTER_0_74
                 | _EVENTS_FOR_OTHERS
+                | _EVENTS_OF_SPINDLE
                 | {
                     _TITLE,
                     "compaction_end",

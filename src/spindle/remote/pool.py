@@ -73,6 +73,8 @@ class LiveSession:
         self._chat: Peer | None = None
         """The newest client of the remote protocol."""
         self._chatting = asyncio.Lock()
+        self._alone: asyncio.TimerHandle | None = None
+        """Ends questions that no client is there to answer."""
         agent.subscribe(self.log)
         agent.subscribe(self)
 
@@ -80,13 +82,30 @@ class LiveSession:
         """Look whether a dialog can be answered."""
         if isinstance(event, ExtensionUIRequest):
             self._withdraw_unanswerable()
+            self._wait_for_client()
 
     async def room(self) -> None:
         """Dialogs need none."""
 
+    def join(self, client: Peer) -> None:
+        self.clients.add(client)
+        if self._alone is not None:
+            self._alone.cancel()
+            self._alone = None
+
     def leave(self, client: Peer) -> None:
         self.clients.discard(client)
         self._withdraw_unanswerable()
+        self._wait_for_client()
+
+    def _wait_for_client(self) -> None:
+        if not self.clients and self._alone is None:
+            self._alone = asyncio.get_running_loop().call_later(limits.CLIENT_RETURN, self._give_up)
+
+    def _give_up(self) -> None:
+        self._alone = None
+        if not self.clients:
+            self.agent.give_up_questions()
 
     def _withdraw_unanswerable(self) -> None:
         """Close dialogs if only a client of the remote protocol is left, which has no words for them."""
@@ -137,7 +156,7 @@ class SessionPool:
             self._live[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
         if (timer := self._kept.pop(live, None)) is not None:
             timer.cancel()
-        live.clients.add(client)
+        live.join(client)
         return live
 
     def _find(self, session_id: str) -> LiveSession | None:

@@ -3,7 +3,7 @@
 `ToolResult` and the pieces of a streamed answer (`StreamEvent`) live here too, because events carry them.
 """
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -186,8 +186,48 @@ class AgentSettled(Event, tag="agent_settled"):
 
     aborted: bool
     stop_reason: str
-    """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or what stopped it."""
+    """How it ended: `end`, `handled` (no model was needed), `aborted`, `error`, or what stopped it, as `denied`."""
     error_message: str | None = None
+
+
+# -- permissions ---------------------------------------------------------------------------------
+
+Behavior: TypeAlias = Literal["allow", "ask", "deny"]
+
+
+class Decision(Wire):
+    """What the permissions say about a tool call."""
+
+    behavior: Behavior
+    rule: str | None = None
+    """The rule that decided; None: the mode."""
+    source: str | None = None
+    """Where that rule comes from."""
+    reason: str = ""
+    """Why, if that is more than the rule."""
+    always: tuple[str, ...] = ()
+    """Rules that would allow this call from now on."""
+
+
+class Denial(Wire):
+    """A tool call that was refused."""
+
+    tool_name: str
+    arguments: Any
+    rule: str | None = None
+    """The rule that refused it, or had it asked about."""
+    reason: str = ""
+    """As the model reads it."""
+
+
+class PermissionDenied(Event, tag="permission_denied"):
+    """A tool call was refused. Its end follows, as that of a call that failed."""
+
+    tool_call_id: str
+    tool_name: str
+    arguments: Any
+    rule: str | None = None
+    reason: str = ""
 
 
 # -- around a run --------------------------------------------------------------------------------

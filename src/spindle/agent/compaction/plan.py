@@ -21,11 +21,9 @@ from spindle.shapes.model import Model
 
 __all__ = [
     "CompactionLimits",
-    "ContextEstimate",
     "FileLists",
     "Preparation",
     "append_file_lists",
-    "context_tokens",
     "estimate_context",
     "estimate_tokens",
     "file_lists",

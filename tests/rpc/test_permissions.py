@@ -1,0 +1,204 @@
+"""Permissions over the wire, with a real process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.agent_process import AgentProcess, agent_environment, write_models
+from tests.support.mock_model import MockModel, call, reply
+
+
+def touch(name: str):
+    return reply("", call("bash", {"command": f"touch {name}"}))
+
+
+def choose(agent: AgentProcess, wanted: str) -> dict:
+    dialog = agent.wait(lambda f: f.get("type") == "extension_ui_request" and f["method"] == "select")
+    value = next(option for option in dialog["options"] if option.startswith(wanted))
+    agent.write(json.dumps({"type": "extension_ui_response", "id": dialog["id"], "value": value}).encode() + b"\n")
+    return dialog
+
+
+def results(frames: list[dict]) -> list[str]:
+    return [frame["result"]["content"][0]["text"] for frame in frames if frame["type"] == "tool_execution_end"]
+
+
+def test_a_denied_command_does_not_run_and_the_model_reads_the_rule():
+    with AgentProcess([touch("a"), reply("ok")], args=["--deny", "Bash(touch *)"]) as agent:
+        frames = agent.run("go")
+        assert not (agent.cwd / "a").exists()
+        assert results(frames) == [
+            "Permission denied: this call of bash is refused by rule Bash(touch *) of the command line."
+        ]
+        (denied,) = [frame for frame in frames if frame["type"] == "permission_denied"]
+        assert (denied["toolName"], denied["arguments"], denied["rule"]) == (
+            "bash",
+            {"command": "touch a"},
+            "Bash(touch *)",
+        )
+        assert frames[-1] == {"type": "agent_settled", "aborted": False, "stopReason": "end"}
+
+
+def test_a_question_may_be_answered_once_or_with_no():
+    steps = [touch("a"), reply("ok"), touch("b"), reply("ok")]
+    with AgentProcess(steps, args=["--permission-mode", "default"]) as agent:
+        agent.prompt("go")
+        dialog = choose(agent, "Allow once")
+        assert dialog["title"] == "Allow bash? touch a"
+        assert dialog["options"] == [
+            "Allow once",
+            "Always allow Bash(touch a *)",
+            "Always allow Bash(touch a *) (in all sessions)",
+            "Deny",
+        ]
+        agent.wait("agent_settled")
+        agent.prompt("again")
+        choose(agent, "Deny")
+        agent.wait("agent_settled")
+        assert (agent.cwd / "a").exists() and not (agent.cwd / "b").exists()
+
+
+def test_always_holds_in_the_session_and_after_a_resume(tmp_path):
+    steps = [touch("a"), touch("a"), reply("ok")]
+    with AgentProcess(
+        steps, base=tmp_path, session=True, settings={"permissions": {"defaultMode": "default"}}
+    ) as agent:
+        agent.prompt("go")
+        choose(agent, "Always")
+        agent.wait("agent_settled")
+        assert agent.mock.requests and len([f for f in agent.frames if f["type"] == "extension_ui_request"]) == 1
+        path = agent.data("get_state")["sessionFile"]
+        agent.close_stdin()
+    assert json.loads((tmp_path / "agent" / "settings.json").read_text())["permissions"] == {"defaultMode": "default"}
+    (tmp_path / "work" / "a").unlink()
+    steps = [touch("a"), touch("b"), reply("ok")]
+    settings = {"permissions": {"defaultMode": "dontAsk"}}
+    with AgentProcess(steps, base=tmp_path, session=True, settings=settings, args=["--session", path]) as agent:
+        rules = agent.data("get_permissions")["rules"]
+        assert rules == [{"behavior": "allow", "rule": "Bash(touch a *)", "source": "this session"}]
+        agent.run("go")
+        assert (agent.cwd / "a").exists() and not (agent.cwd / "b").exists()
+        agent.call("new_session")
+        assert agent.data("get_permissions")["rules"] == []
+
+
+def test_always_may_be_saved(tmp_path):
+    settings = {"permissions": {"defaultMode": "default", "allow": ["Bash(ls)"]}}
+    with AgentProcess([touch("a"), reply("ok")], base=tmp_path, settings=settings) as agent:
+        agent.prompt("go")
+        dialog = agent.wait("extension_ui_request")
+        answer = {"type": "extension_ui_response", "id": dialog["id"], "value": dialog["options"][2]}
+        agent.write(json.dumps(answer).encode() + b"\n")
+        agent.wait("agent_settled")
+    saved = json.loads((tmp_path / "agent" / "settings.json").read_text())["permissions"]
+    assert saved == {"defaultMode": "default", "allow": ["Bash(ls)", "Bash(touch a *)"]}
+
+
+def test_no_answer_in_time_is_a_no():
+    settings = {"permissions": {"defaultMode": "default", "askTimeoutMs": 100}}
+    with AgentProcess([touch("a"), reply("ok")], settings=settings) as agent:
+        frames = agent.run("go")
+        assert "there is no answer" in results(frames)[0] and not (agent.cwd / "a").exists()
+
+
+def test_the_same_refusal_three_times_ends_the_run():
+    with AgentProcess([touch("a")] * 6, args=["--deny", "Bash"]) as agent:
+        assert agent.prompt("go")["success"]
+        settled = agent.wait("agent_settled")
+        assert settled["stopReason"] == "denied" and settled["aborted"] is False
+        assert len(agent.mock.requests) == 3
+        roles = [message["role"] for message in agent.data("get_messages")["messages"]]
+        assert roles == ["user", *["assistant", "toolResult"] * 3]
+        agent.prompt("again")
+        assert agent.wait("agent_settled")["stopReason"] == "denied"
+        assert len(agent.mock.requests) == 6  # the count had begun again
+
+
+def test_rules_of_an_untrusted_project_do_not_count(tmp_path):
+    (tmp_path / "work" / ".pi").mkdir(parents=True)
+    project = {"permissions": {"allow": ["Bash(touch *)"], "defaultMode": "bypass", "deny": ["Read"]}}
+    (tmp_path / "work" / ".pi" / "settings.json").write_text(json.dumps(project))
+    settings = {"permissions": {"defaultMode": "dontAsk", "deny": ["Bash(touch b)"]}}
+    with AgentProcess([touch("a"), reply("ok")], base=tmp_path, settings=settings) as agent:
+        agent.run("go")
+        assert not (agent.cwd / "a").exists()
+        assert [rule["rule"] for rule in agent.data("get_permissions")["rules"]] == ["Bash(touch b)"]
+    steps = [touch("a"), touch("b"), reply("ok")]
+    with AgentProcess(steps, base=tmp_path, settings=settings, args=["--approve"]) as agent:
+        agent.run("go")
+        assert (agent.cwd / "a").exists() and not (agent.cwd / "b").exists()
+        sources = {rule["rule"]: rule["source"] for rule in agent.data("get_permissions")["rules"]}
+        assert sources == {
+            "Bash(touch b)": "user settings",
+            "Read": "project settings",
+            "Bash(touch *)": "project settings",
+        }
+
+
+def test_plan_mode_is_told_to_the_model_and_holds():
+    with AgentProcess([touch("a"), reply("ok"), reply("done")]) as agent:
+        assert agent.call("set_permissions", mode="plan", allow=["Bash"])["success"]
+        agent.run("go")
+        assert not (agent.cwd / "a").exists()
+        assert "plan_mode" in json.dumps(agent.mock.requests[0].body)
+        agent.call("set_permissions", mode="bypass")
+        agent.run("go on")
+        assert "Every other tool call is refused" not in json.dumps(agent.mock.requests[-1].body)
+
+
+def test_get_permissions_explains_and_set_permissions_checks():
+    with AgentProcess() as agent:
+        assert agent.data("get_permissions") == {"mode": "bypass", "rules": []}
+        assert agent.call("set_permissions", deny=["Bash(git push *)"], mode="default")["success"]
+        found = agent.data("get_permissions", tool="bash", arguments={"command": "cd x && git push"})
+        assert found["decision"] == {"behavior": "deny", "rule": "Bash(git push *)", "source": "client"}
+        assert found["mode"] == "default"
+        refused = agent.call("set_permissions", deny=["Bash("], mode="plan")
+        assert not refused["success"] and "Not a permission rule" in refused["error"]
+        assert not agent.call("set_permissions", mode="yolo")["success"]
+        assert agent.data("get_permissions")["mode"] == "default"
+
+
+def test_set_approval_asks_about_every_tool_as_before():
+    with AgentProcess([touch("a"), reply("ok")], args=["--allow", "Bash"]) as agent:
+        agent.call("set_approval", tools=True)
+        agent.prompt("go")
+        dialog = agent.wait("extension_ui_request")
+        assert (dialog["method"], dialog["title"], dialog["message"]) == ("confirm", "Allow bash?", "touch a")
+        answer = {"type": "extension_ui_response", "id": dialog["id"], "confirmed": False}
+        agent.write(json.dumps(answer).encode() + b"\n")
+        agent.wait("agent_settled")
+        assert not (agent.cwd / "a").exists()
+
+
+def spindle(base: Path, *args: str, steps=(), settings=None) -> subprocess.CompletedProcess:
+    work = base / "work"
+    work.mkdir(exist_ok=True)
+    with MockModel(list(steps)) as mock:
+        write_models(base / "agent", mock.openai_url)
+        (base / "agent" / "settings.json").write_text(json.dumps(settings or {}))
+        command = [sys.executable, "-m", "spindle", "--no-session", "--model", "mock/m1", *args]
+        return subprocess.run(
+            command,
+            cwd=work,
+            env=agent_environment(base / "agent"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+        )
+
+
+def test_a_run_without_a_user_is_not_asked(tmp_path):
+    done = spindle(tmp_path, "-p", "go", "--permission-mode", "default", steps=[touch("a"), reply("ok")])
+    assert (done.returncode, done.stdout) == (3, b"ok\n") and not (tmp_path / "work" / "a").exists()
+
+
+def test_bad_rules_stop_the_start(tmp_path):
+    done = spindle(tmp_path, "-p", "go", "--deny", "Bash(")
+    assert done.returncode in (1, 2) and b"Not a permission rule" in done.stderr
+    done = spindle(tmp_path, "-p", "go", "--permission-mode", "yolo")
+    assert done.returncode in (1, 2) and b"acceptEdits" in done.stderr
+    for settings in [{"deny": "Bash"}, {"deny": ["Bash("]}, {"defaultMode": "x"}]:
+        done = spindle(tmp_path, "-p", "go", steps=[reply("no")], settings={"permissions": settings})
+        assert done.returncode != 0 and not done.stdout, settings
