@@ -12,8 +12,6 @@ from spindle.limits import TOOL_END
 from spindle.shapes import codec
 from spindle.signature import read_signature
 
-__all__ = ["Callbacks", "Event", "HostTool", "UiHandler", "Update"]
-
 QUESTIONS = frozenset({"select", "confirm", "input", "editor"})
 CALL, DIALOG = "host_tool_call", "extension_ui_request"
 

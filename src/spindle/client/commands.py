@@ -12,8 +12,6 @@ from msgspec import UNSET, UnsetType
 
 from spindle.client.transport import Json
 
-__all__ = ["Commands", "Timeout", "image_file"]
-
 Timeout: TypeAlias = float | UnsetType | None
 """Seconds; None waits for ever; unset is the client's usual time."""
 QueueMode: TypeAlias = Literal["all", "one-at-a-time"]

@@ -28,8 +28,6 @@ from spindle.flow import Mailbox
 from spindle.limits import CHILD_GRACE
 from spindle.shapes import codec
 
-__all__ = ["EventStream", "RpcClient", "Run"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PROMPTS = frozenset({"prompt", "abort_and_prompt"})

@@ -20,8 +20,6 @@ from spindle.shapes import codec
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-__all__ = ["Json", "Process", "Transport", "WebSocket", "websocket_url"]
-
 Json: TypeAlias = dict[str, Any]
 
 log = logging.getLogger(__name__)
