@@ -92,31 +92,29 @@ def write_page(path: Path, page: Iterable[bytes], *, source: Path | None = None)
     the target and renamed, so a full disk or a crash leaves what was there before. Raises `ExportError`.
     """
     try:
-        found = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        found = None
-    except (OSError, ValueError) as error:
-        raise _refusal(path, error) from None
-    if found is not None:
-        _check_replaceable(path, found, source)
-    # A name of its own: another export of the same session may be under way, or have been killed.
-    scratch = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.tmp")
-    try:
+        _check_replaceable(path, source)
+        # A name of its own: another export of the same session may be under way, or have been killed.
+        scratch = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.tmp")
         # An ordinary file with the user's default permissions: a page is made to be shared.
         handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        try:
+            with os.fdopen(handle, "wb", buffering=1 << 18) as file:
+                file.writelines(page)
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ExportError(f"Cannot write {path}: the folder {path.parent} does not exist") from None
     except (OSError, ValueError) as error:
-        raise _refusal(path, error) from None
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise ExportError(f"Cannot write {path}: {reason or error}") from None
+
+
+def _check_replaceable(path: Path, source: Path | None) -> None:
     try:
-        with os.fdopen(handle, "wb", buffering=1 << 18) as file:
-            file.writelines(page)
-        scratch.replace(path)
-    except OSError as error:
-        raise _refusal(path, error) from None
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def _check_replaceable(path: Path, found: os.stat_result, source: Path | None) -> None:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
     if stat.S_ISDIR(found.st_mode):
         raise ExportError(f"Cannot write {path}: it is a folder; name a file in it")
     if stat.S_ISLNK(found.st_mode):
@@ -125,10 +123,3 @@ def _check_replaceable(path: Path, found: os.stat_result, source: Path | None) -
         raise ExportError(f"Cannot write {path}: it is not an ordinary file")
     if source is not None and source.exists() and os.path.samestat(found, source.stat()):
         raise ExportError(f"Cannot write {path}: it is the session itself; choose another name")
-
-
-def _refusal(path: Path, error: OSError | ValueError) -> ExportError:
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return ExportError(f"Cannot write {path}: the folder {path.parent} does not exist")
-    reason = error.strerror if isinstance(error, OSError) else None
-    return ExportError(f"Cannot write {path}: {reason or error}")
