@@ -151,20 +151,12 @@ class Conversation:
 
     def user_messages(self) -> list[tuple[str, str]]:
         """Return entry id and text of every user message of the session, on all branches."""
-        found = []
-        for entry in self.session.entries:
-            if entry.type == "message" and isinstance(entry.message, UserMessage):
-                text = text_of(entry.message.content)
-                if text:
-                    found.append((entry.id, text))
-        return found
-
-    def user_entry(self, entry_id: str) -> tuple[Entry, UserMessage] | None:
-        """Return the entry and its message if that is the user's."""
-        entry = self.session.entry(entry_id)
-        if entry is not None and entry.type == "message" and isinstance(entry.message, UserMessage):
-            return entry, entry.message
-        return None
+        return [
+            (entry.id, text)
+            for entry in self.session.entries
+            if entry.type == "message" and isinstance(entry.message, UserMessage)
+            if (text := text_of(entry.message.content))
+        ]
 
     async def stats(self) -> "StatsCounter":
         """Count the session up to now. What a long file holds is counted in a thread."""

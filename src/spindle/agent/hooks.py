@@ -8,7 +8,7 @@ order. `Plugins` is what the agent needs of extensions, and all it knows of them
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from spindle.resources.loader import Resources
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
@@ -18,6 +18,7 @@ from spindle.tools.base import Tool
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
 
+Hook = TypeVar("Hook", bound=Callable[..., Any])
 Fields = Callable[[], dict[str, Any]]
 """Makes the fields of an event, if anyone wants it."""
 
@@ -168,6 +169,28 @@ class Hooks:
         return None
 
 
+def _call_each(hook: Hook) -> Hook:
+    """Make the method of a chain that tells every member."""
+
+    def call(chain: "HookChain", *args: Any) -> None:
+        for member in chain._members:
+            getattr(member, hook.__name__)(*args)
+
+    return cast(Hook, call)
+
+
+def _await_each(hook: Hook, usual: Any = None) -> Hook:
+    """Make the method of a chain that asks one member after the other, until one does not give the usual answer."""
+
+    async def ask(chain: "HookChain", *args: Any, **fields: Any) -> Any:
+        for member in chain._members:
+            if (answer := await getattr(member, hook.__name__)(*args, **fields)) != usual:
+                return answer
+        return usual
+
+    return cast(Hook, ask)
+
+
 class HookChain(Hooks):
     """Several hooks as one. Each member gets what the one before it made of things."""
 
@@ -179,6 +202,20 @@ class HookChain(Hooks):
 
     def replace(self, old: Hooks, new: Hooks) -> None:
         self.use(*(new if member is old else member for member in self._members))
+
+    before_agent_start = _await_each(Hooks.before_agent_start)
+    begin_run = _call_each(Hooks.begin_run)
+    before_turn = _await_each(Hooks.before_turn, True)
+    before_provider_headers = _await_each(Hooks.before_provider_headers)
+    after_provider_response = _await_each(Hooks.after_provider_response)
+    caught_up = _await_each(Hooks.caught_up)
+    committed = _call_each(Hooks.committed)
+    interrupt = _call_each(Hooks.interrupt)
+    compacted = _call_each(Hooks.compacted)
+    go_on = _await_each(Hooks.go_on, False)
+    before_settle = _await_each(Hooks.before_settle)
+    notify = _await_each(Hooks.notify)
+    user_bash = _await_each(Hooks.user_bash)
 
     # -- a prompt --------------------------------------------------------------------------------
 
@@ -211,21 +248,7 @@ class HookChain(Hooks):
             text, images = changed
         return text, images
 
-    async def before_agent_start(self, start: Start) -> None:
-        for member in self._members:
-            await member.before_agent_start(start)
-
     # -- a run -----------------------------------------------------------------------------------
-
-    def begin_run(self) -> None:
-        for member in self._members:
-            member.begin_run()
-
-    async def before_turn(self) -> bool:
-        for member in self._members:
-            if not await member.before_turn():
-                return False
-        return True
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
         for member in self._members:
@@ -237,17 +260,9 @@ class HookChain(Hooks):
             payload = await member.before_provider_request(payload)
         return payload
 
-    async def before_provider_headers(self, headers: dict[str, str]) -> None:
-        for member in self._members:
-            await member.before_provider_headers(headers)
-
-    async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
-        for member in self._members:
-            await member.after_provider_response(status, headers)
-
     @property
     def sees_pieces(self) -> bool:  # type: ignore[override]
-        for member in self._members:  # noqa: SIM110 - asked for every piece
+        for member in self._members:  # noqa: SIM110 - a generator for every token would be felt
             if member.sees_pieces:
                 return True
         return False
@@ -269,10 +284,6 @@ class HookChain(Hooks):
             if isinstance(member, HookChain) or event.type in member.listening:
                 member.observe_soon(event)
 
-    async def caught_up(self, limit: float | None = None) -> None:
-        for member in self._members:
-            await member.caught_up(limit)
-
     def piece(self, update: MessageUpdate) -> None:
         for member in self._members:
             member.piece(update)
@@ -281,10 +292,6 @@ class HookChain(Hooks):
         for member in self._members:
             message = await member.message_end(message)
         return message
-
-    def committed(self, message: AgentMessage) -> None:
-        for member in self._members:
-            member.committed(message)
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
         for member in self._members:
@@ -298,28 +305,6 @@ class HookChain(Hooks):
             result, failed = await member.tool_result(call_id, tool, args, result, failed)
         return result, failed
 
-    def interrupt(self) -> None:
-        for member in self._members:
-            member.interrupt()
-
-    def compacted(self) -> None:
-        for member in self._members:
-            member.compacted()
-
-    async def go_on(self, answer: AssistantMessage) -> bool:
-        for member in self._members:
-            if await member.go_on(answer):
-                return True
-        return False
-
-    async def before_settle(
-        self, answer: AssistantMessage, context: Sequence[AgentMessage]
-    ) -> list[CustomMessage] | None:
-        for member in self._members:
-            if (more := await member.before_settle(answer, context)) is not None:
-                return more
-        return None
-
     # -- a session -------------------------------------------------------------------------------
 
     async def ask(self, event: str, fields: Fields) -> dict[str, Any]:
@@ -329,16 +314,6 @@ class HookChain(Hooks):
             if answers.get("cancel"):
                 break
         return answers
-
-    async def notify(self, event: str, **fields: Any) -> None:
-        for member in self._members:
-            await member.notify(event, **fields)
-
-    async def user_bash(self, command: str, exclude_from_context: bool, cwd: str) -> dict[str, Any] | None:
-        for member in self._members:
-            if (result := await member.user_bash(command, exclude_from_context, cwd)) is not None:
-                return result
-        return None
 
 
 class Plugins(Protocol):

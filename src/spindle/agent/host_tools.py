@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,9 +15,6 @@ from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import BUILTIN_TOOLS, Tool, ToolContext, ToolError
 
 DISCONNECTED = "RPC client disconnected before host tool execution completed"
-_content = list[Text | Image]
-
-
 Taker = Callable[[dict[str, Any]], bool]
 
 
@@ -54,8 +52,8 @@ class HostTools:
         self._timeout_ms = timeout_ms
         self._names: list[str] = []
         self._pending: dict[str, _Pending] = {}
-        replies.register("host_tool_result", self._take_result)
-        replies.register("host_tool_update", self._take_update)
+        replies.register("host_tool_result", partial(self._take, "result"))
+        replies.register("host_tool_update", partial(self._take, "partialResult"))
 
     def declare(self, items: list[Any]) -> list[str]:
         """Replace the client's tools; effective before the next model call. Raises `AgentError`, changing nothing."""
@@ -71,9 +69,8 @@ class HostTools:
         for name in self._names:
             self._toolbox.remove(name)
         for name, label, description, parameters, hidden in declared:
-            tool = Tool(
-                name, description, parameters, self._runner(name), label=label, snippet=_first_line(description)
-            )
+            snippet = description.splitlines()[0]
+            tool = Tool(name, description, parameters, partial(self._call, name), label=label, snippet=snippet)
             self._toolbox.add(tool, active=active.get(name, not hidden))
         self._names = names
         return names
@@ -85,12 +82,6 @@ class HostTools:
                 pending.done.set_exception(ToolError(DISCONNECTED))
 
     # -- one call --------------------------------------------------------------------------------
-
-    def _runner(self, name: str) -> Callable[[str, Any, ToolContext], Any]:
-        async def execute(call_id: str, arguments: Any, ctx: ToolContext) -> ToolResult:
-            return await self._call(name, call_id, arguments, ctx)
-
-        return execute
 
     async def _call(self, name: str, call_id: str, arguments: Any, ctx: ToolContext) -> ToolResult:
         id = os.urandom(8).hex()
@@ -114,44 +105,28 @@ class HostTools:
 
     # -- frames of the client --------------------------------------------------------------------
 
-    def _take_result(self, frame: dict[str, Any]) -> bool:
-        result: Any = frame.get("result")
-        if not _is_reply(frame.get("id"), result):
+    def _take(self, key: str, frame: dict[str, Any]) -> bool:
+        """Take progress or a result, whichever stands under `key`."""
+        id, value = frame.get("id"), frame.get(key)
+        if not isinstance(id, str) or not isinstance(value, dict) or not isinstance(value.get("content"), list):
             return False
-        pending = self._pending.get(frame["id"])
+        pending = self._pending.get(id)
         if pending is None or pending.done.done():
             return True
         try:
-            made = _result(result)
+            result = ToolResult(msgspec.convert(value["content"], list[Text | Image]), value.get("details"))
         except msgspec.ValidationError as error:
-            pending.done.set_exception(ToolError(f"Host tool returned an invalid result: {error}"))
+            if key == "result":  # progress that cannot be shown is no reason to fail the call
+                pending.done.set_exception(ToolError(f"Host tool returned an invalid result: {error}"))
             return True
-        if frame.get("isError") is True:
-            text = text_of(made.content, "\n").strip()
+        if key == "partialResult":
+            pending.update(result)
+        elif frame.get("isError") is True:
+            text = text_of(result.content, "\n").strip()
             pending.done.set_exception(ToolError(text or "Host tool execution failed"))
         else:
-            pending.done.set_result(made)
+            pending.done.set_result(result)
         return True
-
-    def _take_update(self, frame: dict[str, Any]) -> bool:
-        partial: Any = frame.get("partialResult")
-        if not _is_reply(frame.get("id"), partial):
-            return False
-        pending = self._pending.get(frame["id"])
-        if pending is not None and not pending.done.done():
-            try:
-                pending.update(_result(partial))
-            except msgspec.ValidationError:
-                pass  # progress that cannot be shown is no reason to fail the call
-        return True
-
-
-def _is_reply(id: Any, result: Any) -> bool:
-    return isinstance(id, str) and isinstance(result, dict) and isinstance(result.get("content"), list)
-
-
-def _result(value: dict[str, Any]) -> ToolResult:
-    return ToolResult(msgspec.convert(value["content"], _content), value.get("details"))
 
 
 def _read(index: int, item: Any) -> tuple[str, str, str, dict[str, Any], bool]:
@@ -167,7 +142,3 @@ def _read(index: int, item: Any) -> tuple[str, str, str, dict[str, Any], bool]:
     label = value.get("label")
     shown = label.strip() if isinstance(label, str) and label.strip() else name
     return name, shown, description.strip(), parameters, value.get("hidden") is True
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0]

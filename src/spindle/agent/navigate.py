@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.compaction.plan import FileLists, append_file_lists, estimate_tokens, file_lists
@@ -156,12 +157,11 @@ def _preparation(jump: Jump, old_leaf: str | None, ancestor: str | None, left: S
 
 def _changed(jump: Jump, answer: dict[str, Any]) -> tuple[Jump, _Notes | None]:
     """Apply what extensions answered: other instructions, a label, or the summary itself."""
-    changed = Jump(
-        jump.target_id,
-        jump.summarize,
-        answer.get("customInstructions", jump.instructions),
-        bool(answer.get("replaceInstructions", jump.replace_instructions)),
-        answer.get("label", jump.label),
+    changed = replace(
+        jump,
+        instructions=answer.get("customInstructions", jump.instructions),
+        replace_instructions=bool(answer.get("replaceInstructions", jump.replace_instructions)),
+        label=answer.get("label", jump.label),
     )
     given = answer.get("summary")
     if given is None:

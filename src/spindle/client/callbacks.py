@@ -12,8 +12,6 @@ from spindle.limits import TOOL_END
 from spindle.shapes import codec
 from spindle.signature import read_signature
 
-__all__ = ["Callbacks", "Event", "HostTool", "UiHandler", "Update"]
-
 QUESTIONS = frozenset({"select", "confirm", "input", "editor"})
 CALL, DIALOG = "host_tool_call", "extension_ui_request"
 
@@ -86,9 +84,9 @@ class HostTool:
 class Callbacks:
     """Serves the requests of one agent, each in a task of its own that the agent may call off."""
 
-    def __init__(self, post: Callable[[Json], None], on_ui_request: UiHandler | None) -> None:
+    def __init__(self, post: Callable[[Json], None], ui_handler: Callable[[], UiHandler | None]) -> None:
         self.tools: dict[str, HostTool] = {}
-        self.on_ui_request = on_ui_request
+        self._ui_handler = ui_handler
         self._post = post
         self._tasks = Tasks()
         self._open: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -137,15 +135,14 @@ class Callbacks:
 
     async def _ask(self, request: Event) -> None:
         """Let the handler answer. Without one, or if it fails, a question is cancelled: the agent waits for it."""
-        answer: Any = None
-        if self.on_ui_request is not None:
-            try:
-                answer = self.on_ui_request(request)
-                if inspect.isawaitable(answer):
-                    answer = await answer
-            except Exception:
-                log.exception("the handler of %s requests failed", request.get("method"))
-                answer = None
+        handler = self._ui_handler()
+        try:
+            answer = handler(request) if handler is not None else None
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception:
+            log.exception("the handler of %s requests failed", request.get("method"))
+            answer = None
         if request.get("method") not in QUESTIONS:
             return
         reply: Json = {"type": "extension_ui_response", "id": request["id"]}

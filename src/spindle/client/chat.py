@@ -28,21 +28,6 @@ from spindle.flow import Mailbox
 from spindle.limits import CLOSE_FRAME, RECONNECT_DELAY, RECONNECT_LONGEST_DELAY
 from spindle.shapes import codec
 
-__all__ = [
-    "Answer",
-    "Completion",
-    "RemoteClient",
-    "TextPiece",
-    "TokenUsage",
-    "ToolCallPiece",
-    "ToolConfirmation",
-    "ToolFailure",
-    "ToolResultPiece",
-    "TurnConfirmation",
-    "file_input",
-    "image_input",
-]
-
 Input: TypeAlias = str | Json
 """A text, or an input as the protocol writes it: `{"Text": "hi"}`; `image_input` and `file_input` make such."""
 

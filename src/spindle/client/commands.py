@@ -12,10 +12,12 @@ from msgspec import UNSET, UnsetType
 
 from spindle.client.transport import Json
 
-__all__ = ["Commands", "Timeout", "image_file"]
-
 Timeout: TypeAlias = float | UnsetType | None
 """Seconds; None waits for ever; unset is the client's usual time."""
+Images: TypeAlias = Sequence[Json] | None
+"""Pictures in the form that `image_file` makes."""
+Behavior: TypeAlias = Literal["steer", "followUp"] | None
+"""What becomes of a prompt while the agent runs; without it, such a prompt is refused."""
 QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
 
 
@@ -48,23 +50,18 @@ class Commands(ABC):
     # -- prompting -------------------------------------------------------------------------------
 
     async def prompt(
-        self,
-        message: str,
-        *,
-        images: Sequence[Json] | None = None,
-        streaming_behavior: Literal["steer", "followUp"] | None = None,
-        timeout: Timeout = None,
+        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None, timeout: Timeout = None
     ) -> Json:
         """Send a message and return once it is accepted; the run's events follow."""
         return await self._object(
             "prompt", message=message, images=images, streamingBehavior=streaming_behavior, timeout=timeout
         )
 
-    async def steer(self, message: str, *, images: Sequence[Json] | None = None) -> Json:
+    async def steer(self, message: str, *, images: Images = None) -> Json:
         """Queue a message that is delivered as soon as the run can take it."""
         return await self._object("steer", message=message, images=images)
 
-    async def follow_up(self, message: str, *, images: Sequence[Json] | None = None) -> Json:
+    async def follow_up(self, message: str, *, images: Images = None) -> Json:
         """Queue a message that is delivered when the run would end."""
         return await self._object("follow_up", message=message, images=images)
 
@@ -72,9 +69,7 @@ class Commands(ABC):
         """Stop what runs and return when the agent is idle."""
         await self.request("abort", timeout=timeout)
 
-    async def abort_and_prompt(
-        self, message: str, *, images: Sequence[Json] | None = None, timeout: Timeout = None
-    ) -> Json:
+    async def abort_and_prompt(self, message: str, *, images: Images = None, timeout: Timeout = None) -> Json:
         """Stop what runs, then send a message."""
         return await self._object("abort_and_prompt", message=message, images=images, timeout=timeout)
 

@@ -2,17 +2,6 @@
 
 from typing import Any
 
-__all__ = [
-    "AgentCrashed",
-    "ClientClosed",
-    "CommandFailed",
-    "ConnectionFailed",
-    "ConnectionLost",
-    "RequestFailed",
-    "RequestTimeout",
-    "RpcError",
-]
-
 
 class RpcError(Exception):
     """Base of everything a client raises about its agent."""

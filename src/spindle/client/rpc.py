@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, overload
 from msgspec import UNSET
 
 from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
-from spindle.client.commands import Commands, Timeout
+from spindle.client.commands import Behavior, Commands, Images, Timeout
 from spindle.client.errors import (
     ClientClosed,
     CommandFailed,
@@ -27,8 +27,6 @@ from spindle.client.transport import Json, Process, Transport, WebSocket, websoc
 from spindle.flow import Mailbox
 from spindle.limits import CHILD_GRACE
 from spindle.shapes import codec
-
-__all__ = ["EventStream", "RpcClient", "Run"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -125,6 +123,8 @@ class RpcClient(Commands):
         self.request_timeout = request_timeout
         self.exit_grace = exit_grace
         """Seconds the agent gets to end by itself, and again after SIGTERM."""
+        self.on_ui_request = on_ui_request
+        """The function that answers questions of extensions; without one they are cancelled."""
         self._token = token
         self._options = options
         self._updates = updates
@@ -143,7 +143,7 @@ class RpcClient(Commands):
         self._listeners: list[Callable[[Event], None]] = []
         self._settles = False
         """The agent has been seen to say `agent_settled`."""
-        self._callbacks = Callbacks(self._post, on_ui_request)
+        self._callbacks = Callbacks(self._post, lambda: self.on_ui_request)
         self._declared_tools: list[HostTool] = []
         """Those the agent knows of."""
 
@@ -252,11 +252,7 @@ class RpcClient(Commands):
     # -- runs ------------------------------------------------------------------------------------
 
     async def run(
-        self,
-        message: str,
-        *,
-        images: Sequence[Json] | None = None,
-        streaming_behavior: Literal["steer", "followUp"] | None = None,
+        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None
     ) -> AsyncIterator[Event]:
         """Send a prompt and give every event until the agent has settled."""
         events = self.events()
@@ -276,8 +272,8 @@ class RpcClient(Commands):
         self,
         message: str,
         *,
-        images: Sequence[Json] | None = None,
-        streaming_behavior: Literal["steer", "followUp"] | None = None,
+        images: Images = None,
+        streaming_behavior: Behavior = None,
         on_event: Callable[[Event], None] | None = None,
         timeout: float | None = None,
     ) -> Run:
@@ -322,15 +318,6 @@ class RpcClient(Commands):
         """Call `listener` with every event; return a function that ends it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
-
-    @property
-    def on_ui_request(self) -> UiHandler | None:
-        """The function that answers questions of extensions; without one they are cancelled."""
-        return self._callbacks.on_ui_request
-
-    @on_ui_request.setter
-    def on_ui_request(self, handler: UiHandler | None) -> None:
-        self._callbacks.on_ui_request = handler
 
     # -- host tools ------------------------------------------------------------------------------
 

@@ -11,8 +11,6 @@ from spindle.client.callbacks import Event, UiHandler
 from spindle.client.errors import ClientClosed
 from spindle.client.rpc import RpcClient
 
-__all__ = ["SyncRpcClient"]
-
 T = TypeVar("T")
 
 IN_ITS_THREAD = (

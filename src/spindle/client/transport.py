@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from spindle.client.errors import AgentCrashed, ConnectionFailed, ConnectionLost, RpcError
@@ -20,8 +20,6 @@ from spindle.shapes import codec
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-__all__ = ["Json", "Process", "Transport", "WebSocket", "websocket_url"]
-
 Json: TypeAlias = dict[str, Any]
 
 log = logging.getLogger(__name__)
@@ -30,30 +28,12 @@ STDERR_KEPT = 8 << 10
 UNSENT_FRAMES, UNSENT_BYTES = 1024, 1 << 20
 
 
-class Transport(Protocol):
-    """A running agent, as far as frames are concerned."""
-
-    error: RpcError | None
-    """Why it ended; set before `frames` ends."""
-
-    def send(self, line: bytes) -> None:
-        """Send one encoded frame, without waiting. It is dropped if the agent is gone."""
-
-    async def room(self) -> None:
-        """Wait until the agent has taken most of what was sent, or is gone."""
-
-    def frames(self) -> AsyncIterator[Json]:
-        """Give what the agent sends, until it ends. To be called once."""
-
-    async def close(self, grace: float) -> None:
-        """End the agent, gently for `grace` seconds; if cancelled, at once."""
-
-
 class Process(asyncio.SubprocessProtocol):
     """An agent in a child process: frames are lines on its stdin and stdout."""
 
     def __init__(self) -> None:
         self.error: RpcError | None = None
+        """Why it ended; set before `frames` ends."""
         self._child: asyncio.SubprocessTransport
         self._frames: Mailbox[Json] = Mailbox(sys.maxsize)
         self._pieces: list[bytes] = []
@@ -76,16 +56,19 @@ class Process(asyncio.SubprocessProtocol):
         return self._stderr.decode("utf-8", "replace").strip()
 
     def send(self, line: bytes) -> None:
+        """Send one encoded frame, without waiting. It is dropped if the agent is gone."""
         self._stdin.write(line + b"\n")
 
     async def room(self) -> None:
+        """Wait until the agent has taken most of what was sent, or is gone."""
         await self._writable.wait()
 
     def frames(self) -> AsyncIterator[Json]:
+        """Give what the agent sends, until it ends. To be called once."""
         return self._frames
 
     async def close(self, grace: float) -> None:
-        """Close its stdin and wait; if it does not end, terminate it, then kill it."""
+        """Close its stdin; if it does not end in `grace` seconds, terminate it, then kill it. If cancelled, at once."""
         self._stdin.close()
         try:
             for insist in (self._child.terminate, self._child.kill):
@@ -151,7 +134,7 @@ class Process(asyncio.SubprocessProtocol):
 
 
 class WebSocket:
-    """An agent behind a WebSocket."""
+    """An agent behind a WebSocket, with the same methods."""
 
     def __init__(self, socket: "ClientConnection") -> None:
         self.error: RpcError | None = None
@@ -211,6 +194,10 @@ class WebSocket:
                 line = self._unsent.waiting[0]
                 self._unsent.pop(len(line))
                 await self._socket.send(line.decode())
+
+
+Transport: TypeAlias = Process | WebSocket
+"""A running agent, as far as frames are concerned."""
 
 
 def _read(data: bytes | str) -> Json | None:

@@ -16,38 +16,25 @@ import stat
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, TypeAlias
 
 CHUNK_BYTES: Final = 256 << 10
 # The kernel does not tell when it has buffers again.
 NO_BUFFERS_S: Final = 0.01
 
 
-class Source(Protocol):
-    async def read(self) -> bytes:
-        """Return the next bytes; none at the end."""
-
-    def close(self) -> None: ...
-
-
-class Target(Protocol):
-    busy: bool
-    """The bytes of the last `write` are still on their way."""
-
-    def write(self, data: bytes) -> bool:
-        """Begin to write all of `data`. True: done. False: `on_ready` is called when it is, or `on_broken`."""
-
-    def close(self) -> None: ...
-
-
-def open_source(descriptor: int) -> Source:
-    """Return a reader of `descriptor`, which stays the caller's."""
+def open_source(descriptor: int) -> "Source":
+    """Return a reader of `descriptor`, which stays the caller's. `read` gives the next bytes; none at the end."""
     end = _open_end(descriptor, os.O_RDONLY)
     return _ThreadSource(descriptor) if end is None else _ReadySource(end)
 
 
-def open_target(descriptor: int, on_ready: Callable[[], None], on_broken: Callable[[OSError], None]) -> Target:
-    """Return a writer of `descriptor`, which stays the caller's."""
+def open_target(descriptor: int, on_ready: Callable[[], None], on_broken: Callable[[OSError], None]) -> "Target":
+    """Return a writer of `descriptor`, which stays the caller's.
+
+    `write` begins to write all of the bytes. True: done. False: it is `busy`, and `on_ready` is called when all is
+    written, or `on_broken`.
+    """
     end = _open_end(descriptor, os.O_WRONLY)
     if end is None:
         return _ThreadTarget(descriptor, on_ready, on_broken)
@@ -246,3 +233,7 @@ def _give(answer: asyncio.Future[bytes], data: bytes) -> None:
 def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: object) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: the result is of no use any more
         loop.call_soon_threadsafe(call, *values)
+
+
+Source: TypeAlias = _ReadySource | _ThreadSource
+Target: TypeAlias = _ReadyTarget | _ThreadTarget

@@ -22,17 +22,6 @@ from spindle.agent_dir import expand_home
 from spindle.llm.errors import ModelError
 from spindle.shapes.model import Model, ModelCost
 
-__all__ = [
-    "SUFFIX",
-    "Header",
-    "LocalModelError",
-    "check_machine",
-    "find_local_model",
-    "local_models",
-    "model_file",
-    "read_header",
-]
-
 LOCAL = "local"
 """Name of the provider and of the API."""
 SUFFIX = ".gguf"

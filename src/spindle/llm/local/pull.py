@@ -187,8 +187,6 @@ def _size_of(directory: Path) -> int:
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:
-            try:
+            with suppress(OSError):  # it was moved meanwhile
                 total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue  # it was moved meanwhile
     return total
