@@ -87,6 +87,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("get_state", [], {}, {}, {"isStreaming": False, "isCompacting": False, "sessionId": "s1"}),
     ("get_messages", [], {}, {}, [{"role": "user"}]),
     ("get_last_assistant_text", [], {}, {}, "Hello"),
+    ("get_run_result", [], {}, {}, None),
     ("get_session_stats", [], {}, {}, {"echo": "get_session_stats"}),
     ("get_commands", [], {}, {}, [{"name": "fix"}]),
     ("complete_command", ["fix", "a"], {}, {"name": "fix", "prefix": "a"}, ["all"]),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import field
+
 from spindle.agent.approval import Approval
 from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
@@ -67,7 +69,7 @@ class State(Wire, kw_only=True):
     dump_tools: list[dict[str, Any]]
     """The active tools as the model is told of them."""
     context_usage: ContextUsage | None = None
-    untrusted_resources: list[str] = []
+    untrusted_resources: list[str] = field(default_factory=list)
     """Files of the project that were not loaded, because it is not trusted."""
 
 

@@ -91,6 +91,10 @@ class Commands(ABC):
         """Return the text of the last answer."""
         return (await self._object("get_last_assistant_text")).get("text")
 
+    async def get_run_result(self) -> Json | None:
+        """Return what came of the last run: status, stop reason, text, value, denials, tokens, cost, …"""
+        return (await self._object("get_run_result")).get("result")
+
     async def get_session_stats(self) -> Json:
         """Return counts, tokens and cost."""
         return await self._object("get_session_stats")
