@@ -21,6 +21,10 @@ REMOTE = "127.0.0.1:3838"
 class UsageError(Exception):
     """The command line makes no sense; the text is one line."""
 
+    def __init__(self, text: str, code: int = 2) -> None:
+        super().__init__(text)
+        self.code = code
+
 
 class Command(Struct, frozen=True):
     target: str

@@ -32,7 +32,8 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except UsageError as error:
-        return _fail(str(error))
+        _fail(str(error))
+        return error.code
     except BrokenPipeError:
         silence_stdout()
         return 1

@@ -21,7 +21,7 @@ from spindle.sessions.open import wanted_directory
 def run_rpc(options: Options) -> NoReturn:
     """Serve one client on stdio, then end the process. Raises `UsageError`."""
     if options.files:
-        raise UsageError("@file arguments are not supported in RPC mode")
+        raise UsageError("@file arguments are not supported in RPC mode", 1)  # as with pi
     run_and_exit(_serve(options, chosen_dialect(options)))
 
 
