@@ -290,6 +290,21 @@ def test_cancelling_run_kills_the_group_and_forgets_it(tmp_path: Path) -> None:
 # -- every child is known ------------------------------------------------------------------------
 
 
+def test_a_child_is_forgotten_even_if_its_event_loop_did_not_see_its_end() -> None:
+    async def leave() -> int:
+        process = Process(["sleep", "60"], cwd=None, on_output=lambda data: None)
+        process.kill()
+        process.give_up()
+        return process.pid
+
+    pid = asyncio.run(leave())
+
+    async def forgotten() -> None:
+        await until(lambda: pid not in [child.pid for child in children.remaining()])
+
+    run(forgotten)
+
+
 def test_kill_all_knows_credential_commands(tmp_path: Path) -> None:
     async def body() -> None:
         pid = tmp_path / "pid"

@@ -101,12 +101,22 @@ class Child:
         self.returncode: int | None = None
         """Negative: the signal that ended it."""
         self.owner: Any = None
-        self.watched = False
-        """An event loop looks at `fileno`, which therefore has to stay open, and reads what comes from there."""
+        self._loop: Any = None
         _children.add(self)
 
+    @property
+    def watched(self) -> bool:
+        """Whether an event loop looks at `fileno`, which therefore has to stay open, and reads what comes from there.
+
+        One that was closed meanwhile does so no more.
+        """
+        return self._loop is not None and not self._loop.is_closed()
+
+    def watch(self, loop: Any) -> None:
+        self._loop = loop
+
     def unwatch(self) -> None:
-        self.watched = False
+        self._loop = None
 
     @property
     def kept(self) -> bool:

@@ -198,7 +198,7 @@ class Process:
 
             threading.Thread(target=self._wait_in_thread, daemon=True).start()
         else:
-            self._child.watched = True
+            self._child.watch(self._loop)
             self._loop.add_reader(watched, self._look, watched)
 
     def _look(self, watched: int) -> None:
