@@ -28,7 +28,7 @@ AXE = Path(os.environ.get("SPINDLE_AXE") or Path(__file__).parents[2] / "node_mo
 def texts_of(name: str) -> list[str]:
     """Return the texts that a reader of the active branch must find."""
     found = []
-    for entry in open_session(name).get_branch():
+    for entry in open_session(name).branch():
         content = (entry.value.get("message") or {}).get("content")
         if isinstance(content, list) and entry.value["message"].get("role") == "user":
             found += [block["text"] for block in content if block.get("type") == "text"]
@@ -354,8 +354,8 @@ def test_download_is_the_session(visit: Open) -> None:
         assert lines.pop() == ""
         store = open_session(name)
         assert [json.loads(line) for line in lines] == [
-            store.get_header().value,
-            *(entry.value for entry in store.get_entries()),
+            store.header.value,
+            *(entry.value for entry in store.entries),
         ]
 
 
@@ -526,7 +526,7 @@ def test_landmarks_and_names(visit: Open) -> None:
 def everything() -> bytes:
     """Return a page with each thing it can show, for the rules of accessibility."""
     code = "```python\ndef f(x): return 'a'  # why\n```\n```diff\n+a\n-b\n@@ c\n```\n```html\n<a b='c'><!-- d -->\n```"
-    entries = [json.loads(json.dumps(entry.value)) for entry in open_session("real-everything").get_entries()]
+    entries = [json.loads(json.dumps(entry.value)) for entry in open_session("real-everything").entries]
     entries.append(answer("m1", entries[-1]["id"], f"- [ ] a\n- [x] [b](https://e.org)\n\n> c\n\n{code}"))
     script = "\n".join(["a very long command"] * 60)
     entries.append(

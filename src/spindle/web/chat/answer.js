@@ -79,6 +79,7 @@ export class Answer {
       this.take(message);
       return;
     }
+    if (event.contentIndex === undefined) return; // the start or the end of the answer
     const block = this.block(event.contentIndex, event.type, event);
     if (event.delta !== undefined) block.push(event.delta);
     else if (event.content !== undefined) block.source = event.content;
