@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spindle.cli.doctor import run_trust
 from spindle.cli.sessions_command import run
 from tests.sessions.helpers import HEADER, entry, lines_of, write_session
 from tests.sessions.test_fixtures import FIXTURES
@@ -49,7 +50,11 @@ def test_sessions_are_looked_for_where_a_run_puts_them(
     write_session(elsewhere / "s.jsonl", [entry("a", None)], HEADER | {"cwd": str(project)})
     (project / ".pi").mkdir()
     settings = project / ".pi" / "settings.json"
-    settings.write_text(json.dumps({"sessionDir": str(elsewhere)}))  # counts although the project is not trusted
+    settings.write_text(json.dumps({"sessionDir": str(elsewhere)}))
+    assert run(["list"]) == run(["list", "--all"]) == 0
+    assert str(project) not in capsys.readouterr().out, "the project is not trusted"
+    assert run_trust([str(project)]) == 0
+    capsys.readouterr()
     for _ in ("setting", "environment"):
         assert run(["list"]) == run(["list", "--all"]) == run(["show", "11111111"]) == 0
         out = capsys.readouterr().out

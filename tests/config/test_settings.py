@@ -59,10 +59,12 @@ def test_project_wins_key_by_key(agent: Path, project: Path, write: Any) -> None
     assert settings.enabled_models == ["c"]
 
 
-def test_untrusted_project_only_says_where_sessions_go(agent: Path, project: Path, write: Any) -> None:
+def test_an_untrusted_project_says_nothing(agent: Path, project: Path, write: Any) -> None:
     write("project/.pi/settings.json", {"shellPath": "/evil", "sessionDir": "here"})
     settings = store(agent, project, trusted=False).settings
-    assert (settings.shell_path, settings.session_dir) == (None, "here")
+    assert (settings.shell_path, settings.session_dir) == (None, None)
+    write("project/.pi/settings.json", "{broken")
+    assert store(agent, project, trusted=False).diagnostics == []
 
 
 def test_a_project_cannot_trust_itself(agent: Path, project: Path, write: Any) -> None:

@@ -179,9 +179,9 @@ def test_what_is_no_file_is_not_read(project: Path, kind: str) -> None:
         case "huge":
             path.touch()
             os.truncate(path, 1 << 40)
-    for approve in (None, True):
+    for approve, told in ((None, 0), (True, 1)):
         messages = [d.message for d in load(project, approve=approve).diagnostics]
-        assert sum(f"Cannot use {path}" in message for message in messages) == 1
+        assert sum(f"Cannot use {path}" in message for message in messages) == told
 
 
 def test_an_approved_one_brings_everything(hostile: Path, project: Path) -> None:

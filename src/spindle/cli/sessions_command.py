@@ -9,10 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from spindle.agent_dir import agent_dir
 from spindle.cli import silence_stdout
 from spindle.cli.session_choice import locate
-from spindle.config.settings import SettingsStore
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.index import SessionInfo
 from spindle.sessions.load import InvalidSession
@@ -184,9 +182,10 @@ def _find(name: str, options: argparse.Namespace) -> Path:
 
 
 def _directory(options: argparse.Namespace) -> str | None:
-    # Whether the project is trusted makes no difference to where its sessions are.
-    settings = SettingsStore(agent_dir(), Path.cwd()).load(project_trusted=False)
-    return wanted_directory(options.session_dir, settings.session_dir)
+    from spindle.resources.loader import ResourceOptions, load_settings
+
+    store, _, _ = load_settings(Path.cwd(), ResourceOptions())
+    return wanted_directory(options.session_dir, store.settings.session_dir)
 
 
 # -- words ---------------------------------------------------------------------------------------

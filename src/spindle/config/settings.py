@@ -225,14 +225,12 @@ class SettingsStore:
         self.diagnostics: list[Diagnostic] = []
 
     def load(self, *, project_trusted: bool) -> Settings:
-        """Read both files; of an untrusted project only `sessionDir` counts."""
+        """Read the user's file, and the project's if it is trusted: else it is not even opened."""
         self.diagnostics = []
         self.user = self._read(self.global_path)
-        project = self._read(self.project_path)
-        kept = {key: value for key, value in project.items() if key not in _GLOBAL_ONLY}
-        untrusted = {key: value for key, value in kept.items() if key == "sessionDir"}
-        self.project = kept if project_trusted else {}
-        self.settings, problems = decode_settings(merge(self.user, kept if project_trusted else untrusted))
+        project = self._read(self.project_path) if project_trusted else {}
+        self.project = {key: value for key, value in project.items() if key not in _GLOBAL_ONLY}
+        self.settings, problems = decode_settings(merge(self.user, self.project))
         self.diagnostics += [Diagnostic("warning", f"Setting {problem}") for problem in problems]
         return self.settings
 

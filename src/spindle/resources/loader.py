@@ -141,6 +141,18 @@ def load_resources(cwd: str | Path, options: ResourceOptions | None = None) -> R
     return _load(path, options, ModelRegistry(agent_dir()))
 
 
+def load_settings(cwd: Path, options: ResourceOptions) -> tuple[SettingsStore, TrustDecision, list[Diagnostic]]:
+    """Decide about the project's trust, then read the settings that hold in `cwd`. Nothing reads them without this."""
+    home = agent_dir()
+    store, trust_store = SettingsStore(home, cwd), TrustStore(home)
+    default = store.load(project_trusted=False).default_project_trust
+    trust = decide(cwd, trust_store, approve=options.approve, default=default, ask=options.ask_trust)
+    if trust.trusted:
+        store.load(project_trusted=True)
+    problems = [trust_store.problem, trust.notice()]
+    return store, trust, [*store.diagnostics, *(problem for problem in problems if problem)]
+
+
 def _drained(given: str, cwd: Path) -> str:
     """Return the content if a pipe is named, else what was given."""
     try:
@@ -154,15 +166,10 @@ def _load(
     cwd: Path, options: ResourceOptions, registry: ModelRegistry, added: ExtensionPaths = _NOTHING_ADDED
 ) -> Resources:
     home = agent_dir()
-    store, trust_store = SettingsStore(home, cwd), TrustStore(home)
-    default = store.load(project_trusted=False).default_project_trust
-    trust = decide(cwd, trust_store, approve=options.approve, default=default, ask=options.ask_trust)
-    if trust.trusted:
-        store.load(project_trusted=True)
+    store, trust, problems = load_settings(cwd, options)
     registry.local = store.settings.local
     result = Resources(cwd, options, registry, store, trust, added)
-    problems = [trust_store.problem, trust.notice()]
-    result.diagnostics = [*store.diagnostics, *(problem for problem in problems if problem)]
+    result.diagnostics = problems
 
     sources = Sources(home, cwd, store, project_trusted=trust.trusted)
     result.skills, found = load_skills(

@@ -4,6 +4,7 @@ The prompt is named sections in a fixed order, the same text for the same input,
 here depends on the clock. A custom prompt takes the place of `preamble`, `tools` and `rules`.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ _PREAMBLE = (
     "change code and create files with the tools you are given, and you report what you did."
 )
 _NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
+_OUR_TAGS = r"(?i)<(?=[\s/]*(?:project_instructions|project_context|cwd)\b)"
 
 
 # -- context files -------------------------------------------------------------------------------
@@ -36,21 +38,48 @@ def load_context_files(agent_dir: Path, cwd: Path) -> tuple[list[ContextFile], l
     hidden = _hidden_by_worktree(cwd)
     files: dict[Path, ContextFile] = {}
     for directory in (agent_dir, *reversed(ancestors(cwd))):
-        if directory not in hidden and (found := _first(directory, diagnostics)):
-            files.setdefault(found.path, found)
+        if directory in hidden:
+            continue
+        for name in _NAMES:
+            path = directory / name
+            if not os.path.isfile(path):
+                continue
+            try:
+                if directory != agent_dir and (reason := _refused(path, cwd)):
+                    diagnostics.append(Diagnostic("warning", f"Not read: {path}, {reason}"))
+                    continue
+                files.setdefault(path, ContextFile(path, read_text(path)))
+                break
+            except OSError as error:
+                diagnostics.append(Diagnostic("warning", f"Cannot read {path}: {error.strerror or error}"))
     return list(files.values()), diagnostics
 
 
-def _first(directory: Path, diagnostics: list[Diagnostic]) -> ContextFile | None:
-    for name in _NAMES:
-        path = directory / name
-        if not path.is_file():
-            continue
-        try:
-            return ContextFile(path, read_text(path))
-        except OSError as error:
-            diagnostics.append(Diagnostic("warning", f"Cannot read {path}: {error.strerror or error}"))
+def _refused(path: Path, cwd: Path) -> str | None:
+    """Return why a file is not read that a stranger may have put there, or that shows the model a file of the user.
+
+    Inside the repository that is worked in, files of anyone count: being there was the user's choice. Raises `OSError`.
+    """
+    ours = {0, os.getuid()} if hasattr(os, "getuid") else {0}
+    chosen = ours | {os.stat(cwd).st_uid}
+    outside = not path.parent.resolve().is_relative_to(_repository(cwd, chosen))
+    if outside and not {os.lstat(path).st_uid, os.stat(path).st_uid} <= ours:
+        return "it is outside of the repository and belongs to another user"
+    if not path.resolve().is_relative_to(_repository(path.parent, chosen)):
+        return f"it is a link out of the repository to {path.resolve()}"
     return None
+
+
+def _repository(directory: Path, users: set[int]) -> Path:
+    """Return the nearest directory with a `.git` of these users (anyone can put one in /tmp), else the directory."""
+    directory = directory.resolve()
+    for root in ancestors(directory):
+        try:
+            if os.lstat(root / ".git").st_uid in users:
+                return root
+        except OSError:
+            continue
+    return directory
 
 
 def _hidden_by_worktree(cwd: Path) -> set[Path]:
@@ -64,9 +93,11 @@ def _hidden_by_worktree(cwd: Path) -> set[Path]:
                 git_dir = root / read_text(marker).partition("gitdir:")[2].strip()
             except OSError:
                 return set()
-            if git_dir.parent.name != "worktrees":
+            # Anyone can write such a file; only the main repository has the directory it names.
+            git_dir = git_dir.resolve()
+            if git_dir.parent.name != "worktrees" or not git_dir.is_dir():
                 return set()
-            main = git_dir.resolve().parents[2]
+            main = git_dir.parents[2]
             inside = [directory for directory in ancestors(cwd) if directory.is_relative_to(root)]
             own = {path.relative_to(root) for path in inside if any((path / name).is_file() for name in _NAMES)}
             return {path for path in root.parents if path.is_relative_to(main) and path.relative_to(main) in own}
@@ -99,7 +130,7 @@ def prompt_sections(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> dict
     sections["addendum"] = "\n\n".join(text.strip() for text in parts.append if text.strip())
     sections["project_context"] = _project_context(parts.context_files)
     sections["skills"] = skills_section(list(parts.skills)) if names & {"read", "bash"} else ""
-    sections["cwd"] = f"Working directory: {cwd.replace(chr(92), '/')}"
+    sections["cwd"] = f"Working directory: {_inert(cwd.replace(chr(92), '/'))}"
     for name, text in parts.extra.items():
         if re.fullmatch(r"[a-z][a-z0-9_-]*", name) and name != "preamble":
             sections[name] = text
@@ -111,6 +142,11 @@ def render_sections(sections: Mapping[str, str]) -> str:
     return "\n\n".join(
         text if name == "preamble" else f"<{name}>\n{text}\n</{name}>" for name, text in sections.items()
     )
+
+
+def _inert(text: str) -> str:
+    """Keep what a project brings inside of its tag: it can neither close that nor open another like it."""
+    return re.sub(_OUR_TAGS, "&lt;", text)
 
 
 def _own_sections(tools: Sequence[Tool]) -> dict[str, str]:
@@ -140,7 +176,9 @@ def _rules(tools: Sequence[Tool]) -> list[str]:
 def _project_context(files: Sequence[ContextFile]) -> str:
     if not files:
         return ""
-    blocks = [
-        f'<project_instructions path="{file.path}">\n{file.content.strip()}\n</project_instructions>' for file in files
-    ]
+    blocks = []
+    for file in files:
+        path = _inert(str(file.path)).replace('"', "&quot;")
+        text = _inert(file.content.strip())
+        blocks.append(f'<project_instructions path="{path}">\n{text}\n</project_instructions>')
     return "\n\n".join(["Instructions of this project and its user. Where two differ, the later one counts.", *blocks])

@@ -124,7 +124,7 @@ def _read(path: Path, level: str, problems: list[Diagnostic]) -> Rule | None:
         try:
             re.compile(token)
             condition.append(token)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             problems.append(Diagnostic("warning", f"Invalid condition {token!r}: {error}", str(path)))
     if wanted and not condition and scope:
         condition = [".*"]

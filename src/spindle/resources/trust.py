@@ -5,6 +5,7 @@ project is not trusted.
 """
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from spindle.config.user_files import BadFile, Diagnostic, file_lock, read_objec
 from spindle.resources.rule_files import foreign_rule_places
 from spindle.resources.sources import ancestors
 
-_GATED = ("settings.json", "extensions", "skills", "prompts", "rules", "SYSTEM.md", "APPEND_SYSTEM.md")
+_GATED = ("settings.json", "extensions", "skills", "prompts", "commands", "rules", "SYSTEM.md", "APPEND_SYSTEM.md")
 
 
 class TrustDecision(Struct, frozen=True):
@@ -63,12 +64,12 @@ class TrustStore:
 
 def gated_paths(cwd: Path) -> list[Path]:
     """Return what a project has that needs trust."""
-    found = [path for name in _GATED if (path := cwd / ".pi" / name).exists()]
+    found = [path for name in _GATED if os.path.exists(path := cwd / ".pi" / name)]
     home = Path.home()
     for directory in ancestors(cwd):
-        if directory != home and (path := directory / ".agents" / "skills").is_dir():
+        if directory != home and os.path.isdir(path := directory / ".agents" / "skills"):
             found.append(path)
-        if (directory / ".git").exists():
+        if os.path.exists(directory / ".git"):
             break
     return found + foreign_rule_places(cwd)
 

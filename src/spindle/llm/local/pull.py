@@ -137,7 +137,7 @@ def _installers() -> list[tuple[str, list[str]]]:
     import shutil
 
     found = []
-    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else None
+    pip = [sys.executable, "-P", "-m", "pip"] if importlib.util.find_spec("pip") else None
     if pip is None and (command := shutil.which("pip3") or shutil.which("pip")):
         pip = [command]
     if pip:
