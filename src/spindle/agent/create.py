@@ -95,6 +95,8 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
         chosen = _asked_for(options, resources)
     except ModelNotFound as error:
         raise AgentError(str(error)) from None
+    if chosen is not None and isinstance(options.model, str) and not _is_named(options.model, chosen.model):
+        options.warn(f"--model {options.model}: using {chosen.model.provider}/{chosen.model.id}")
     patterns = options.models or settings.enabled_models or ()
     scope, warnings = resolve_scope(patterns, registry.available()) if patterns else ([], [])
     start = initial_model(
@@ -113,6 +115,12 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
         session=session.thinking_level(),
     )
     return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
+
+
+def _is_named(pattern: str, model: Model) -> bool:
+    """Say whether a pattern is the whole name of a model, with or without its provider and a thinking level."""
+    names = {model.id.lower(), f"{model.provider}/{model.id}".lower()}
+    return pattern.lower() in names or pattern.lower().rpartition(":")[0] in names
 
 
 def _asked_for(options: AgentOptions, resources: Resources) -> ModelChoice | None:

@@ -140,6 +140,8 @@ class Sources:
         if kind == "prompts" and not directory.exists():
             directory = base / "commands"  # its name in old versions
         yield Source(directory, "auto", scope, base_dir=base, selection=selection)
+        if kind == "prompts" and project:  # where the example of the RPC document has them
+            yield Source(base / "agent" / "prompts", "auto", scope, base_dir=base, selection=selection)
         if kind == "skills":
             for agents in self._agents_directories(project):
                 yield Source(agents / "skills", "auto", scope, base_dir=agents, nested_only=True, selection=selection)
