@@ -93,7 +93,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("complete_command", ["fix", "a"], {}, {"name": "fix", "prefix": "a"}, ["all"]),
     ("get_entries", ["e1"], {}, {"since": "e1"}, {"echo": "get_entries"}),
     ("get_entries", [], {}, {}, {"echo": "get_entries"}),
-    ("get_tree", [], {}, {}, {"echo": "get_tree"}),
+    ("get_tree", [], {}, {"flat": True}, {"echo": "get_tree"}),
     ("get_available_models", [], {}, {}, [{"id": "m1"}]),
     ("set_model", ["p", "m"], {}, {"provider": "p", "modelId": "m"}, {"echo": "set_model"}),
     ("cycle_model", [], {}, {}, None),

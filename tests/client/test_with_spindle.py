@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -157,3 +158,50 @@ def test_the_sync_face(tmp_path: Path) -> None:
         assert "".join(event.text_delta for event in agent.run("hi")) == "Hello"
         assert agent.get_session_stats()["assistantMessages"] == 1
         agent.shutdown()
+
+
+def test_a_long_session_as_a_tree(tmp_path: Path) -> None:
+    """Nested, 3,000 entries in a row are too deep for Python's JSON reader; the flat form has the same in it."""
+    stored = tmp_path / "long.jsonl"
+    time = "2026-01-01T00:00:00.000Z"
+    lines: list[dict[str, Any]] = [
+        {"type": "session", "version": 3, "id": "long", "timestamp": time, "cwd": str(tmp_path)}
+    ]
+    for number in range(3000):
+        parent = f"e{number - 1:07d}" if number else None
+        message = {"role": "user", "content": [{"type": "text", "text": str(number)}], "timestamp": number}
+        entry = {"type": "message", "id": f"e{number:07d}", "parentId": parent, "timestamp": time, "message": message}
+        lines.append(entry)
+    lines.append({**lines[2], "id": "side", "timestamp": "2026-01-02T00:00:00.000Z"})
+    label = {
+        "type": "label",
+        "id": "label",
+        "parentId": "e0002999",
+        "targetId": "e0000005",
+        "label": "here",
+        "timestamp": time,
+    }
+    lines.append(label)
+    stored.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    async def scene() -> None:
+        async with agents(tmp_path, reply("x"), args=("--session", str(stored))) as (agent, _):
+            await agent.start()
+            answer = await agent.get_tree()
+            level, seen, labels = answer["tree"], [], {}
+            assert [node["entry"]["id"] for node in level[0]["children"]] == ["e0000001", "side"]
+            while level:
+                node = level[0]
+                assert node.keys() <= {"entry", "children", "label", "labelTimestamp"}
+                seen.append(node["entry"]["id"])
+                if "label" in node:
+                    labels[node["entry"]["id"]] = node["label"]
+                level = node["children"]
+            assert seen[:3001] == [*(f"e{number:07d}" for number in range(3000)), "label"]
+            assert answer["leafId"] == seen[-1]
+            assert labels == {"e0000005": "here"}
+            flat = (await agent.request("get_tree", flat=True))["tree"]
+            assert flat[0]["parentId"] is None and flat[1]["parentId"] == flat[0]["id"] == "e0000000"
+            assert len(flat) == len(seen) + 1
+
+    asyncio.run(scene())

@@ -289,3 +289,40 @@ def test_two_hundred_connections():
         for client in clients:
             client.socket.close()
         assert first.ask("g", "GetCommands")["error"] is None
+
+
+# -- clients that ask and do not read ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/rpc"])
+def test_pings_whose_answers_are_not_read_end_the_connection(path):
+    ping = b"\x89\xfd\x00\x00\x00\x00" + b"p" * 125
+    with ServerProcess() as server, socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+        raw.sendall(f"GET {path} HTTP/1.1\r\nHost: {server.address}\r\n{UPGRADE}\r\n".encode())
+        assert b" 101 " in raw.recv(1000)
+        sent = 0
+        with pytest.raises(ConnectionError):
+            while sent < 100 << 20:
+                sent += raw.send(ping * 500)
+        with server.chat() as other:
+            assert other.ask("g", "GetCommands")["error"] is None
+
+
+def test_pings_are_answered_however_many_if_they_are_read(shared_server):
+    ping, pong = b"\x89\xfd\x00\x00\x00\x00" + b"p" * 125, b"\x8a\x7d" + b"p" * 125
+    with socket.create_connection(("127.0.0.1", shared_server.port), timeout=10) as raw:
+        raw.sendall(f"GET / HTTP/1.1\r\nHost: {shared_server.address}\r\n{UPGRADE}\r\n".encode())
+        assert b" 101 " in raw.recv(1000)
+        with raw.makefile("rb") as answers:
+            for _ in range(100):
+                raw.sendall(ping * 200)
+                assert answers.read(len(pong) * 200) == pong * 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/page/" + "x" * 300, "/page/" + "x/" * 2000, "/page/%00", "/page/..", "/" + "y" * 5000]
+)
+def test_no_path_is_too_long(shared_server, path):
+    with socket.create_connection(("127.0.0.1", shared_server.port), timeout=10) as raw:
+        raw.sendall(f"GET {path} HTTP/1.1\r\nHost: {shared_server.address}\r\n\r\n".encode())
+        assert b" 404 " in raw.recv(1000)

@@ -1,6 +1,7 @@
 """Host tools, todos, interrupt modes and stream rules, through the real process."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def test_a_hundred_calls_in_flight_answered_backwards():
             agent.send("host_tool_result", id=frame["id"], result=text(f"r{frame['arguments']['n']}"))
         agent.wait("agent_settled")
         assert [m["content"][0]["text"] for m in results(agent).values()] == [f"r{n}" for n in range(100)]
+
+
+def test_thousands_of_host_tools_are_declared_in_no_time():
+    names = [f"t{n}" for n in range(8000)]
+    with AgentProcess([reply("x")]) as agent:
+        for extra in ({}, {"hidden": True}):
+            begin = time.monotonic()
+            declared = agent.data("set_host_tools", tools=[host(name, **extra) for name in names])["toolNames"]
+            assert declared == names
+            assert time.monotonic() - begin < 4
 
 
 def test_late_double_and_malformed_answers_do_no_harm():

@@ -310,8 +310,7 @@ def test_a_reader_that_goes_away_ends_the_process():
     with AgentProcess([reply("a", gate("go"), "b")], read=False) as agent:
         agent.process.stdout.readline()
         agent.process.stdout.close()
-        agent.write(b'{"type":"get_state"}\n')
-        assert agent.process.wait(10) == 1
+        assert agent.process.wait(10) == 1, "nothing has to be written for that"
 
 
 # -- endings ------------------------------------------------------------------------------------------

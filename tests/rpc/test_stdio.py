@@ -256,11 +256,24 @@ def test_a_reader_that_goes_away_is_reported_once(way: str) -> None:
         child.frame()
         assert child.process.stdout is not None
         child.process.stdout.close()
-        child.tell("put two")
+        if way == "threads":  # these see it only when they write
+            child.tell("put two")
         assert child.says() == "broken"
         assert child.process.wait(PATIENCE_S) == 7
         assert child.process.stderr is not None
         assert child.process.stderr.read() == b"drained True\n"
+
+
+def test_a_socket_that_only_stops_writing_still_reads() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, running(stdout=theirs) as child:
+        theirs.close()
+        ours.shutdown(socket.SHUT_WR)
+        child.tell("put one")
+        assert json.loads(read_line(ours.fileno()))["id"] == "one"
+        ours.close()
+        assert child.says() == "broken"
+        assert child.process.wait(PATIENCE_S) == 7
 
 
 def test_a_reader_that_goes_away_while_it_is_behind() -> None:

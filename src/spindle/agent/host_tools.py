@@ -61,17 +61,17 @@ class HostTools:
         names = [name for name, *_ in declared]
         if len(set(names)) != len(names):
             raise AgentError("RPC host tool names must be unique")
+        known, active = set(self._names), set(self._toolbox.active)
         for name in names:
-            if name in BUILTIN_TOOLS or (name in self._toolbox and name not in self._names):
+            if name in BUILTIN_TOOLS or (name in self._toolbox and name not in known):
                 raise AgentError(f'RPC host tool "{name}" conflicts with an existing tool')
         # A tool that is declared again stays as active or inactive as it was.
-        active = {name: name in self._toolbox.active for name in self._names}
-        for name in self._names:
-            self._toolbox.remove(name)
+        tools: list[tuple[Tool, bool]] = []
         for name, label, description, parameters, hidden in declared:
             snippet = description.splitlines()[0]
             tool = Tool(name, description, parameters, partial(self._call, name), label=label, snippet=snippet)
-            self._toolbox.add(tool, active=active.get(name, not hidden))
+            tools.append((tool, name in active if name in known else not hidden))
+        self._toolbox.exchange(self._names, tools)
         self._names = names
         return names
 

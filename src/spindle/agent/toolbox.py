@@ -1,6 +1,6 @@
 """The tools a session has: built in, added by extensions, lent by the host; and which of them the model may use."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from spindle.tools.base import Tool
 
@@ -29,13 +29,19 @@ class Toolbox:
 
     def add(self, tool: Tool, *, active: bool = True) -> None:
         """Register a tool, replacing one of the same name."""
-        self._own[tool.name] = tool
-        self._merge()
-        self._activate(tool.name, active)
+        self.exchange((), [(tool, active)])
 
-    def _activate(self, name: str, wanted: bool) -> None:
-        if (wanted or name in self._named) and name not in self._never and name not in self.active:
-            self.active.append(name)
+    def exchange(self, old: Iterable[str], new: Sequence[tuple[Tool, bool]]) -> None:
+        """Take tools away and register others, each with whether it is active; all at once, since there may be many."""
+        for name in old:
+            self._own.pop(name, None)
+        self._merge()
+        self._own |= {tool.name: tool for tool, _ in new}
+        self._merge()
+        self._activate(tool.name for tool, active in new if active or tool.name in self._named)
+
+    def _activate(self, names: Iterable[str]) -> None:
+        self.activate([*self.active, *names])
 
     def add_extension_tool(self, tool: Tool) -> None:
         """Register a tool of an extension: active unless the user made a choice without it."""
@@ -46,17 +52,12 @@ class Toolbox:
         before = self._extensions
         self._extensions = {tool.name: tool for tool in tools}
         self._merge()
-        for name in self._extensions:
-            if name not in before:
-                self._activate(name, not self._only_named)
+        added = [name for name in self._extensions if name not in before]
+        self._activate(name for name in added if not self._only_named or name in self._named)
 
     def builtin(self, name: str) -> Tool | None:
         """Return a tool as it is without extensions."""
         return self._own.get(name)
-
-    def remove(self, name: str) -> None:
-        self._own.pop(name, None)
-        self._merge()
 
     def _merge(self) -> None:
         self._tools = {**self._own, **self._extensions}

@@ -113,7 +113,8 @@ class Commands(ABC):
 
     async def get_tree(self) -> Json:
         """Return the session's `tree` and its `leafId`."""
-        return await self._object("get_tree")
+        answer = await self._object("get_tree", flat=True)  # nested, it could be too deep to read
+        return {**answer, "tree": _nested(answer["tree"])} if "tree" in answer else answer
 
     # -- model and thinking ----------------------------------------------------------------------
 
@@ -283,3 +284,16 @@ class Commands(ABC):
     async def set_host_tools(self, tools: Sequence[Mapping[str, Any]]) -> list[str]:
         """Declare tools that run in this process, replacing the earlier ones; return their names."""
         return await self._list("set_host_tools", "toolNames", tools=list(tools))
+
+
+def _nested(nodes: list[Json]) -> list[Json]:
+    """Give each node of a flat tree its `children`. Agents that know no flat form have sent a nested one."""
+    if not nodes or "children" in nodes[0]:
+        return nodes
+    made = {node["id"]: {"entry": node["entry"], "children": []} for node in nodes}
+    roots: list[Json] = []
+    for node in nodes:
+        one, parent_id = made[node["id"]], node["parentId"]
+        one.update((key, node[key]) for key in ("label", "labelTimestamp") if key in node)
+        (roots if parent_id is None else made[parent_id]["children"]).append(one)
+    return roots

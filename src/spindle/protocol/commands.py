@@ -354,9 +354,14 @@ class TreeData(Wire):
 
 
 @command("get_tree", data=TreeData)
-async def get_tree(call: Call) -> Any:
-    """Return the session's entries as a tree."""
-    return {"tree": msgspec.Raw(call.agent.session.tree_json()), "leafId": call.agent.session.leaf_id}
+async def get_tree(call: Call, flat: bool = False) -> Any:
+    """Return the session's entries as a tree: nodes with `entry`, `children`, `label?`, `labelTimestamp?`.
+
+    It nests as deep as the session is long, which many JSON readers refuse. With `flat` the nodes come in one list,
+    parents before their children, with `id` and `parentId` (null for a root) instead of `children`.
+    """
+    tree = msgspec.Raw(call.agent.session.tree_json(flat=flat))
+    return {"tree": tree, "leafId": call.agent.session.leaf_id}
 
 
 class ForkMessage(Wire):

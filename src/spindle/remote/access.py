@@ -1,25 +1,33 @@
 """Who may connect. Decided from the request's head, before anything is upgraded.
 
-The program behind this door runs shell commands, so the door is narrow: loopback addresses only, unless there is a
-token; pages of other sites are turned away by their `Origin`, and names that merely point at this machine (DNS
-rebinding) by their `Host`.
+The program behind this door runs shell commands, so the door is narrow: without a token only loopback addresses are
+served, and there only processes of the same user; pages of other sites are turned away by their `Origin`, and names
+that merely point at this machine (DNS rebinding) by their `Host`.
 """
 
 import base64
 import hmac
 import ipaddress
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 TOKEN_PROTOCOL = "spindle.token."
 """A browser cannot set headers on a WebSocket, so its token comes as a subprotocol, in base64url."""
+
+FIRST_DELAY_S: Final = 0.1
+LONGEST_DELAY_S: Final = 5.0
+REMEMBERED_ADDRESSES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     status: int
     reason: str
+    guessed: bool = False
+    """A token was given, and it was wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,11 @@ class Access:
     origins: frozenset[str] = frozenset()
     """Other sites whose pages may connect."""
 
+    @property
+    def only_owner(self) -> bool:
+        """Whether the user at the other end of a connection has to be the one who started the server."""
+        return self.token is None and is_loopback(self.host)
+
     def check(self, headers: Mapping[str, str], *, needs_token: bool = True) -> Refusal | None:
         """Return why a request is refused, or None. A header that came several times has its values joined."""
         host = headers.get("Host", "").lower()
@@ -38,8 +51,12 @@ class Access:
         origin = headers.get("Origin")
         if origin is not None and origin not in self.origins and origin not in (f"http://{host}", f"https://{host}"):
             return Refusal(403, "Origin not allowed")
-        if needs_token and self.token is not None and not self._has_token(headers, self.token):
-            return Refusal(401, "A valid token is required")
+        if needs_token and self.token is not None:
+            given = _given_tokens(headers)
+            # Every candidate is compared, in constant time: how long it takes must tell nothing.
+            matches = [hmac.compare_digest(_bytes(one), _bytes(self.token)) for one in given]
+            if True not in matches:
+                return Refusal(401, "A valid token is required", guessed=bool(given))
         return None
 
     def _is_own_host(self, host: str) -> bool:
@@ -60,15 +77,38 @@ class Access:
         # Rebinding needs a name; a numeric address is what it says.
         return is_loopback(name) or _is_address(name)
 
-    def _has_token(self, headers: Mapping[str, str], token: str) -> bool:
-        scheme, _, credentials = headers.get("Authorization", "").strip().partition(" ")
-        given = [credentials.strip() if scheme.lower() == "bearer" else ""]
-        for protocol in headers.get("Sec-WebSocket-Protocol", "").split(","):
-            if protocol.strip().startswith(TOKEN_PROTOCOL):
-                given.append(_decoded(protocol.strip().removeprefix(TOKEN_PROTOCOL)))
-        # Every candidate is compared, in constant time: how long it takes must tell nothing.
-        matches = [hmac.compare_digest(_bytes(one), _bytes(token)) for one in given]
-        return True in matches
+
+class Slowdown:
+    """Makes those wait who try tokens: longer each time, counted for each address. A right token never waits."""
+
+    def __init__(self) -> None:
+        self._wrong: OrderedDict[str, int] = OrderedDict()
+        """How often each address was wrong, the latest last."""
+
+    def delay(self, address: str) -> float:
+        """Count a wrong token; return how many seconds its refusal should wait."""
+        key = _network(address)
+        times = self._wrong[key] = self._wrong.get(key, 0) + 1
+        self._wrong.move_to_end(key)
+        if len(self._wrong) > REMEMBERED_ADDRESSES:
+            self._wrong.popitem(last=False)
+        return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** min(times - 1, 10)))
+
+
+def _network(address: str) -> str:
+    """Return what one machine cannot change at will: an IPv4 address, the first half of an IPv6 address."""
+    if ":" not in address:
+        return address
+    return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+
+
+def _given_tokens(headers: Mapping[str, str]) -> list[str]:
+    scheme, _, credentials = headers.get("Authorization", "").strip().partition(" ")
+    given = [credentials.strip()] if scheme.lower() == "bearer" else []
+    for protocol in headers.get("Sec-WebSocket-Protocol", "").split(","):
+        if protocol.strip().startswith(TOKEN_PROTOCOL):
+            given.append(_decoded(protocol.strip().removeprefix(TOKEN_PROTOCOL)))
+    return given
 
 
 def _bytes(text: str) -> bytes:

@@ -20,7 +20,25 @@ MAX_REASON_BYTES = 123
 BURST_SECONDS = 5
 """A client may send so many seconds' worth of frames at once."""
 
+MAX_UNREAD_ANSWERS = 256 << 10
+"""Bytes of answers to pings that may wait for a client; those who read what they ask for never come near."""
+
 log = logging.getLogger("spindle.remote")
+
+
+class BoundedConnection(ServerConnection):
+    """Ends a client that pings and does not read: the library answers each ping, however many answers wait."""
+
+    _unread_answers = 0
+
+    def data_received(self, data: bytes) -> None:
+        if not self.paused:
+            self._unread_answers = 0
+        before = self.transport.get_write_buffer_size()
+        super().data_received(data)
+        self._unread_answers += self.transport.get_write_buffer_size() - before
+        if self._unread_answers > MAX_UNREAD_ANSWERS:
+            self.transport.abort()
 
 
 class Client(Protocol):

@@ -4,10 +4,12 @@ import asyncio
 import itertools
 import logging
 import os
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
@@ -19,12 +21,13 @@ from websockets.typing import Subprotocol
 from spindle import limits
 from spindle.children import kill_all
 from spindle.protocol.dialect import DIALECTS, SPINDLE
-from spindle.remote.access import Access, is_loopback
+from spindle.remote.access import Access, Refusal, Slowdown, is_loopback
 from spindle.remote.chat_connection import ChatConnection
 from spindle.remote.options import RemoteOptions
-from spindle.remote.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Peer
+from spindle.remote.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, BoundedConnection, Peer
 from spindle.remote.pool import MakeAgent, SessionPool, UnknownSession
 from spindle.remote.rpc_connection import RpcConnection
+from spindle.remote.socket_owner import can_tell, owner
 from spindle.shapes.codec import encode
 from spindle.web import CHAT_POLICY, chat_file, chat_needs
 
@@ -52,6 +55,7 @@ class RemoteServer:
         self._pool = SessionPool(make_agent, options)
         self._server: Server | None = None
         self._access = Access(options.host, options.port, options.token, options.origins)
+        self._slowdown = Slowdown()
         self._peers: dict[Peer, asyncio.Task[None] | None] = {}
         """Every connection and the task that serves it."""
         self._numbers = itertools.count(1)
@@ -59,8 +63,12 @@ class RemoteServer:
     # -- life ------------------------------------------------------------------------------------
 
     async def start(self) -> str:
-        """Begin to listen. Returns the address of the page. Raises `OSError`."""
+        """Begin to listen. Returns the address of the page, with the token if one was made. Raises `OSError`."""
         options = self._options
+        made_token = ""
+        if self._access.only_owner and not await asyncio.to_thread(can_tell):
+            made_token = secrets.token_urlsafe(32)
+            self._access = replace(self._access, token=made_token)
         context = None
         if options.tls is not None:
             import ssl
@@ -71,6 +79,7 @@ class RemoteServer:
             self._serve,
             options.host,
             options.port,
+            create_connection=BoundedConnection,
             process_request=self._process_request,
             select_subprotocol=_choose_subprotocol,
             max_size=options.max_message_bytes,
@@ -84,9 +93,11 @@ class RemoteServer:
             logger=_silent_logger(),
         )
         port = next(iter(self._server.sockets)).getsockname()[1]
-        self._access = Access(options.host, port, options.token, options.origins)
+        self._access = replace(self._access, port=port)
         host = f"[{options.host}]" if ":" in options.host else options.host
-        return f"{'https' if context else 'http'}://{host}:{port}/"
+        page = f"{'https' if context else 'http'}://{host}:{port}/"
+        # After a #: browsers keep that part to themselves, so the token is in no log.
+        return f"{page}#token={made_token}" if made_token else page
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Returns the exit code."""
@@ -120,14 +131,18 @@ class RemoteServer:
 
     # -- plain HTTP ------------------------------------------------------------------------------
 
-    def _process_request(self, connection: ServerConnection, request: Request) -> Response | None:
+    async def _process_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answer a plain request, refuse a bad one, or let the upgrade happen (None)."""
         path, query = _split(request.path)
         upgrade = "websocket" in ",".join(request.headers.get_all("Upgrade")).lower()
         given = {name: ", ".join(values) for name in HEADERS if (values := request.headers.get_all(name))}
         refusal = self._access.check(given, needs_token=upgrade)
+        if refusal is None and self._access.only_owner and not await _is_own(connection):
+            refusal = Refusal(403, "Only the user who started this server may connect; others need a token")
         if refusal is not None:
             log.info("refused %s: %s", connection.remote_address, refusal.reason)
+            if refusal.guessed and connection.remote_address:
+                await asyncio.sleep(self._slowdown.delay(connection.remote_address[0]))
             return _plain(refusal.status, refusal.reason)
         if not upgrade:
             return self._plain_answer(path)
@@ -141,7 +156,7 @@ class RemoteServer:
 
     def _plain_answer(self, path: str) -> Response:
         if path == "/healthz":
-            return _healthy(auth=self._options.token is not None)
+            return _healthy(auth=self._access.token is not None)
         if (file := _page_file(path)) is not None:
             return file
         return _plain(426, "This is a WebSocket") if path in (*CHAT_PATHS, RPC_PATH) else _plain(404, "No such page")
@@ -196,6 +211,14 @@ class RemoteServer:
                     await peer.run(ChatConnection(peer, live, self._options))
         finally:
             self._pool.leave(peer, live)
+
+
+async def _is_own(connection: ServerConnection) -> bool:
+    """Say whether the process at the other end of a connection runs as the same user as we do."""
+    theirs, ours = connection.remote_address, connection.local_address
+    if not theirs or not ours:  # it is gone already
+        return False
+    return await asyncio.to_thread(owner, theirs[:2], ours[:2]) == os.geteuid()
 
 
 def _split(target: str) -> tuple[str, dict[str, str]]:

@@ -33,7 +33,8 @@ def open_target(descriptor: int, on_ready: Callable[[], None], on_broken: Callab
     """Return a writer of `descriptor`, which stays the caller's.
 
     `write` begins to write all of the bytes. True: done. False: it is `busy`, and `on_ready` is called when all is
-    written, or `on_broken`.
+    written, or `on_broken`. Where the system can tell, `on_broken` is also called when the reader goes away while
+    nothing is written.
     """
     end = _open_end(descriptor, os.O_WRONLY)
     if end is None:
@@ -114,14 +115,32 @@ class _ReadyTarget:
         self._on_broken = on_broken
         self._rest: bytes | memoryview = b""
         self._loop = asyncio.get_running_loop()
+        self._watch = _watch_for_end(end.number)
+        if self._watch is not None:
+            self._loop.add_reader(self._watch.fileno(), self._break, BrokenPipeError(errno.EPIPE, "the reader is gone"))
 
     def write(self, data: bytes) -> bool:
         self._rest = data
         return self._go_on()
 
     def close(self) -> None:
+        self._stop_watching()
         self._loop.remove_writer(self._end.number)
         self._end.close()
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._loop.remove_reader(self._watch.fileno())
+            self._watch.close()
+            self._watch = None
+
+    def _break(self, error: OSError) -> None:
+        # Nothing more is written until `_resume`, which never comes.
+        self.busy = True
+        self._rest = b""
+        self._stop_watching()
+        self._loop.remove_writer(self._end.number)
+        self._on_broken(error)
 
     def _go_on(self) -> bool:
         try:
@@ -133,14 +152,11 @@ class _ReadyTarget:
             self._loop.add_writer(self._end.number, self._resume)
             return False
         except OSError as error:
-            # Either way nothing more is written until `_resume`; after a break that never comes.
-            self.busy = True
             if error.errno == errno.ENOBUFS:
+                self.busy = True
                 self._loop.call_later(NO_BUFFERS_S, self._resume)
             else:
-                self._rest = b""
-                self._loop.remove_writer(self._end.number)
-                self._on_broken(error)
+                self._break(error)
             return False
         return True
 
@@ -149,6 +165,22 @@ class _ReadyTarget:
             self.busy = False
             self._loop.remove_writer(self._end.number)
             self._on_ready()
+
+
+def _watch_for_end(number: int) -> "select.epoll | None":
+    """Return something that becomes readable when the other side of `number` is gone; None if that cannot be seen.
+
+    What waits to be read does not count: a socket may be stdin, too.
+    """
+    if not hasattr(select, "epoll"):
+        return None
+    watch = select.epoll()
+    try:
+        watch.register(number, 0)  # hang-ups and errors are told in any case
+    except OSError:  # a file
+        watch.close()
+        return None
+    return watch
 
 
 # -- threads that wait ---------------------------------------------------------------------------

@@ -239,9 +239,9 @@ class Session:
         """Say whether anything was said on the current branch."""
         return any(entry_message(entry) is not None for entry in self.branch())
 
-    def tree_json(self) -> bytes:
-        """Return the tree as JSON: an array of `{entry, children, label?, labelTimestamp?}`."""
-        return self.tree.to_json()
+    def tree_json(self, *, flat: bool = False) -> bytes:
+        """Return the tree as JSON; `Tree.to_json` and `Tree.to_flat_json` describe the forms."""
+        return self.tree.to_flat_json() if flat else self.tree.to_json()
 
     def entries_json(self, since: str | None = None) -> bytes:
         """Return the entries (after `since`) as a JSON array. Raises `SessionError` if `since` is unknown."""

@@ -244,6 +244,22 @@ class Tree:
         pieces.append(b"]")
         return b"".join(pieces)
 
+    def to_flat_json(self) -> bytes:
+        """Return `nodes()` as a flat JSON array: parents before their children, siblings in order.
+
+        An item is `{id, parentId, entry, label?, labelTimestamp?}`; `parentId` is null for a root.
+        """
+        items = []
+        stack: list[tuple[TreeNode, str | None]] = [(root, None) for root in reversed(self.nodes())]
+        while stack:
+            node, parent_id = stack.pop()
+            item = {"id": node.entry.id, "parentId": parent_id, "entry": msgspec.Raw(node.entry.wire)}
+            if node.label is not None:
+                item |= {"label": node.label, "labelTimestamp": node.label_timestamp}
+            items.append(item)
+            stack += [(child, node.entry.id) for child in reversed(node.children)]
+        return encode(items)
+
     def entries_to_json(self, since: str | None = None) -> bytes:
         """Return the entries (after `since`) as a JSON array in file order. Raises `SessionError`."""
         entries = self.entries

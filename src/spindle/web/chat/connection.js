@@ -20,6 +20,13 @@ const base64url = text =>
     c => ({ '+': '-', '/': '_', '=': '' })[c],
   );
 
+/** Keep a token that came with the address (`#token=…`), and take it out of there. */
+export function takeToken() {
+  if (!location.hash.startsWith('#token=')) return;
+  sessionStorage.setItem(TOKEN, location.hash.slice('#token='.length));
+  history.replaceState(null, '', location.pathname);
+}
+
 export class Connection {
   /**
    * `onReady(hello)` is told of every (new) connection, `onEvent(event)` of every event, `onState(state, detail)` of

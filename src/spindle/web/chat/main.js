@@ -2,6 +2,7 @@
 
 import { $, el, toggleTheme } from '../shared/dom.js';
 import { Composer } from './composer.js';
+import { takeToken } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
 import { Entries } from './entries.js';
@@ -86,6 +87,7 @@ function exportPage() {
 // -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
 
 function idInAddress() {
+  takeToken();
   try {
     return decodeURIComponent(location.hash.slice(1)) || null;
   } catch {
