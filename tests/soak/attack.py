@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 OPEN = {
-    "An accepted message that still waits survives a kill",
     "No process outlives the agent",
     "A session that has ended is freed",
 }

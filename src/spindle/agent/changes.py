@@ -15,12 +15,14 @@ from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import Phase, Request
+from spindle.agent.queues import kept_queues
 from spindle.agent.shell import Shell
 from spindle.flow import Tasks
 from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
+from spindle.shapes.codec import encode
 from spindle.shapes.events import SessionChanged
 from spindle.shapes.messages import UserMessage, text_of
 
@@ -184,6 +186,7 @@ class SessionChanges:
         """
         agent, engine, choice, left = self._agent, self._engine, self._engine.choice, self._agent.session
         model, level = choice.model, choice.level
+        waiting = kept_queues(left.id, engine.queues.in_queues(), engine.queues.prompted)
         engine.queues.forget()
         engine.take_for_next_prompt()
         choice.registry = resources.registry
@@ -194,10 +197,14 @@ class SessionChanges:
                 choice.restore(context.model, other.thinking_level())
         self._use(resources, reason, str(left.path) if left.path else None)
         self._learn()
-        left.close()
         if other.write_error is not None:
             agent.tell_write_error(other.write_error)
         agent.publish(SessionChanged(other.id, reason))
+        agent.offer_again()
+        engine.queues.save()
+        if not left.is_same_file(other.path or ""):  # what waited there is offered when it is opened again
+            left.keep_beside(encode(waiting) if waiting.waiting else None)
+        left.close()
 
         async def tell_extensions() -> None:
             await agent.begin()

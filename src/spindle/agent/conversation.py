@@ -1,6 +1,7 @@
 """The conversation in motion: the messages the model will see, kept in step with the session file."""
 
 import asyncio
+import errno
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ class Conversation:
         self._counting = asyncio.Lock()
         self._syncing = Tasks()
         """Waits for the disk."""
+        self._last_sync: asyncio.Task[None] | None = None
         self._last_id: str | None = None
         self.reload()
 
@@ -110,7 +112,17 @@ class Conversation:
         session = self.session
         wait = session.begin_sync()
         if wait is not None:
-            self._syncing.spawn(_sync(session, wait), "spindle-sync")
+            self._last_sync = self._syncing.spawn(_sync(session, wait), "spindle-sync")
+
+    async def on_disk(self) -> None:
+        """Wait for the last `sync_soon`, once: a disk that hangs does not hold up every request."""
+        task, self._last_sync = self._last_sync, None
+        if task is None or task.done():
+            return
+        session = self.session
+        _, late = await asyncio.wait([task], timeout=limits.DISK_SYNC)
+        if late:
+            session.sync_failed(TimeoutError(errno.ETIMEDOUT, "the disk does not answer"))
 
     async def synced(self) -> None:
         """Wait for what `sync_soon` began."""

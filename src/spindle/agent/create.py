@@ -86,6 +86,7 @@ async def _create(
         limits=options.limits,
     )
     plugins.bind(agent)
+    agent.offer_again()
     return agent
 
 

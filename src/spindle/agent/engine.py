@@ -35,6 +35,7 @@ from spindle.llm import stream as llm
 from spindle.llm.history import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
+from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     AgentEnd,
     AgentSettled,
@@ -92,7 +93,7 @@ class Engine:
         self.resources = resources
         self.lifecycle = Lifecycle()
         settings = resources.settings
-        self.queues = Queues(self._tell_queues, settings.steering_mode, settings.follow_up_mode)
+        self.queues = Queues(self._tell_queues, settings.steering_mode, settings.follow_up_mode, self._save_queues)
         self.interrupt_mode: str = settings.interrupt_mode
         self.retry = Retry(lambda: self.settings.retry, self.emit)
         self.compactor = Compactor(self, automatic=settings.compaction.enabled)
@@ -169,6 +170,12 @@ class Engine:
     def _tell_queues(self) -> None:
         self.publish(QueueUpdate(*self.queues.texts()))
 
+    def _save_queues(self) -> None:
+        """Keep what waits beside the session file. A message in a queue is worth a file."""
+        session, queues = self.conversation.session, self.queues
+        kept = queues.kept(session.id)
+        session.keep_beside(encode(kept) if kept.waiting else None, make_file=bool(queues.in_queues()))
+
     def publish(self, event: Event) -> None:
         """Tell of something without waiting."""
         if self._active_hooks.hears(type(event).__struct_config__.tag):
@@ -218,15 +225,17 @@ class Engine:
         return message
 
     async def store(self, message: AgentMessage) -> AgentMessage:
-        message = await self._active_hooks.message_end(message)
-        self.conversation.store(message)
-        return message
+        stored = await self._active_hooks.message_end(message)
+        self.conversation.store(stored)
+        self.queues.stored(message)
+        return stored
 
     async def enter(self, message: AgentMessage) -> None:
         self.conversation.messages.append(message)
         self._active_hooks.committed(message)
         self.hub.publish(MessageEnd(message))
         if isinstance(message, UserMessage):
+            self.conversation.sync_soon()
             if self.run is not None:
                 self.run.recovered = False
         elif isinstance(message, AssistantMessage):
@@ -503,7 +512,7 @@ class Engine:
         return await self.open_stream(llm.Request(prompt, history, specs), run.options.max_tokens)
 
     async def open_stream(self, request: llm.Request, max_tokens: int | None = None) -> AsyncGenerator[llm.Chunk, None]:
-        """Send a request to the current model."""
+        """Send a request to the current model, when what the user said is on the disk."""
         model, hooks = self.model, self._active_hooks
         if model is None:
             raise AgentError("No model selected")
@@ -524,6 +533,7 @@ class Engine:
             on_headers=hooks.before_provider_headers,
             on_response=hooks.after_provider_response,
         )
+        await self.conversation.on_disk()
         return self.choice.registry.stream_for(model)(model, request, options)
 
     async def run_tools(

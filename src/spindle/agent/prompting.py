@@ -12,11 +12,13 @@ from spindle.agent import AgentError
 from spindle.agent.engine import Engine, Run
 from spindle.agent.hooks import Plugins, Start
 from spindle.agent.lifecycle import Request, Verdict
+from spindle.agent.queues import KeptQueues
 from spindle.agent.submission import Submission
 from spindle.flow import Tasks
 from spindle.models.credentials import MissingCredentials
+from spindle.sessions.entries import SessionError
 from spindle.shapes.events import AgentSettled, ExtensionError
-from spindle.shapes.messages import AgentMessage, CustomMessage, Image
+from spindle.shapes.messages import AgentMessage, CustomMessage, Image, UserMessage
 
 Disposition = Literal["started", "queued", "handled"]
 
@@ -27,6 +29,8 @@ class Prompting:
         self._plugins = plugins
         self._in_order = asyncio.Lock()
         """Messages come to their queues in the order in which they were sent, however long hooks look at them."""
+        self._unseen: list[Submission] = []
+        """Kept from before, for hooks to look at."""
         self.commands = Tasks()
         """Slash commands of extensions at work, and messages that hooks look at before they are queued."""
 
@@ -47,7 +51,9 @@ class Prompting:
             engine.queues.keep(submission)
             return "queued"
         if verdict is Verdict.QUEUE:
+            self._claim()
             if hooks.wants_input:
+                engine.queues.accept(submission, starts=False)
                 self.commands.spawn(self._queue_later(submission), "spindle-queue")
             else:
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
@@ -55,6 +61,8 @@ class Prompting:
         self.require_model()
         if engine.model is not None:
             submission.options.limits.over(engine.limits).check(engine.model)
+        self._claim()
+        engine.queues.accept(submission, starts=True)
         engine.start(lambda run: self._prepare(submission, run), submission.options)
         return "started"
 
@@ -81,6 +89,30 @@ class Prompting:
                 self.take(submission)
             except AgentError as error:
                 engine.publish(AgentSettled(False, "error", str(error)))
+        engine.queues.save()
+
+    def offer_again(self) -> None:
+        """Let messages wait again that a session was left with, or that its process was killed with."""
+        engine, session = self._engine, self._engine.conversation.session
+        kept = KeptQueues.read(session.read_beside(), session.id)
+        if kept is None:
+            return
+        messages = (entry.message for entry in session.entries if entry.type == "message")
+        delivered = {message.timestamp for message in messages if isinstance(message, UserMessage)}
+        self._unseen = engine.queues.offer(kept, delivered)
+        if not engine.hooks.wants_input:
+            for submission in self._take_unseen():
+                self._queue(submission, self._expand(submission.text, submission), submission.images)
+                engine.queues.let_go(submission)
+
+    def begun(self) -> None:
+        """Extensions know the session: their hooks may look at what it was left with."""
+        for submission in self._take_unseen():
+            self.commands.spawn(self._queue_later(submission), "spindle-queue")
+
+    def _take_unseen(self) -> list[Submission]:
+        unseen, self._unseen = self._unseen, []
+        return unseen
 
     def send(self, message: CustomMessage) -> None:
         """Let the model answer a message of an extension. Raises `AgentError`."""
@@ -145,6 +177,14 @@ class Prompting:
             )
             if ready is not None:
                 self._queue(submission, self._expand(ready[0], submission), ready[1])
+            self._engine.queues.let_go(submission)
+
+    def _claim(self) -> None:
+        """Refuse what could not be saved, because the file of a new session is another's by now."""
+        try:
+            self._engine.conversation.session.claim()
+        except SessionError as error:
+            raise AgentError(str(error)) from None
 
     def _queue(self, submission: Submission, text: str, images: list[Image]) -> None:
         engine = self._engine

@@ -1,16 +1,71 @@
-"""Messages that wait for the agent: steering comes before the next model call, follow-ups when the run would end."""
+"""Messages that wait for the agent: steering comes before the next model call, follow-ups when the run would end.
 
-from collections.abc import Callable
+What the user sent is kept beside the session file until it is in there, so that a kill costs none of it. The time of a
+message says which one it is: one that is in the session was delivered, whatever the kept file says.
+"""
+
+from collections.abc import Callable, Container, Iterable
 from typing import Literal
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spindle.agent.submission import Submission
-from spindle.shapes.messages import CustomMessage, UserMessage, text_of
+from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.messages import CustomMessage, Image, UserMessage, Wire, text_of
 
 QueueMode = Literal["all", "one-at-a-time"]
 Queued = UserMessage | CustomMessage
+
+
+class Kept(Wire):
+    """A message of the user that is in no session yet."""
+
+    kind: str
+    """`steer`, else it waits behind the run."""
+    message: UserMessage
+    text: str | None = None
+    """As it was sent, if hooks and templates have not seen it yet."""
+    expand: bool = True
+    source: str = "rpc"
+
+    @classmethod
+    def sent(cls, item: Submission) -> "Kept":
+        kind, message = item.behavior or "followUp", item.message(item.text, item.images)
+        return cls(kind, message, item.text, item.expand, item.source)
+
+    def submission(self) -> Submission:
+        """Return what was sent, as something that starts nothing."""
+        content = self.message.content if isinstance(self.message.content, list) else []
+        return Submission(
+            text=self.text or "",
+            images=[block for block in content if isinstance(block, Image)],
+            behavior=self.kind,
+            source=self.source,
+            expand=self.expand,
+            ordered=content,
+            is_prompt=False,
+            timestamp=int(self.message.timestamp),
+        )
+
+
+class KeptQueues(Wire):
+    """What is kept beside a session file."""
+
+    session_id: str
+    waiting: list[Kept]
+    """In the order in which they were sent."""
+    prompted: bool = False
+
+    @classmethod
+    def read(cls, data: bytes | None, session_id: str) -> "KeptQueues | None":
+        """Return what was kept for a session; None for anything else."""
+        try:
+            kept = msgspec.convert(decode(data or b"null"), cls)
+        except (DecodeError, msgspec.ValidationError):
+            return None
+        return kept if kept.session_id == session_id else None
 
 
 class MessageQueue(Struct):
@@ -54,14 +109,30 @@ class MessageQueue(Struct):
 class Queues:
     """Both queues, and the one place that tells of every change."""
 
-    def __init__(self, changed: Callable[[], None], steering_mode: QueueMode, follow_up_mode: QueueMode) -> None:
+    def __init__(
+        self,
+        tell: Callable[[], None],
+        steering_mode: QueueMode,
+        follow_up_mode: QueueMode,
+        save: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`tell` tells of every change; `save` keeps what waits, before that is told."""
         self.steering = MessageQueue(steering_mode)
         self.follow_up = MessageQueue(follow_up_mode)
         self.prompted = False
         """Whether a prompt is among the follow-ups: it is delivered even if the run before it failed."""
         self._arriving: list[Submission] = []
         """Sent while the session changes, for the session it changes to."""
-        self._changed = changed
+        self._looked_at: list[Submission] = []
+        """Accepted, but hooks look at them before they come to their queues."""
+        self._entering: list[Kept] = []
+        """Out of the queues, and not in the session file yet."""
+        self._tell = tell
+        self.save = save
+
+    def _changed(self) -> None:
+        self.save()
+        self._tell()
 
     def __len__(self) -> int:
         return len(self.steering) + len(self.follow_up) + len(self._arriving)
@@ -74,14 +145,21 @@ class Queues:
 
     def deliver(self, message: Queued) -> None:
         """Let go of a message because it enters the conversation now."""
+        if isinstance(message, UserMessage):
+            is_steering = any(other is message for other in self.steering.taken)
+            self._entering.append(Kept("steer" if is_steering else "followUp", message))
         self.steering.delivered(message)
         self.follow_up.delivered(message)
         self.prompted = self.prompted and len(self.follow_up) > 0
         self._changed()
 
     def put_back(self) -> None:
+        """The run is over: what was taken but not delivered waits again."""
         self.steering.put_back()
         self.follow_up.put_back()
+        if self._entering:
+            self._entering.clear()
+            self.save()
 
     def texts(self) -> tuple[list[str], list[str]]:
         """Return what waits, as the user wrote it: steering, and all the rest."""
@@ -102,6 +180,60 @@ class Queues:
             queue.taken.clear()
         self.prompted = False
 
+    # -- what a kill must not cost ---------------------------------------------------------------
+
+    def accept(self, submission: Submission, *, starts: bool) -> None:
+        """Keep what was accepted and is in no queue: until it is stored or the run ends if it starts one, else until
+        `let_go`."""
+        if starts:
+            self._entering.append(Kept.sent(submission))
+        else:
+            self._looked_at.append(submission)
+        self.save()
+
+    def let_go(self, submission: Submission) -> None:
+        """Hooks have looked at it: it is in its queue, or was dealt with."""
+        self._looked_at = [other for other in self._looked_at if other is not submission]
+        self.save()
+
+    def stored(self, message: object) -> None:
+        """A message is in the session file."""
+        if self._entering and isinstance(message, UserMessage):
+            self._entering = [kept for kept in self._entering if kept.message.timestamp != message.timestamp]
+            self.save()
+
+    def in_queues(self) -> list[Kept]:
+        """Return the user's messages that wait in the queues."""
+        return [
+            Kept(kind, message)
+            for kind, queue in (("steer", self.steering), ("followUp", self.follow_up))
+            for message in (*queue.taken, *queue.waiting)
+            if isinstance(message, UserMessage)
+        ]
+
+    def kept(self, session_id: str) -> KeptQueues:
+        """Return all that must not be lost, in the order in which it was sent."""
+        sent = map(Kept.sent, (*self._looked_at, *self._arriving))
+        return kept_queues(session_id, [*self._entering, *self.in_queues(), *sent], self.prompted)
+
+    def offer(self, kept: KeptQueues, delivered: Container[float]) -> list[Submission]:
+        """Let what was kept wait again, but for messages with the times in `delivered`.
+
+        Returns those that hooks have yet to look at; `let_go` of each.
+        """
+        unseen = []
+        for item in kept.waiting:
+            if item.message.timestamp in delivered:
+                continue
+            if item.text is None:
+                (self.steering if item.kind == "steer" else self.follow_up).put(item.message)
+            else:
+                unseen.append(item.submission())
+        self._looked_at += unseen
+        self.prompted = self.prompted or (kept.prompted and len(self.follow_up) > 0)
+        self._changed()
+        return unseen
+
     # -- while the session changes ---------------------------------------------------------------
 
     def keep(self, submission: Submission) -> None:
@@ -119,11 +251,15 @@ class Queues:
         self._arriving = [replace(item, is_prompt=False) for item in self._arriving]
 
     def arrived(self) -> list[Submission]:
-        """Return what was kept, to be looked at now."""
+        """Return what was kept, to be looked at now; then `save`."""
         arriving, self._arriving = self._arriving, []
         if arriving:
-            self._changed()
+            self._tell()
         return arriving
+
+
+def kept_queues(session_id: str, waiting: Iterable[Kept], prompted: bool) -> KeptQueues:
+    return KeptQueues(session_id, sorted(waiting, key=lambda kept: kept.message.timestamp), prompted)
 
 
 def _texts(messages: list[Queued]) -> list[str]:

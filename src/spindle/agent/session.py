@@ -220,6 +220,10 @@ class AgentSession:
         """Take what was sent while the session changed."""
         self._prompting.arrive()
 
+    def offer_again(self) -> None:
+        """Let messages wait again that the session was left with."""
+        self._prompting.offer_again()
+
     async def complete_command(self, name: str, prefix: str) -> list[str]:
         """Return what the arguments of a slash command may become."""
         return await self.hooks.complete_command(name, prefix)
@@ -563,6 +567,7 @@ class AgentSession:
             self._noticed = notice.message
             self.publish(Notice(notice.message))
         await self.plugins.begin()
+        self._prompting.begun()
 
     # -- stopping --------------------------------------------------------------------------------
 

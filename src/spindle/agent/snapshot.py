@@ -55,6 +55,10 @@ class State(Wire, kw_only=True):
     session_file: str | None = None
     session_id: str
     session_name: str | None = None
+    session_saved: bool
+    """Whether what is said gets into the session file; false for a session in memory."""
+    save_error: str | None = None
+    """Why the file is behind."""
     auto_compaction_enabled: bool
     auto_retry_enabled: bool
     message_count: int
@@ -87,6 +91,8 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
         session_file=str(session.path) if session.path else None,
         session_id=session.id,
         session_name=session.name,
+        session_saved=session.is_saved,
+        save_error=session.write_error,
         auto_compaction_enabled=engine.compactor.automatic,
         auto_retry_enabled=engine.retry.enabled,
         message_count=len(engine.conversation.messages),

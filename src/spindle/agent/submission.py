@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spindle.agent.budget import RunLimits
 from spindle.agent.hooks import Hooks
@@ -45,6 +45,16 @@ class RunOptions(Struct, frozen=True):
     """Ask before every tool call, even if the session does not want that."""
 
 
+_last_time = 0
+
+
+def _unique_time() -> int:
+    """Return the time in milliseconds, later than any before: it says which message of the user is meant."""
+    global _last_time
+    _last_time = max(int(time.time() * 1000), _last_time + 1)
+    return _last_time
+
+
 class Submission(Struct, frozen=True):
     text: str
     images: list[Image] = []
@@ -58,10 +68,12 @@ class Submission(Struct, frozen=True):
     options: RunOptions = RunOptions()
     is_prompt: bool = True
     """False: a steering or follow-up message, which starts nothing."""
+    timestamp: int = field(default_factory=_unique_time)
+    """Of its message, whatever becomes of it."""
 
     def message(self, text: str, images: list[Image]) -> UserMessage:
         """Return the message of the user, of the text and images that were made of it."""
         content: list[Text | Image] = [Text(text), *images]
         if self.ordered is not None and (text, images) == (self.text, self.images):
             content = list(self.ordered)
-        return UserMessage(content=content, timestamp=int(time.time() * 1000))
+        return UserMessage(content=content, timestamp=self.timestamp)

@@ -97,7 +97,10 @@ _EVENTS_OF_XCSH = {
     "ttsr_triggered",
 }
 # get_state: what is ours, and what only xcsh has besides.
-_STATE_OF_SPINDLE = "data.approval data.autoRetryEnabled data.contextUsage data.queue data.untrustedResources"
+_STATE_OF_SPINDLE = (
+    "data.approval data.autoRetryEnabled data.contextUsage data.queue data.saveError data.sessionSaved "
+    "data.untrustedResources"
+)
 _WITHDRAWN = "extension_ui_request cancel"
 ANSWER_EDGES = "message_update start done error"
 """The updates at the start and the end of an answer, as the name of an event."""

@@ -200,6 +200,21 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
         backup.unlink(missing_ok=True)
 
 
+def put_side_file(path: Path, data: bytes | None, *, sync: bool) -> None:
+    """Put `data` at `path` for the owner only, all of it or nothing; None removes the file. Raises `OSError`."""
+    if data is None:
+        path.unlink(missing_ok=True)
+        return
+    fresh = path.with_name(f"{path.name}.tmp")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(descriptor)
+    os.replace(fresh, path)
+
+
 def sync_directory(path: Path) -> None:
     """Make a new name in `path` survive a power failure, where the system allows it."""
     try:

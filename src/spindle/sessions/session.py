@@ -268,6 +268,25 @@ class Session:
         """Call one more listener when saving begins to fail."""
         self._write_listeners.append(listener)
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether all that was said is in the file, or will be with the first message."""
+        return self._store is not None and self._store.error is None
+
+    def claim(self) -> None:
+        """Make sure that the file of a new session is this session's. Raises `SessionLocked`, `SessionError`."""
+        if self._store is not None:
+            self._store.claim()
+
+    def read_beside(self) -> bytes | None:
+        """Return what is kept beside the file."""
+        return self._store.read_beside() if self._store is not None else None
+
+    def keep_beside(self, data: bytes | None, *, make_file: bool = False) -> None:
+        """Keep data beside the file (None: nothing). A session without a file gets one only with `make_file`."""
+        if self._store is not None:
+            self._store.keep_beside(data, make_file=make_file)
+
     def save(self) -> None:
         """Write whatever the file lacks; make the file even if there is no message yet."""
         if self._store is not None:

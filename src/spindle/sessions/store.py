@@ -8,11 +8,12 @@ takes in what they added, and gets back into the file what they lost.
 
 import os
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from spindle.sessions.entries import Entry, SessionError
-from spindle.sessions.file import AppendFile, SessionLock, replace_file, sync_directory, try_lock
+from spindle.sessions.file import AppendFile, SessionLock, put_side_file, replace_file, sync_directory, try_lock
 from spindle.sessions.load import load_session, parse_tail
 from spindle.sessions.tree import Tree
 
@@ -50,6 +51,8 @@ class Store:
         self._rewrite_due = False
         """The tree was migrated, but the file is still an old one."""
         self._keep_old = False
+        self._beside: bytes | None = None
+        """What is in the file that keeps waiting messages."""
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -126,6 +129,46 @@ class Store:
             sync_directory(self.path.parent)
 
         return wait_for_both
+
+    # -- before and beside the file --------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Take the lock of a file that is still to be made. Raises `SessionLocked`, `SessionError`."""
+        if self._has_begun or self._lock is not None:
+            return
+        self._lock = try_lock(self.path)
+        if os.path.exists(self.path) and os.path.getsize(self.path):
+            self._release()
+            raise SessionError(
+                f"Another session is in this file now: {self.path}. Open it again or choose another file."
+            )
+
+    def read_beside(self) -> bytes | None:
+        """Return what `keep_beside` has kept, in this process or in one before it."""
+        if self._has_begun:
+            try:
+                self._beside = self._side_path.read_bytes()
+            except OSError:
+                pass
+        return self._beside
+
+    def keep_beside(self, data: bytes | None, *, make_file: bool) -> None:
+        """Keep data in a file beside the session's; None removes it. Without a session file there is none,
+        unless this is worth making it."""
+        if data is not None and make_file and not self._has_begun:
+            self.save_all()
+        if data == self._beside or not self._has_begun:
+            return
+        try:
+            put_side_file(self._side_path, data, sync=self._fsync == "always")
+        except OSError:
+            return  # as with the lock: a place where no side file can be made
+        self._beside = data
+
+    @cached_property
+    def _side_path(self) -> Path:
+        real = self.path.resolve()  # whatever name it was opened by
+        return real.with_name(f"{real.name}.queue")
 
     def close(self) -> None:
         """Let go of the file and its lock. A save after this takes them up again."""
