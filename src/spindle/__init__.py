@@ -1,6 +1,7 @@
 """Spindle: a coding agent without a face.
 
-`Agent` is the agent in process; `spindle.client` drives one over RPC. Both are loaded when first used.
+`Agent` is the agent in process; `ask` and `run` make one for a single prompt. `spindle.client` drives one over RPC.
+All of it is loaded when first used.
 """
 
 import sys
@@ -20,12 +21,43 @@ from spindle.version import __version__
 
 if TYPE_CHECKING:
     from spindle.agent import AgentError as AgentError
+    from spindle.agent.result import LimitReached as LimitReached
+    from spindle.agent.result import ModelError as ModelError
+    from spindle.agent.result import Refused as Refused
+    from spindle.agent.result import RunFailed as RunFailed
+    from spindle.agent.result import RunResult as RunResult
+    from spindle.agent.result import SchemaNotMet as SchemaNotMet
     from spindle.inprocess import Agent as Agent
+    from spindle.inprocess import ask as ask
+    from spindle.inprocess import run as run
 
 
-__all__ = ["Agent", "AgentError", "__version__"]
+_HOMES = {
+    "Agent": "spindle.inprocess",
+    "AgentError": "spindle.agent",
+    "LimitReached": "spindle.agent.result",
+    "ModelError": "spindle.agent.result",
+    "Refused": "spindle.agent.result",
+    "RunFailed": "spindle.agent.result",
+    "RunResult": "spindle.agent.result",
+    "SchemaNotMet": "spindle.agent.result",
+    "ask": "spindle.inprocess",
+    "run": "spindle.inprocess",
+}
 
-_HOMES = {"Agent": "spindle.inprocess", "AgentError": "spindle.agent"}
+__all__ = [
+    "Agent",
+    "AgentError",
+    "LimitReached",
+    "ModelError",
+    "Refused",
+    "RunFailed",
+    "RunResult",
+    "SchemaNotMet",
+    "__version__",
+    "ask",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,31 +4,84 @@ from spindle import Agent
 
 async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5") as agent:
     async for event in agent.prompt("What is in this directory?"):
-        print(event)
+        print(event.text_delta, end="")
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+from msgspec import UNSET
 
 from spindle.agent import AgentError
 from spindle.agent.approval import CanUseTool, PermissionOptions
+from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
+from spindle.agent.result import RunResult, SchemaNotMet, failure, without_run
 from spindle.agent.session import AgentSession
+from spindle.agent.submission import RunOptions
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.extensions.tools import make_tool
 from spindle.flow import Mailbox
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
 from spindle.sessions.session import Session
-from spindle.shapes.events import AgentSettled, Event, MessageEnd
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, text_of
-from spindle.shapes.model import Model
-from spindle.tools.base import Tool
+from spindle.shapes.events import AgentSettled, Event
+from spindle.shapes.messages import AgentMessage, Image
+from spindle.shapes.model import THINKING_LEVELS, Model
+from spindle.signature import read_type
+from spindle.tools.base import BUILTIN_TOOLS, Tool
+
+__all__ = ["Agent", "CreateOptions", "Limits", "OpenOptions", "ask", "run"]
+
+T = TypeVar("T")
+
+AnyTool: TypeAlias = str | Tool | Callable[..., Any]
+"""The name of a tool, a tool, or a function that becomes one."""
 
 EVENTS_WAITING = 1000
 """So many events that were not read make the agent pause."""
+
+
+class Limits(TypedDict, total=False):
+    """What one run may use up. A limit that is left out, or None, is that of the agent, if it has one."""
+
+    max_turns: int | None
+    """Model calls."""
+    max_cost: float | None
+    """US dollars."""
+    max_time: float | None
+    """Seconds."""
+    max_total_tokens: int | None
+    """Input and output of all model calls."""
+
+
+class OpenOptions(Limits, total=False):
+    """How an agent is to be, as `Agent.create` explains."""
+
+    model: str | Model | None
+    thinking: str | None
+    tools: Sequence[AnyTool] | None
+    system_prompt: str | None
+    api_key: str | None
+    extensions: Sequence[str | Callable[[Any], Any]]
+    ui: Dialogs | None
+    permission_mode: str | None
+    allow: Sequence[str]
+    ask: Sequence[str]
+    deny: Sequence[str]
+    can_use_tool: CanUseTool | None
+
+
+class CreateOptions(OpenOptions, total=False):
+    """The same, and where a new agent begins."""
+
+    cwd: str | Path
+    persist: bool
+    session: Session | SessionManager | None
 
 
 class _Callback:
@@ -50,10 +103,20 @@ def _forget_earlier_run(events: Mailbox[Event]) -> None:
         events.pop()
 
 
+def _limits(given: Limits) -> RunLimits:
+    """Raises `AgentError` for a limit that makes no sense."""
+    for name, value in given.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < float("inf")):  # type: ignore[operator]
+            raise AgentError(f"{name} must be a number above 0, not {value!r}")
+    return RunLimits(**given)
+
+
 class Agent:
     """One agent with its session. Make it with `create` or `open`; close it when done."""
 
     def __init__(self, session: AgentSession) -> None:
+        self._closed = False
         self.session = session
         """Everything a wire can ask for; the methods here are the everyday ones."""
 
@@ -64,7 +127,7 @@ class Agent:
         cwd: str | Path = ".",
         model: str | Model | None = None,
         thinking: str | None = None,
-        tools: Sequence[str | Tool] | None = None,
+        tools: Sequence[AnyTool] | None = None,
         system_prompt: str | None = None,
         api_key: str | None = None,
         persist: bool = True,
@@ -76,92 +139,184 @@ class Agent:
         ask: Sequence[str] = (),
         deny: Sequence[str] = (),
         can_use_tool: CanUseTool | None = None,
+        max_turns: int | None = None,
+        max_cost: float | None = None,
+        max_time: float | None = None,
+        max_total_tokens: int | None = None,
     ) -> "Agent":
-        """Start an agent on a new session (or on `session`). `persist=False` keeps it in memory.
+        """Start an agent on a new session (or on `session`, which is the agent's from then on).
 
+        `persist=False` keeps the session in memory. `tools` are the only ones the model may use: names, `Tool`s, and
+        functions, whose signatures become the schema and whose docstrings the description.
         `extensions` are paths, or functions that take `agent`; `ui` is where their dialogs are shown.
         `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` answers what they ask: True,
         or False, or a text that says why not. With it the mode is `default` unless another one is set.
-        Raises `AgentError` for an unknown model, and for an extension that cannot be loaded.
+        `max_turns` (model calls), `max_cost` (US dollars), `max_time` (seconds) and `max_total_tokens` limit every run.
+
+        Raises `AgentError` for a directory that does not exist, an unknown model, thinking level or tool, a limit or
+        permission rule that makes no sense, and an extension that cannot be loaded; `TypeError` or `ValueError` for a
+        function that cannot be a tool.
         """
-        directory = str(Path(cwd).resolve())
-        paths = [item for item in extensions if isinstance(item, str)]
-        found = load_resources(directory, ResourceOptions(system_prompt=system_prompt, extensions=paths))
         if isinstance(session, SessionManager):
             session = session.session
-        if session is None and persist:
-            folder = sessions.wanted_directory(None, found.settings.session_dir)
-            session = sessions.create(directory, folder, fsync=found.settings.fsync)
-        options = AgentOptions(
-            model=model,
-            thinking=thinking,
-            tools=tools,
-            api_key=api_key,
-            mode="sdk",
-            dialogs=ui,
-            permissions=PermissionOptions(permission_mode, allow, ask, deny, can_use_tool),
-        )
+        try:
+            directory = Path(cwd).resolve()
+            if not directory.is_dir():
+                raise AgentError(f"Not a directory: {directory}")
+            if thinking is not None and thinking not in THINKING_LEVELS:
+                raise AgentError(f'Invalid thinking level "{thinking}". Valid values: {", ".join(THINKING_LEVELS)}')
+            options = AgentOptions(
+                model=model,
+                thinking=thinking,
+                tools=None if tools is None else [_as_tool(item) for item in tools],
+                api_key=api_key,
+                mode="sdk",
+                limits=_limits(
+                    Limits(max_turns=max_turns, max_cost=max_cost, max_time=max_time, max_total_tokens=max_total_tokens)
+                ),
+                dialogs=ui,
+                permissions=PermissionOptions(permission_mode, allow, ask, deny, can_use_tool),
+            )
+            paths = [item for item in extensions if isinstance(item, str)]
+            found = load_resources(str(directory), ResourceOptions(system_prompt=system_prompt, extensions=paths))
+            if session is None and persist:
+                folder = sessions.wanted_directory(None, found.settings.session_dir)
+                session = sessions.create(str(directory), folder, fsync=found.settings.fsync)
+        except BaseException:
+            if session is not None:
+                session.close()  # it must not stay locked
+            raise
         factories = [item for item in extensions if not isinstance(item, str)]
         made = await create_session(
-            session or sessions.in_memory(directory),
+            session or sessions.in_memory(str(directory)),
             options,
             found,
             ExtensionHost(ExtensionOptions(factories, dialogs=ui)),
         )
-        await made.begin()
+        try:
+            await made.begin()
+            _check_tools(made, options.tools or ())
+        except BaseException:
+            await made.close()
+            raise
         return cls(made)
 
     @classmethod
-    async def open(cls, path: str | Path, **options: Any) -> "Agent":
-        """Go on with a session file. Takes the options of `create`."""
+    async def open(cls, path: str | Path, **options: Unpack[OpenOptions]) -> "Agent":
+        """Go on with a session file. Takes the options of `create`, but for the directory."""
         session = sessions.load(path)
         return await cls.create(cwd=session.cwd, session=session, **options)
 
-    async def prompt(self, text: str, images: Sequence[Image] = ()) -> AsyncIterator[Event]:
-        """Send a message and yield every event until the agent is settled. Raises `AgentError` if refused."""
+    def _require_open(self) -> None:
+        if self._closed:
+            raise AgentError("The agent is closed")
+
+    async def prompt(
+        self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
+    ) -> AsyncGenerator[Event, None]:
+        """Send a message and yield every event until the agent is settled.
+
+        `schema` (a type or a JSON Schema) is what the result has to fit, `limits` hold for this run. Leaving the loop
+        early does not stop the agent; cancelling the task while it waits for an event does. An agent that is just
+        being aborted is waited for. Raises `AgentError` if refused: it is at work, closed, or has no model or key.
+        """
+        self._require_open()
+        options = RunOptions(limits=_limits(limits), schema=None if schema is None else read_type(schema)[0])
         events: Mailbox[Event] = Mailbox(EVENTS_WAITING)
         self.session.subscribe(events)
         try:
-            while self.session.winding_up:  # so that every prompt has an end of its own
+            while self.session.winding_up or self.session.aborting:  # so that every prompt has an end of its own
                 await self.session.wait_idle()
-            if await self.session.submit(text, images, source="sdk") == "handled":
+            self._require_open()
+            if await self.session.submit(text, images, source="sdk", options=options) == "handled":
                 await self.session.finished()
                 return
             _forget_earlier_run(events)
-            async for event in events:
-                yield event
-                if isinstance(event, AgentSettled):
-                    return
+            try:
+                async for event in events:
+                    yield event
+                    if isinstance(event, AgentSettled):
+                        return
+            except asyncio.CancelledError:
+                if not any(isinstance(event, AgentSettled) for event in events.waiting):
+                    events.drop()  # nothing is to wait for us
+                    await self.session.abort()
+                raise
         finally:
             self.session.unsubscribe(events)
             events.drop()
 
-    async def ask(self, text: str, images: Sequence[Image] = ()) -> str:
+    async def run(
+        self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
+    ) -> RunResult:
+        """Send a message, wait, and return what came of it, however it ended. Takes what `prompt` takes.
+
+        What the model handed in for `schema` is the `value` of the result, as JSON. Raises `AgentError` if refused;
+        cancelling the task aborts the run.
+        """
+        before, settled = self.session.last_result(), None
+        async for event in self.prompt(text, images, schema=schema, **limits):
+            settled = event if isinstance(event, AgentSettled) else None
+        if settled is None:
+            return without_run(self.session.session)
+        result = self.session.last_result()
+        if result is None or result is before:  # it was refused after all, in the session that it was meant for
+            raise AgentError(settled.error_message or "The prompt was refused")
+        return result
+
+    @overload
+    async def ask(
+        self, text: str, images: Sequence[Image] = (), *, schema: None = None, **limits: Unpack[Limits]
+    ) -> str: ...
+
+    @overload
+    async def ask(self, text: str, images: Sequence[Image] = (), *, schema: type[T], **limits: Unpack[Limits]) -> T: ...
+
+    @overload
+    async def ask(
+        self, text: str, images: Sequence[Image] = (), *, schema: dict[str, Any], **limits: Unpack[Limits]
+    ) -> Any: ...
+
+    async def ask(
+        self, text: str, images: Sequence[Image] = (), *, schema: Any = None, **limits: Unpack[Limits]
+    ) -> Any:
         """Send a message, wait, and return the text of its last answer: empty if no model was needed for it.
 
-        Raises `AgentError` if the model failed.
+        With `schema` (a msgspec Struct, dataclass, pydantic model, any other type that JSON can hold, or a JSON Schema)
+        return what the model handed in: an instance of the type, or the plain value.
+
+        Raises `ModelError`, `Refused`, `LimitReached` or `SchemaNotMet`, all of them `RunFailed` with the `result`, as
+        is raised for a run that was aborted; and `AgentError` if refused. Cancelling the task aborts the run.
         """
-        answer = None
-        async for event in self.prompt(text, images):
-            if isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
-                answer = event.message
-        if answer is None:
-            return ""
-        if answer.stop_reason in ("error", "aborted"):
-            raise AgentError(answer.error_message or f"Request {answer.stop_reason}")
-        return text_of(answer.content).strip()
+        result = await self.run(text, images, schema=schema, **limits)
+        if (error := failure(result)) is not None:
+            raise error
+        if schema is None:
+            return result.text.strip()
+        if result.value is UNSET:
+            raise SchemaNotMet("No model was asked, so there is no result", result)
+        try:
+            return read_type(schema)[1](result.value)
+        except ValueError as problem:
+            raise SchemaNotMet(f"What the model handed in does not fit: {problem}", result) from None
 
     async def steer(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Queue a message for before the next model call."""
+        self._require_open()
         await self.session.steer(text, images, source="sdk")
 
     async def follow_up(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Queue a message for when the run would end."""
+        self._require_open()
         await self.session.follow_up(text, images, source="sdk")
 
     async def abort(self) -> None:
+        """Stop what runs, and return when the agent is idle."""
         await self.session.abort()
 
     async def fork(self, entry_id: str) -> str:
         """Go on in a new session that ends before that user message. Returns the message's text."""
+        self._require_open()
         text, _ = await self.session.fork(entry_id)
         return text
 
@@ -173,9 +328,12 @@ class Agent:
 
     @property
     def messages(self) -> list[AgentMessage]:
+        """The conversation as the model knows it, oldest message first."""
         return list(self.session.messages)
 
     async def close(self) -> None:
+        """End all work at once and leave the session file whole. A closed agent takes no prompts."""
+        self._closed = True
         await self.session.close()
 
     async def __aenter__(self) -> "Agent":
@@ -183,3 +341,49 @@ class Agent:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _as_tool(item: AnyTool) -> str | Tool:
+    return item if isinstance(item, str | Tool) else make_tool(item, any_json=True)
+
+
+def _check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
+    """Raise `AgentError` for the name of a tool that is not there, now that extensions have added theirs."""
+    tools = [tool.name for tool in agent.all_tools()]
+    for name in wanted:
+        if isinstance(name, str) and name not in (*tools, *BUILTIN_TOOLS):  # some of these need a program
+            raise AgentError(f'Unknown tool "{name}". There are: {", ".join(tools)}')
+
+
+# -- one-liners ----------------------------------------------------------------------------------
+
+
+@overload
+async def ask(
+    text: str, images: Sequence[Image] = (), *, schema: None = None, **options: Unpack[CreateOptions]
+) -> str: ...
+
+
+@overload
+async def ask(text: str, images: Sequence[Image] = (), *, schema: type[T], **options: Unpack[CreateOptions]) -> T: ...
+
+
+@overload
+async def ask(
+    text: str, images: Sequence[Image] = (), *, schema: dict[str, Any], **options: Unpack[CreateOptions]
+) -> Any: ...
+
+
+async def ask(text: str, images: Sequence[Image] = (), *, schema: Any = None, **options: Unpack[CreateOptions]) -> Any:
+    """Make an agent, ask it, close it: `Agent.ask` with the options of `Agent.create`."""
+    async with await Agent.create(**options) as agent:
+        return await agent.ask(text, images, schema=schema)
+
+
+async def run(
+    text: str, images: Sequence[Image] = (), *, schema: Any = None, **options: Unpack[CreateOptions]
+) -> AsyncGenerator[Event, None]:
+    """Make an agent, send it a message, yield every event, close it. Leaving the loop ends the agent."""
+    async with await Agent.create(**options) as agent:
+        async for event in agent.prompt(text, images, schema=schema):
+            yield event

@@ -58,6 +58,18 @@ def read_signature(
     return Signature(_inlined(schema), bind, injected)
 
 
+def read_type(kind: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """Return the JSON Schema of a type, and what turns a value that fits it into one. A schema is taken as it is.
+
+    Raises `TypeError` for a type that JSON has nothing for. The conversion raises `ValueError`.
+    """
+    if isinstance(kind, dict):
+        return kind, lambda value: value
+    if _is_model(kind):
+        return _inlined(kind.model_json_schema()), kind.model_validate
+    return _inlined(msgspec.json.schema(kind)), lambda value: msgspec.convert(value, kind)
+
+
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import spindle
 from spindle.client import RpcClient
 from tests.remote.server import ServerProcess
 from tests.support.agent_process import agent_environment, write_models
@@ -90,7 +91,8 @@ def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
             "async with await Agent.create()",
             "AgentSettled(aborted=False, stop_reason='end', error_message=None)\nok\n",
         ),
-        ("docs/python.md", "Agent.create(", "AgentSettled\nok\n"),
+        ("docs/python.md", 'tools=["read", "grep"]', "AgentSettled\nok\n"),
+        ("docs/python.md", "spindle.ask(", "ok\nok"),
         ("docs/python.md", "agent = RpcClient(", "okok\n"),
         ("docs/python.md", "SyncRpcClient(", "'total': 15}\n"),
     ],
@@ -98,6 +100,25 @@ def test_the_client_of_the_readme_lends_its_tool(tmp_path: Path) -> None:
 def test_the_code_of_the_pages_runs(page: str, word: str, shown: str, tmp_path: Path) -> None:
     with MockModel([reply("o", "k")]) as mock:
         assert run_page(python_of(page, word), tmp_path, mock).endswith(shown)
+
+
+def test_the_code_for_structured_answers_runs(tmp_path: Path) -> None:
+    steps = [
+        reply(call("count_bugs", {"label": "crash"})),
+        reply(call("final_result", {"title": "Crashes", "open_bugs": 3})),
+        reply("You are ", "welcome."),
+    ]
+    with MockModel(steps) as mock:
+        shown = run_page(python_of("docs/python.md", "schema=Report"), tmp_path, mock)
+        assert shown == "Crashes 3\nok 1 You are welcome.\n"
+        assert mock.requests[1].body["messages"][-1]["content"] == '{"open":3,"closed":12}'
+
+
+def test_the_page_names_everything_of_the_agent() -> None:
+    words = set(re.findall(r"\w+", (ROOT / "docs" / "python.md").read_text()))
+    names = {*spindle.__all__, *(name for name in vars(spindle.Agent) if not name.startswith("_"))} - {"__version__"}
+    names |= {*inspect.signature(spindle.Agent.create).parameters, *spindle.RunResult.__struct_fields__}
+    assert names <= words
 
 
 def test_the_code_for_a_server_runs(tmp_path: Path) -> None:

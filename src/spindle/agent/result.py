@@ -4,6 +4,8 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from spindle.agent import AgentError
+from spindle.sessions.session import Session
 from spindle.shapes.events import Denial
 from spindle.shapes.messages import Wire
 
@@ -21,6 +23,8 @@ EXIT_CODES = {"ok": 0, "error": 1, "aborted": 1, "denied": 3, "limit": 4, "schem
 
 
 class RunTokens(Wire, omit_defaults=False):
+    """What the model calls of a run took, together."""
+
     input: int = 0
     output: int = 0
     cache_read: int = 0
@@ -29,6 +33,8 @@ class RunTokens(Wire, omit_defaults=False):
 
 
 class RunResult(Wire, kw_only=True, omit_defaults=False):
+    """What came of a run."""
+
     status: str
     """`ok`, `error`, `aborted`, `denied`, `limit` or `schema`."""
     stop_reason: str
@@ -61,3 +67,69 @@ def status_of(stop_reason: str, denials: list[Denial]) -> str:
 
 def exit_code(result: RunResult) -> int:
     return EXIT_CODES[result.status]
+
+
+def without_run(session: Session) -> RunResult:
+    """Return the result of a prompt that a command of an extension has dealt with."""
+    return RunResult(
+        status="ok",
+        stop_reason="handled",
+        text="",
+        denials=[],
+        turns=0,
+        tool_calls=0,
+        tokens=RunTokens(),
+        cost=0.0,
+        cost_source="computed",
+        session_id=session.id,
+        session_file=str(session.path) if session.path else None,
+        files_changed=[],
+        duration_ms=0,
+    )
+
+
+# -- runs that did not end well, as exceptions -----------------------------------------------------
+
+
+class RunFailed(AgentError):
+    """A run that did not end well; one that was aborted has no class of its own."""
+
+    def __init__(self, text: str, result: RunResult) -> None:
+        super().__init__(text)
+        self.result = result
+        """All that came of it."""
+
+
+class ModelError(RunFailed):
+    """The model could not be reached or gave no usable answer, or the agent broke."""
+
+
+class Refused(RunFailed):
+    """Tool calls were not allowed: `result.denials`. The model may have ended its work without them."""
+
+
+class LimitReached(RunFailed):
+    """A limit ended the run: `result.stop_reason` says which. Another prompt goes on from there."""
+
+
+class SchemaNotMet(RunFailed):
+    """The model handed in nothing that fits the schema."""
+
+
+_FAILURES = {"error": ModelError, "denied": Refused, "limit": LimitReached, "schema": SchemaNotMet}
+
+
+def why(result: RunResult) -> str:
+    """Say why a run did not end well."""
+    if result.status == "limit":
+        return f"Stopped by a limit: {result.stop_reason}"
+    if result.status == "schema":
+        return "The model handed in no result that fits the JSON Schema"
+    if result.status == "denied":
+        return "\n".join(dict.fromkeys(denial.reason for denial in result.denials))
+    return result.error or f"Request {result.stop_reason}"
+
+
+def failure(result: RunResult) -> RunFailed | None:
+    """Return the exception for a run that did not end well."""
+    return None if result.status == "ok" else _FAILURES.get(result.status, RunFailed)(why(result), result)

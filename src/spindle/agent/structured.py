@@ -26,10 +26,12 @@ class StructuredAnswer(Hooks):
         if not isinstance(schema, dict):
             raise AgentError("The JSON Schema of the result must be an object")
         # Tools take objects; another value is handed in under a name.
-        self._wrapped = schema.get("type", "object") != "object"
+        self._wrapped = schema.get("type") != "object" and "properties" not in schema
         parameters = schema
         if self._wrapped:
-            parameters = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+            inner = {key: value for key, value in schema.items() if key != "$defs"}
+            parameters = {"type": "object", "properties": {"value": inner}, "required": ["value"]}
+            parameters |= {"$defs": schema["$defs"]} if "$defs" in schema else {}
         self.tool = Tool(
             TOOL_NAME, "Hand in the result of the task. This ends the work.", parameters, self._take, sequential=True
         )

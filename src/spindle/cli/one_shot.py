@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import UNSET
 
-from spindle.agent.result import RunResult, exit_code
+from spindle.agent.result import RunResult, exit_code, why
 from spindle.agent.session import AgentSession
 from spindle.agent.submission import RunOptions
 from spindle.agent_dir import expand_home
@@ -153,7 +153,8 @@ async def _print(options: Options, inputs: _Inputs) -> int:
     result = results[-1] if results else None
     answer = agent.last_answer()
     if result is not None and result.status != "ok":
-        print(_why(result), file=sys.stderr)
+        hint = ". Go on with: spindle -c" if result.status == "limit" else ""
+        print(why(result) + hint, file=sys.stderr)
     if options.output == "json":
         lines = [encode(result).decode()] if result is not None else []
     elif result is not None and result.value is not UNSET:
@@ -174,17 +175,6 @@ async def _print(options: Options, inputs: _Inputs) -> int:
 def _exit_code(results: Sequence[RunResult]) -> int:
     """Return the code of the first run that did not end well."""
     return next((code for result in results if (code := exit_code(result))), 0)
-
-
-def _why(result: RunResult) -> str:
-    """Say why a run did not end well."""
-    if result.status == "limit":
-        return f"Stopped by a limit: {result.stop_reason}. Go on with: spindle -c"
-    if result.status == "schema":
-        return "The model handed in no result that fits the JSON Schema"
-    if result.status == "denied":
-        return "\n".join(dict.fromkeys(denial.reason for denial in result.denials))
-    return result.error or f"Request {result.stop_reason}"
 
 
 # -- JSON: the session's header, then every event, one object a line -----------------------------

@@ -18,8 +18,8 @@ from spindle.client.errors import (
     RequestTimeout,
     RpcError,
 )
-from spindle.client.rpc import EventStream, RpcClient, Run
-from spindle.client.sync import SyncRpcClient
+from spindle.client.rpc import EventStream, RpcClient, Run, RunEvents
+from spindle.client.sync import SyncRpcClient, SyncRunEvents
 
 if TYPE_CHECKING:
     from spindle.client.chat import (
@@ -53,7 +53,9 @@ __all__ = [
     "RpcClient",
     "RpcError",
     "Run",
+    "RunEvents",
     "SyncRpcClient",
+    "SyncRunEvents",
     "TextPiece",
     "TokenUsage",
     "ToolCallPiece",

@@ -6,11 +6,12 @@ Answers are plain JSON values; where an answer is a single list or text, that is
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from msgspec import UNSET, UnsetType
 
 from spindle.client.transport import Json
+from spindle.signature import read_type
 
 Timeout: TypeAlias = float | UnsetType | None
 """Seconds; None waits for ever; unset is the client's usual time."""
@@ -19,6 +20,33 @@ Images: TypeAlias = Sequence[Json] | None
 Behavior: TypeAlias = Literal["steer", "followUp"] | None
 """What becomes of a prompt while the agent runs; without it, such a prompt is refused."""
 QueueMode: TypeAlias = Literal["all", "one-at-a-time"]
+
+
+class Wishes(TypedDict, total=False):
+    """What a prompt may ask of its run, besides an answer."""
+
+    max_turns: int | None
+    """Model calls."""
+    max_cost: float | None
+    """US dollars."""
+    max_time: float | None
+    """Seconds."""
+    max_total_tokens: int | None
+    """Input and output of all model calls."""
+    schema: Any
+    """A type or a JSON Schema that the result has to fit."""
+
+
+def wire_wishes(wishes: Wishes) -> Json:
+    """Return the fields of `prompt` for them. Raises `TypeError` for a type that JSON has nothing for."""
+    schema = wishes.get("schema")
+    return {
+        "maxTurns": wishes.get("max_turns"),
+        "maxCost": wishes.get("max_cost"),
+        "maxTime": wishes.get("max_time"),
+        "maxTotalTokens": wishes.get("max_total_tokens"),
+        "jsonSchema": None if schema is None else read_type(schema)[0],
+    }
 
 
 def image_file(path: str | Path) -> Json:
@@ -50,12 +78,17 @@ class Commands(ABC):
     # -- prompting -------------------------------------------------------------------------------
 
     async def prompt(
-        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None, timeout: Timeout = None
+        self,
+        message: str,
+        *,
+        images: Images = None,
+        streaming_behavior: Behavior = None,
+        timeout: Timeout = None,
+        **wishes: Unpack[Wishes],
     ) -> Json:
         """Send a message and return once it is accepted; the run's events follow."""
-        return await self._object(
-            "prompt", message=message, images=images, streamingBehavior=streaming_behavior, timeout=timeout
-        )
+        fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
+        return await self._object("prompt", timeout=timeout, **fields, **wire_wishes(wishes))
 
     async def steer(self, message: str, *, images: Images = None) -> Json:
         """Queue a message that is delivered as soon as the run can take it."""

@@ -6,15 +6,15 @@ import itertools
 import logging
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from msgspec import UNSET
 
 from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
-from spindle.client.commands import Behavior, Commands, Images, Timeout
+from spindle.client.commands import Behavior, Commands, Images, Timeout, Wishes, wire_wishes
 from spindle.client.errors import (
     ClientClosed,
     CommandFailed,
@@ -81,6 +81,34 @@ class Run:
         if self.answer is None or self.answer.get("stopReason") != "error":
             return None
         return str(self.answer.get("errorMessage", "unknown error"))
+
+
+class RunEvents(AsyncIterator[Event]):
+    """The events of one run: `async for event in client.run(…)`; or, or then, `await client.run(…).result()`."""
+
+    def __init__(self, client: "RpcClient", events: AsyncGenerator[Event, None]) -> None:
+        self._client = client
+        self._events = events
+        self._settled = False
+
+    async def __anext__(self) -> Event:
+        event = await anext(self._events)
+        self._settled = event.type == "agent_settled"
+        return event
+
+    async def aclose(self) -> None:
+        """Let go of the events. The run goes on; `abort` stops it."""
+        await self._events.aclose()
+
+    async def result(self) -> Json | None:
+        """Wait for the end of the run and return what came of it, as `get_run_result` does.
+
+        None if no run was needed: a command of an extension has dealt with the prompt. Ask before the next prompt.
+        Raises `CommandFailed` if the prompt is refused, or the agent knows of no results.
+        """
+        async for _ in self:
+            pass  # those that were not read
+        return await self._client.get_run_result() if self._settled else None
 
 
 class RpcClient(Commands):
@@ -251,14 +279,21 @@ class RpcClient(Commands):
 
     # -- runs ------------------------------------------------------------------------------------
 
-    async def run(
-        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None
-    ) -> AsyncIterator[Event]:
-        """Send a prompt and give every event until the agent has settled."""
+    def run(
+        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None, **wishes: Unpack[Wishes]
+    ) -> RunEvents:
+        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it.
+
+        `max_turns`, `max_cost`, `max_time` and `max_total_tokens` limit the run. `schema`, a type or a JSON Schema, is
+        what its result has to fit. The prompt is sent when the first event or the result is asked for.
+        """
+        fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
+        return RunEvents(self, self._run(fields | wire_wishes(wishes)))
+
+    async def _run(self, fields: Json) -> AsyncGenerator[Event, None]:
         events = self.events()
         id = self._new_id()
         self._prompts[id] = events
-        fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
         if _is_handled(await self.request("prompt", timeout=None, id=id, **fields)):
             events.close()
         async for event in events:

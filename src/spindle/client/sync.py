@@ -4,12 +4,13 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from spindle.client.callbacks import Event, UiHandler
 from spindle.client.errors import ClientClosed
-from spindle.client.rpc import RpcClient
+from spindle.client.rpc import RpcClient, RunEvents
+from spindle.client.transport import Json
 
 T = TypeVar("T")
 
@@ -103,9 +104,9 @@ class SyncRpcClient:
 
         return self._iterate(self._wait(subscribe()))
 
-    def run(self, message: str, **options: Any) -> Iterator[Event]:
-        """Send a prompt and give every event until the agent has settled."""
-        return self._iterate(self._client.run(message, **options))
+    def run(self, message: str, **options: Any) -> "SyncRunEvents":
+        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it."""
+        return SyncRunEvents(self._client.run(message, **options), self._wait)
 
     def _iterate(self, events: Any) -> Iterator[Event]:
         while (event := self._wait(_next(events))) is not None:
@@ -123,6 +124,29 @@ class SyncRpcClient:
         except BaseException:
             future.cancel()
             raise
+
+
+class SyncRunEvents(Iterator[Event]):
+    """The events of one run: `for event in client.run(…)`; or, or then, `client.run(…).result()`."""
+
+    def __init__(self, events: RunEvents, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._events = events
+        self._wait = wait
+
+    def __next__(self) -> Event:
+        event: Event | None = self._wait(_next(self._events))
+        if event is None:
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """Let go of the events. The run goes on; `abort` stops it."""
+        self._wait(self._events.aclose())
+
+    def result(self) -> Json | None:
+        """Wait for the end of the run and return what came of it, as `RunEvents.result` does."""
+        result: Json | None = self._wait(self._events.result())
+        return result
 
 
 async def _others_ended() -> None:

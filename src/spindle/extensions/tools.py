@@ -35,29 +35,40 @@ _INJECTED = ("ctx", "update", "call_id")
 
 def make_tool(
     function: Callable[..., Any],
-    make_context: Callable[[], Context],
+    make_context: Callable[[], Context] | None = None,
     *,
+    any_json: bool = False,
     name: str | None = None,
     description: str | None = None,
     parameters: Any = None,
     **options: Any,
 ) -> Tool:
-    """Make a tool of a function. Raises `ValueError` for its name, `TypeError` for what cannot be described."""
+    """Make a tool of a function; `any_json`: it may return any JSON value.
+
+    Raises `ValueError` for its name, `TypeError` for what cannot be described.
+    """
     called = name or function.__name__
     if not _NAME.fullmatch(called):  # one that a model API refuses would make every request fail
         raise ValueError(f'"{called}" cannot be the name of a tool: letters, digits, "_" and "-", at most 64')
     signature = read_signature(function, parameters, is_injected=_is_injected)
 
     async def execute(call_id: str, arguments: Any, tool_context: ToolContext) -> ToolResult:
-        ctx = make_context()
+        ctx = make_context() if make_context is not None else None
         extras = {"ctx": ctx, "update": _updater(called, tool_context), "call_id": call_id}
         positional, named = signature.bind(arguments)
         named |= {name: extras[name] for name in signature.injected}
         try:
-            return as_tool_result(await call(function, *positional, **named), called)
+            value = await call(function, *positional, **named)
         except asyncio.CancelledError:
-            ctx.cancelled.set()
+            if ctx is not None:
+                ctx.cancelled.set()
             raise
+        plain = (
+            value is None or isinstance(value, str | ToolResult) or (isinstance(value, Mapping) and "content" in value)
+        )
+        if any_json and not plain:
+            value = encode(require_json(value, f'The result of tool "{called}"')).decode()
+        return as_tool_result(value, called)
 
     text = description if description is not None else inspect.getdoc(function) or ""
     return Tool(called, text, signature.parameters, execute, **options)

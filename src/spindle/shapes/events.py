@@ -20,6 +20,11 @@ class Event(Tagged, gc=True):
         value: dict[str, Any] = to_builtins(self)
         return value
 
+    @property
+    def text_delta(self) -> str:
+        """The new piece of the answer's text; empty for every other event."""
+        return ""
+
 
 # -- pieces of an answer -------------------------------------------------------------------------
 
@@ -132,6 +137,11 @@ class MessageUpdate(Event, tag="message_update"):
     assistant_message_event: StreamEvent | AnswerEdge
     message: Any
     """`LiveSource`: a snapshot is made when it is read. At the end of an answer the message itself."""
+
+    @property
+    def text_delta(self) -> str:
+        piece = self.assistant_message_event
+        return piece.delta if isinstance(piece, TextDelta) else ""
 
 
 class MessageEnd(Event, tag="message_end"):

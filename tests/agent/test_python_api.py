@@ -1,0 +1,460 @@
+"""What a Python program may count on: results, limits, schemas, tools of its own, errors, cancelled tasks."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+import pytest
+
+import spindle
+from spindle import Agent, AgentError, LimitReached, ModelError, Refused, RunFailed, SchemaNotMet, children
+from spindle.inprocess import CreateOptions
+from spindle.testing import Pause, Script
+
+from .rig import run, until_true
+
+ROOT = Path(__file__).parents[2]
+
+
+def hands_in(**value: Any) -> dict[str, Any]:
+    return {"calls": [{"name": "final_result", "arguments": value}]}
+
+
+def calls(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"calls": [{"name": name, "arguments": arguments}]}
+
+
+class Person(msgspec.Struct):
+    name: str
+    age: int
+
+
+@dataclass
+class Place:
+    city: str
+    people: list[Person]
+
+
+# -- one-liners, results ---------------------------------------------------------------------------
+
+
+def test_one_question_with_an_agent_of_its_own(home):
+    async def main():
+        assert await spindle.ask("hi", cwd=home, model=Script(["hello"]).model(), persist=False) == "hello"
+
+    run(main())
+
+
+def test_the_events_of_one_prompt_with_their_shorthands(home):
+    async def main():
+        script = Script([{"thinking": "hm", "text": ["Hel", "lo"]}])
+        seen = [event async for event in spindle.run("hi", cwd=home, model=script.model(), persist=False)]
+        assert "".join(event.text_delta for event in seen) == "Hello"
+        assert seen[-1].type == "agent_settled"
+
+    run(main())
+
+
+def test_a_loop_that_is_left_early_ends_its_agent(home):
+    async def main():
+        before = asyncio.all_tasks()
+        script = Script([{"text": ["Hel", Pause(gate="go"), "lo"]}])
+        async for event in spindle.run("hi", cwd=home, model=script.model()):
+            if event.text_delta:
+                break
+        await until_true(lambda: asyncio.all_tasks() == before)
+
+    run(main())
+
+
+def test_the_result_of_a_run(home):
+    async def main():
+        script = Script(
+            [calls("write", path="a.txt", content="a"), {"text": "done", "usage": {"input": 7, "output": 2}}]
+        )
+        async with await Agent.create(cwd=home, model=script.model()) as agent:
+            result = await agent.run("write it")
+            assert (result.status, result.stop_reason, result.text) == ("ok", "end", "done")
+            assert (result.turns, result.tool_calls, result.files_changed) == (2, 1, ["a.txt"])
+            assert result.session_file == str(agent.session.session.path)
+
+    run(main())
+
+
+def test_a_command_has_a_result_of_its_own(home):
+    def extension(agent):
+        @agent.command("quiet")
+        async def quiet(*_):
+            """Do nothing."""
+
+    async def main():
+        model = Script(["hello"]).model()
+        async with await Agent.create(cwd=home, model=model, persist=False, extensions=[extension]) as agent:
+            await agent.run("hi")
+            result = await agent.run("/quiet")
+            assert (result.status, result.stop_reason, result.text) == ("ok", "handled", "")
+            with pytest.raises(SchemaNotMet):
+                await agent.ask("/quiet", schema=Person)
+
+    run(main())
+
+
+# -- schemas ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "value"),
+    [
+        (Person, {"name": "Ada", "age": 36}, Person("Ada", 36)),
+        (Place, {"city": "Rome", "people": [{"name": "Ada", "age": 36}]}, Place("Rome", [Person("Ada", 36)])),
+        ({"type": "object", "properties": {"n": {"type": "integer"}}}, {"n": 4}, {"n": 4}),
+        (list[int], {"value": [1, 2]}, [1, 2]),
+        (Person | None, {"value": {"name": "Ada", "age": 36}}, Person("Ada", 36)),
+        (Person | None, {"value": None}, None),
+    ],
+)
+def test_an_answer_in_a_type(home, schema, given, value):
+    async def main():
+        model = Script([hands_in(**given)]).model()
+        assert await spindle.ask("who?", schema=schema, cwd=home, model=model, persist=False) == value
+
+    run(main())
+
+
+# -- how runs fail ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "options", "error", "stop_reason"),
+    [
+        ([{"error": "400 Bad request"}], {}, ModelError, "error"),
+        ([calls("bash", command="ls"), "I may not"], {"deny": ["Bash"]}, Refused, "end"),
+        ([calls("bash", command="true")], {"max_turns": 2}, LimitReached, "maxTurns"),
+        ([{"text": ["a", Pause(gate="never")]}], {"max_time": 0.05}, LimitReached, "maxTime"),
+        ([{**calls("bash", command="true"), "usage": {"input": 9, "output": 9}}], {"max_total_tokens": 20},
+         LimitReached, "maxTotalTokens"),
+        (["no", "no"], {"schema": Person}, SchemaNotMet, "schema"),
+    ],
+)  # fmt: skip
+def test_the_exception_says_how_it_failed_and_carries_the_result(home, steps, options, error, stop_reason):
+    async def main():
+        with pytest.raises(error) as caught:
+            await spindle.ask("go", cwd=home, model=Script(steps).model(), persist=False, **options)
+        assert isinstance(caught.value, AgentError)
+        assert caught.value.result.stop_reason == stop_reason
+
+    run(main())
+
+
+def test_limits_of_a_prompt_come_before_those_of_the_agent(home):
+    async def main():
+        script = Script([calls("bash", command="true")])
+        async with await Agent.create(cwd=home, model=script.model(), persist=False, max_turns=3) as agent:
+            assert (await agent.run("go")).turns == 3
+            assert (await agent.run("go", max_turns=1)).turns == 1
+            events = [event async for event in agent.prompt("go", max_turns=2)]
+            assert sum(event.type == "turn_end" for event in events) == 2
+            assert (await agent.run("go")).stop_reason == "maxTurns"
+
+    run(main())
+
+
+def test_an_aborted_run_is_a_failure_of_its_own(home):
+    async def main():
+        script = Script([{"text": ["a", Pause(gate="never")]}])
+        async with await Agent.create(cwd=home, model=script.model(), persist=False) as agent:
+            asking = asyncio.create_task(agent.ask("go"))
+            await script.reached("never")
+            await agent.abort()
+            with pytest.raises(RunFailed) as caught:
+                await asking
+            assert caught.value.result.status == "aborted"
+
+    run(main())
+
+
+# -- functions as tools ----------------------------------------------------------------------------
+
+
+def test_functions_are_tools(home):
+    def plain(word: Annotated[str, "One word"]) -> dict[str, Any]:
+        """Look a word up."""
+        return {"word": word, "length": len(word)}
+
+    async def slow(person: Person, *, update: Any) -> Person:
+        """Make somebody older."""
+        update("waiting")
+        return Person(person.name, person.age + 1)
+
+    def broken() -> object:
+        """Fail."""
+        return object()
+
+    async def main():
+        steps = [
+            calls("plain", word="spindle"),
+            calls("slow", person={"name": "Ada", "age": 36}),
+            calls("broken"),
+            "ok",
+        ]
+        script = Script(steps)
+        tools = [plain, slow, broken, "read"]
+        async with await Agent.create(cwd=home, model=script.model(), persist=False, tools=tools) as agent:
+            assert await agent.ask("go") == "ok"
+            results = [message.content for message in agent.messages if message.role == "toolResult"]
+        told = {tool.name: tool for tool in script.requests[0].tools}
+        assert list(told) == ["plain", "slow", "broken", "read"]
+        assert told["plain"].description == "Look a word up."
+        assert told["plain"].parameters["properties"]["word"]["description"] == "One word"
+        assert list(told["slow"].parameters["properties"]) == ["person"]
+        texts = [content[0].text for content in results]
+        assert texts[:2] == ['{"word":"spindle","length":7}', '{"name":"Ada","age":37}']
+        assert "cannot be written as JSON" in texts[2]
+
+    run(main())
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"cwd": "missing"}, "Not a directory: "),
+        ({"cwd": __file__}, "Not a directory: "),
+        ({"tools": ["read", "raed"]}, 'Unknown tool "raed". There are: read, bash, '),
+        ({"thinking": "hard"}, 'Invalid thinking level "hard". Valid values: off, minimal, '),
+        ({"model": "no/such-model"}, "not found"),
+        ({"max_turns": 0}, "max_turns must be a number above 0, not 0"),
+        ({"max_cost": "1"}, "max_cost must be a number above 0, not '1'"),
+        ({"allow": ["Bash("]}, "Bash"),
+    ],
+)
+def test_arguments_are_checked_and_leave_no_lock(home, options, text):
+    async def main():
+        model = Script(["one", "two"]).model()
+        async with await Agent.create(cwd=home, model=model) as agent:
+            await agent.ask("hi")
+            file = agent.session.session.path
+        with pytest.raises(AgentError) as caught:
+            await Agent.create(**{"cwd": home, "model": model, **options})
+        assert text in str(caught.value)
+        if "cwd" not in options:
+            with pytest.raises(AgentError):
+                await Agent.open(file, **{"model": model, **options})
+        async with await Agent.open(file, model=model) as agent:
+            assert await agent.ask("again") == "two"
+
+    run(main())
+
+
+def test_the_options_of_the_one_liners_are_those_of_create():
+    explicit = set(inspect.signature(Agent.create).parameters)
+    assert set(get_type_hints(CreateOptions)) == explicit
+
+
+# -- the end of an agent, and of tasks -------------------------------------------------------------
+
+
+def test_a_closed_agent_refuses(home):
+    async def main():
+        agent = await Agent.create(cwd=home, model=Script(["hi"]).model(), persist=False)
+        await agent.close()
+        await agent.close()
+        for work in (
+            agent.ask("hi"),
+            agent.run("hi"),
+            anext(agent.prompt("hi")),
+            agent.steer("hi"),
+            agent.follow_up("hi"),
+        ):
+            with pytest.raises(AgentError, match="The agent is closed"):
+                await work
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["ask", "run", "prompt"])
+def test_a_cancelled_task_aborts_its_run_and_the_agent_goes_on(home, way):
+    async def main():
+        script = Script([{"text": ["a", Pause(gate="never")]}, "next"])
+        async with await Agent.create(cwd=home, model=script.model(), persist=False) as agent:
+
+            async def work():
+                if way != "prompt":
+                    return await getattr(agent, way)("go")
+                return [event async for event in agent.prompt("go")]
+
+            task = asyncio.create_task(work())
+            await script.reached("never")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert agent.session.last_result().status == "aborted"
+            assert await agent.ask("again") == "next"
+
+    run(main())
+
+
+def test_a_prompt_that_waits_for_another_may_be_cancelled_without_harm_to_it(home):
+    async def main():
+        ending, go = asyncio.Event(), asyncio.Event()
+
+        def extension(agent):
+            async def hold(*_):
+                ending.set()
+                await go.wait()
+
+            agent.on("agent_before_settle", hold)
+
+        model = Script(["first", "second"]).model()
+        async with await Agent.create(cwd=home, model=model, persist=False, extensions=[extension]) as agent:
+            first = asyncio.create_task(agent.ask("one"))
+            await ending.wait()
+            second = asyncio.create_task(agent.ask("two"))
+            await asyncio.sleep(0)
+            second.cancel()
+            go.set()
+            assert await first == "first"
+            assert (await agent.run("three")).text == "second"
+
+    run(main())
+
+
+def test_a_loop_that_is_left_early_does_not_stop_the_agent(home):
+    async def main():
+        script = Script([{"text": ["a", Pause(gate="go"), "b"]}])
+        async with await Agent.create(cwd=home, model=script.model(), persist=False) as agent:
+            async for event in agent.prompt("go"):
+                if event.text_delta:
+                    break
+            await script.reached("go")
+            script.release("go")
+            await agent.session.finished()
+            assert agent.session.last_result().text == "ab"
+
+    run(main())
+
+
+def test_fifty_agents_with_cancelled_tasks_leave_nothing(home):
+    """Some are cancelled while a model answers, some while a program runs, some while they are made."""
+
+    async def serve(number: int, started: asyncio.Event, files: list[Path]) -> str:
+        steps = [{"text": ["a", Pause(gate="never")]}] if number % 2 else [calls("bash", command="sleep 100")]
+        async with await Agent.create(cwd=home, model=Script([*steps, "ok"]).model()) as agent:
+            async for event in agent.prompt("go"):
+                if event.text_delta or event.type == "tool_execution_start":
+                    files.append(agent.session.session.path)
+                    started.set()
+        return "not cancelled"
+
+    async def main():
+        before = asyncio.all_tasks()
+        files: list[Path] = []
+        begun = [asyncio.Event() for _ in range(40)]
+        tasks = [asyncio.create_task(serve(number, event, files)) for number, event in enumerate(begun)]
+        tasks += [asyncio.create_task(spindle.ask("go", cwd=home, model=Script(["ok"]).model())) for _ in range(10)]
+        await asyncio.gather(*(event.wait() for event in begun))
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ended[:40])
+        await until_true(lambda: asyncio.all_tasks() == before)
+        assert not children._children
+        for file in set(files):
+            async with await Agent.open(file, model=Script(["ok"]).model()) as agent:
+                assert await agent.ask("again") == "ok"
+
+    run(main())
+
+
+# -- names and types -------------------------------------------------------------------------------
+
+
+def test_every_public_name_is_there_and_has_a_docstring():
+    for name in spindle.__all__:
+        value = getattr(spindle, name)
+        assert name == "__version__" or inspect.getdoc(value), name
+        if inspect.isclass(value):
+            members = {key: item for key, item in vars(value).items() if not key.startswith("_")}
+            functions = [
+                key for key, item in members.items() if callable(item) or isinstance(item, property | classmethod)
+            ]
+            assert all(inspect.getdoc(members[key]) for key in functions), name
+    with pytest.raises(AttributeError):
+        _ = spindle.nothing
+
+
+USER_PROGRAM = """
+import asyncio
+from dataclasses import dataclass
+
+import spindle
+from spindle import Agent, AgentError, LimitReached, RunResult
+from spindle.client import RpcClient, SyncRpcClient
+
+
+@dataclass
+class Person:
+    name: str
+
+
+def shout(word: str) -> str:
+    return word.upper()
+
+
+async def main() -> None:
+    text: str = await spindle.ask("Who?", model="a/b", max_turns=3)
+    person: Person = await spindle.ask("Who?", schema=Person)
+    async with await Agent.create(tools=["read", shout], max_cost=0.5) as agent:
+        async for event in agent.prompt("go", max_time=3):
+            print(event.type, event.text_delta)
+        result: RunResult = await agent.run("go", schema={"type": "object"})
+        print(result.cost, result.denials, person.name, text)
+        try:
+            people: list[Person] = await agent.ask("All?", schema=list[Person])
+            print(people)
+        except LimitReached as limit:
+            print(limit.result.stop_reason)
+        except AgentError as error:
+            print(error)
+    async with RpcClient(["spindle"]) as client:
+        events = client.run("go", max_turns=2, schema=Person)
+        async for piece in events:
+            print(piece.text_delta)
+        print(await events.result())
+    with SyncRpcClient(["spindle"]) as sync:
+        print(sync.run("go").result())
+
+
+asyncio.run(main())
+"""
+WRONG = {
+    "max_turns=3)\n    person": "max_turnz=3)\n    person",
+    "person: Person =": "person: int =",
+    'model="a/b"': "model=5",
+    "max_time=3": 'max_time="3"',
+}
+
+
+@pytest.mark.timeout(280)
+def test_a_program_of_a_user_is_checked(tmp_path):
+    """mypy has nothing to say about a right program, and finds what is wrong in a wrong one."""
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(USER_PROGRAM)
+    broken = USER_PROGRAM
+    for old, new in WRONG.items():
+        assert old in broken
+        broken = broken.replace(old, new)
+    wrong.write_text(broken)
+    command = [sys.executable, "-m", "mypy", "--strict", str(right), str(wrong)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=270)
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert all("wrong.py" in line for line in errors), done.stdout
+    for part in ("max_turnz", '"str", "int", "int"', 'incompatible type "type[Person]"', '"max_time" to "prompt"'):
+        assert any(part in line for line in errors), done.stdout
