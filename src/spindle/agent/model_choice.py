@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from spindle.agent import AgentError
 from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import ModelChoice
+from spindle.sessions.session import Session
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 
@@ -46,6 +48,23 @@ class ModelState:
         if model is not None and model != current:  # one that a program brought along is not in the registry
             self.model = self.registry.find_available(*model) or self.model
         self.set_level(level if level in THINKING_LEVELS else self._default_level)
+
+    def find(self, provider: str, model_id: str) -> tuple[Model, str | None]:
+        """Return an available model, and what to say about it. Raises `AgentError`."""
+        for model in self.registry.available():
+            if (model.provider, model.id) == (provider, model_id):
+                return model, None
+        unlisted = self.registry.unlisted(provider, model_id)
+        if unlisted is None:
+            raise AgentError(f"Model not found: {provider}/{model_id}")
+        return unlisted, f"{provider}/{model_id} is not in the catalogue; its limits and price are guesses"
+
+    def record(self, session: Session) -> None:
+        """A new session begins with the model and level it starts with; an old one lacks at most the level."""
+        if self.model is not None and session.model() is None and not session.has_messages():
+            session.append_model_change(self.model.provider, self.model.id)
+        if session.thinking_level() is None:
+            session.append_thinking_level(self.level)
 
     def set_level(self, level: ThinkingLevel) -> bool:
         """Set the level, clamped to the model. Returns whether it changed."""

@@ -108,7 +108,7 @@ class AgentSession:
 
     def _learn(self) -> None:
         """Learn from the session what it knows: model, thinking level, todos, rules that were told, permissions."""
-        self._record_choice()
+        self._engine.choice.record(self.session)
         self._todos.rebuild()
         self._rules.rebuild()
         self._approval.rebuild()
@@ -213,7 +213,7 @@ class AgentSession:
         """Begin again within the session: what came before stays in the file, on a branch of its own."""
         self._engine.lifecycle.admit(Request.REGENERATE)
         self.session.move(None)
-        self._record_choice()
+        self._engine.choice.record(self.session)
         self.rebuild("clear")
 
     def take_arrivals(self) -> None:
@@ -258,10 +258,6 @@ class AgentSession:
     def messages(self) -> list[AgentMessage]:
         """The current context, oldest first."""
         return self._conversation.messages
-
-    @property
-    def is_streaming(self) -> bool:
-        return self.lifecycle.running
 
     @property
     def winding_up(self) -> bool:
@@ -406,16 +402,11 @@ class AgentSession:
 
     async def set_model(self, provider: str, model_id: str) -> Model:
         """Switch to an available model; it answers from the next turn on."""
-        for model in self.available_models():
-            if (model.provider, model.id) == (provider, model_id):
-                await self.use_model(model, None, "set")
-                return model
-        unlisted = self.resources.registry.unlisted(provider, model_id)
-        if unlisted is None:
-            raise AgentError(f"Model not found: {provider}/{model_id}")
-        await self.use_model(unlisted, None, "set")
-        self.publish(Notice(f"{provider}/{model_id} is not in the catalogue; its limits and price are guesses"))
-        return unlisted
+        model, note = self._engine.choice.find(provider, model_id)
+        await self.use_model(model, None, "set")
+        if note:
+            self.publish(Notice(note))
+        return model
 
     async def cycle_model(self) -> CycledModel | None:
         following = self._engine.choice.next_model()
@@ -452,14 +443,6 @@ class AgentSession:
         self.session.append_thinking_level(self.thinking_level)
         self.publish(ThinkingLevelChanged(self.thinking_level))
         return self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
-
-    def _record_choice(self) -> None:
-        """A new session begins with the model and level it starts with; an old one lacks at most the level."""
-        session, model = self.session, self.model
-        if model is not None and session.model() is None and not session.has_messages():
-            session.append_model_change(model.provider, model.id)
-        if session.thinking_level() is None:
-            session.append_thinking_level(self.thinking_level)
 
     # -- the session -----------------------------------------------------------------------------
 
@@ -529,7 +512,6 @@ class AgentSession:
         return await self._shell.run(command, id, exclude_from_context=exclude_from_context)
 
     def abort_bash(self) -> None:
-        """Kill every shell command of the user."""
         self._shell.stop_all()
 
     # -- other sessions --------------------------------------------------------------------------

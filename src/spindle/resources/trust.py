@@ -15,7 +15,17 @@ from spindle.config.user_files import BadFile, Diagnostic, file_lock, read_objec
 from spindle.resources.rule_files import foreign_rule_places
 from spindle.resources.sources import ancestors
 
-_GATED = ("settings.json", "extensions", "skills", "prompts", "commands", "agent/prompts", "rules", "SYSTEM.md", "APPEND_SYSTEM.md")
+_GATED = (
+    "settings.json",
+    "extensions",
+    "skills",
+    "prompts",
+    "commands",
+    "agent/prompts",
+    "rules",
+    "SYSTEM.md",
+    "APPEND_SYSTEM.md",
+)
 
 
 class TrustDecision(Struct, frozen=True):

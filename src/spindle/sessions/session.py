@@ -28,7 +28,7 @@ from spindle.sessions.entries import (
     new_header,
     now_ms,
 )
-from spindle.sessions.file import SessionLock, StrPath, absolute, make_private_dir, write_new_file
+from spindle.sessions.file import SessionLock, StrPath, absolute, write_new_file
 from spindle.sessions.index import session_file_name
 from spindle.sessions.load import Damage, Loaded
 from spindle.sessions.store import FsyncPolicy, Store
@@ -89,10 +89,6 @@ class Session:
         self.path = path or directory / session_file_name(tree.header.timestamp, self.id)
         if read_only:
             return
-        try:
-            make_private_dir(self.path.parent)
-        except OSError:
-            pass  # the first save will say what is wrong with the place
         file = loaded.file if loaded is not None and loaded.tree is not None else None
         self._store = Store(tree, self.path, file, lock, self._fsync, self._tell_write_error)
         if loaded is not None and loaded.was_migrated:

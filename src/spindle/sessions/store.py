@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from spindle.sessions.entries import Entry, SessionError
-from spindle.sessions.file import AppendFile, SessionLock, put_side_file, replace_file, sync_directory, try_lock
+from spindle.sessions.file import (
+    AppendFile,
+    SessionLock,
+    make_private_dir,
+    put_side_file,
+    replace_file,
+    sync_directory,
+    try_lock,
+)
 from spindle.sessions.load import load_session, parse_tail
 from spindle.sessions.tree import Tree
 
@@ -136,7 +144,7 @@ class Store:
         """Take the lock of a file that is still to be made. Raises `SessionLocked`, `SessionError`."""
         if self._has_begun or self._lock is not None:
             return
-        self._lock = try_lock(self.path)
+        self._take_lock()
         if os.path.exists(self.path) and os.path.getsize(self.path):
             self._release()
             raise SessionError(
@@ -210,7 +218,7 @@ class Store:
     def _begin(self) -> None:
         """Make the file with everything in it, or find out what an existing one lacks."""
         if self._lock is None:
-            self._lock = try_lock(self.path)
+            self._take_lock()
         try:
             file = AppendFile.create(self.path)
         except FileExistsError:
@@ -220,6 +228,14 @@ class Store:
             file.put(self._everything())
         self._file = file  # also if the write fails: the next one goes on where it stopped
         file.flush()
+
+    def _take_lock(self) -> None:
+        """Lock the place of a file, in a folder that is made only now: there is something to keep."""
+        try:
+            make_private_dir(self.path.parent)
+        except OSError:
+            pass  # making the file will say what is wrong with the place
+        self._lock = try_lock(self.path)
 
     def _join(self) -> AppendFile:
         loaded = load_session(self.path)
