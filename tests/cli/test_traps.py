@@ -219,7 +219,7 @@ def test_the_traps_are_real(traps: Place) -> None:
     assert EVIL in done.stdout and ".pi/extensions" in fired(traps) and "elsewhere" in fired(traps)
 
 
-@pytest.mark.parametrize("name", ["re", "msgspec", "asyncio", "typing", "enum", "signal", "json", "importlib.util"])
+@pytest.mark.parametrize("name", ["re", "msgspec", "asyncio", "typing", "enum", "signal", "json"])
 @pytest.mark.parametrize(
     "start", [["-m", "spindle"], ["-mspindle"], ["-u", "-m", "spindle"], ["-m", "spindle.cli.main"]]
 )
