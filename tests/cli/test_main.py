@@ -174,6 +174,32 @@ def test_export(place: Place) -> None:
     assert missing.stderr.count("\n") == 1
 
 
+# -- errors at start ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [["-p", "x"], ["--mode", "json", "x"], ["--mode", "rpc"]])
+def test_an_error_of_the_system_at_start_reaches_stderr(place: Place, mode: list[str]) -> None:
+    done = place.run("--model", place.script("ok"), *mode, env={"SPINDLE_DIR": "/" + "x" * 5000})
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "File name too long" in done.stderr
+
+
+@pytest.mark.parametrize("descriptors", range(4, 12))
+def test_too_few_descriptors_are_told_or_enough(place: Place, descriptors: int) -> None:
+    limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *place.command("--no-session", "--mode", "rpc")]
+    done = subprocess.run(
+        limited,
+        cwd=place.project,
+        env=place.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0 or "Too many open files" in done.stderr
+
+
 # -- standard files that are closed or full -------------------------------------------------------
 
 

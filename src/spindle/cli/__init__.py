@@ -43,4 +43,7 @@ def warn(text: str) -> None:
 
 def silence_stdout() -> None:
     """Let the interpreter's last flush go nowhere: what was printed cannot be written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # by number: in RPC mode `sys.stdout` leads to stderr
+    except OSError:  # no descriptors are left
+        pass

@@ -38,8 +38,9 @@ def run(argv: list[str]) -> int:
         silence_stdout()
         return 1
     except OSError as error:
+        code = _fail(str(error))
         silence_stdout()
-        return _fail(str(error))
+        return code
 
 
 def _run(argv: list[str]) -> int:

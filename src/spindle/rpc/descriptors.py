@@ -174,13 +174,11 @@ def _watch_for_end(number: int) -> "select.epoll | None":
     """
     if not hasattr(select, "epoll"):
         return None
-    watch = select.epoll()
-    try:
+    with contextlib.suppress(OSError):  # a file, or no descriptors are left
+        watch = select.epoll()
         watch.register(number, 0)  # hang-ups and errors are told in any case
-    except OSError:  # a file
-        watch.close()
-        return None
-    return watch
+        return watch
+    return None
 
 
 # -- threads that wait ---------------------------------------------------------------------------
