@@ -1,4 +1,4 @@
-"""What was told is saved: processes that are killed with messages waiting, and processes that want the same new file."""
+"""What was told is saved: processes killed with messages waiting, slow disks, many processes on one new file."""
 
 import json
 import os
