@@ -72,7 +72,7 @@ def test_a_program_answers_for_itself(tmp_path):
         script = Script([*calls, "done"])
         options = {"cwd": tmp_path, "persist": False, "model": script.model(), "can_use_tool": can_use_tool}
         async with await Agent.create(**options) as agent:
-            assert await agent.ask("go") == "done"
+            assert (await agent.run("go")).text == "done"
             texts = [text_of(m.content) for m in agent.messages if m.role == "toolResult"]
         assert texts[1].startswith("The user did not allow this call of write") and texts[2] == "Not c."
         assert asked == [("write", "a"), ("write", "b"), ("write", "c")] and [p.name for p in tmp_path.iterdir()] == [

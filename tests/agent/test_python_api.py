@@ -358,12 +358,13 @@ def test_fifty_agents_with_cancelled_tasks_leave_nothing(home):
         files: list[Path] = []
         begun = [asyncio.Event() for _ in range(40)]
         tasks = [asyncio.create_task(serve(number, event, files)) for number, event in enumerate(begun)]
-        tasks += [asyncio.create_task(spindle.ask("go", cwd=home, model=Script(["ok"]).model())) for _ in range(10)]
         await asyncio.gather(*(event.wait() for event in begun))
+        tasks += [asyncio.create_task(spindle.ask("go", cwd=home, model=Script(["ok"]).model())) for _ in range(10)]
+        await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError) for end in ended[:40])
+        assert all(isinstance(end, asyncio.CancelledError) for end in ended)
         await until_true(lambda: asyncio.all_tasks() == before)
         assert not children._children
         for file in set(files):

@@ -276,8 +276,10 @@ def test_a_refused_prompt_raises(way: str) -> None:
 @both_ways
 def test_a_prompt_that_an_extension_handled_is_over_at_once(way: str) -> None:
     async def scene(agent: RpcClient) -> None:
-        seen = [event.get("message") async for event in agent.run("/handled")]
+        events = agent.run("/handled")
+        seen = [event.get("message") async for event in events]
         assert seen[-1] == "did it"
+        assert await events.result() is None
 
     drive(scene, way=way)
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from spindle.client import AgentCrashed, CommandFailed, RpcClient, SyncRpcClient, Update
@@ -150,6 +151,31 @@ def test_a_killed_agent_is_a_crash(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+class Sum(msgspec.Struct):
+    total: int
+
+
+def test_what_came_of_a_run(tmp_path: Path) -> None:
+    """The whole result, with or without a look at the events; limits and a schema go along."""
+
+    async def scene() -> None:
+        steps = reply(call("final_result", {"total": 4})), reply(call("bash", {"command": "true"}))
+        async with agents(tmp_path, *steps) as (agent, mock):
+            await agent.start()
+            events = agent.run("2 + 2?", schema=Sum)
+            seen = [event.type async for event in events]
+            result = await events.result()
+            assert (seen[-1], result["status"], result["value"]) == ("agent_settled", "ok", {"total": 4})
+            tools = {tool["function"]["name"]: tool["function"] for tool in mock.requests[0].body["tools"]}
+            assert tools["final_result"]["parameters"]["required"] == ["total"]
+            result = await agent.run("go", max_turns=1).result()
+            assert (result["status"], result["stopReason"], result["turns"]) == ("limit", "maxTurns", 1)
+            with pytest.raises(CommandFailed, match="maxTurns must be above 0"):
+                await agent.run("go", max_turns=0).result()
+
+    asyncio.run(scene())
+
+
 def test_the_sync_face(tmp_path: Path) -> None:
     with (
         MockModel([reply("Hel", "lo")]) as mock,
@@ -157,6 +183,7 @@ def test_the_sync_face(tmp_path: Path) -> None:
     ):
         assert "".join(event.text_delta for event in agent.run("hi")) == "Hello"
         assert agent.get_session_stats()["assistantMessages"] == 1
+        assert agent.run("again").result()["text"] == "Hello"
         agent.shutdown()
 
 
