@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""What was told is saved: processes that are killed with messages waiting, and that want the same new file."""
-=======
 """What was told is saved: processes killed with messages waiting, slow disks, many processes on one new file."""
->>>>>>> saving
 
 import json
 import os
