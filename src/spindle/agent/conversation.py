@@ -30,11 +30,20 @@ COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
 
 
+class _StoredMessage(msgspec.Struct):
+    message: msgspec.Raw
+
+
+_read_line = msgspec.json.Decoder(_StoredMessage).decode
+
+
 class Conversation:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.messages: list[AgentMessage] = []
         """The current context, oldest first."""
+        self._loaded: dict[int, str] = {}
+        """The entries of messages that were read from the file, by their identity."""
         self._dropped: set[str] = set()
         """Entries of failed attempts: they stay in the file but not in the context."""
         self._held: list[BashExecutionMessage] = []
@@ -68,6 +77,7 @@ class Conversation:
             if entry_id not in self._dropped
         ]
         self.messages = [message for _, message in kept]
+        self._loaded = {id(message): entry_id for entry_id, message in kept}
         branch = self.session.branch()
         last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
         self.compacted = last is not None
@@ -127,6 +137,19 @@ class Conversation:
     async def synced(self) -> None:
         """Wait for what `sync_soon` began."""
         await self._syncing.join(limits.DISK_SYNC)
+
+    def as_stored(self) -> list[Any]:
+        """Return the messages as the session file has them: with keys of other programs that we do not know."""
+        return [self._stored(message) for message in self.messages]
+
+    def _stored(self, message: AgentMessage) -> Any:
+        entry = self.session.entry(self._loaded.get(id(message)))
+        if entry is None or entry.type != "message" or entry.message is not message:
+            return message
+        try:
+            return _read_line(entry.wire).message
+        except msgspec.DecodeError:
+            return message
 
     # -- questions -------------------------------------------------------------------------------
 

@@ -84,7 +84,6 @@ class AgentSession:
         """An extension wants the session to end."""
         self._conversation = Conversation(session)
         self._noticed: str | None = None
-        """What was told of resources that were left out."""
         self._extension_hooks = Hooks()
         """Those that plugins brought."""
         self.hooks = HookChain()
@@ -259,6 +258,9 @@ class AgentSession:
         """The current context, oldest first."""
         return self._conversation.messages
 
+    def stored_messages(self) -> list[Any]:
+        return self._conversation.as_stored()
+
     @property
     def winding_up(self) -> bool:
         """Whether a run has told of its end, and it is not clear yet what follows."""
@@ -388,8 +390,9 @@ class AgentSession:
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         return self._engine.tool_context(update)
 
-    def resources_changed(self) -> None:
-        """Skills or templates were added: the system prompt names them."""
+    def add_resources(self, skills: list[str], prompts: list[str]) -> None:
+        """Use skills and templates that extensions have found."""
+        self.resources.set_extension_paths(skills=skills, prompts=prompts)
         self._engine.tools_changed()
 
     # -- models ----------------------------------------------------------------------------------
@@ -409,8 +412,7 @@ class AgentSession:
         return model
 
     async def cycle_model(self) -> CycledModel | None:
-        following = self._engine.choice.next_model()
-        if following is None:
+        if (following := self._engine.choice.next_model()) is None:
             return None
         model, level, scoped = following
         await self.use_model(model, level, "cycle")
@@ -433,8 +435,7 @@ class AgentSession:
         return self._tell_level(previous) if self._engine.choice.set_level(level) else asyncio.sleep(0)
 
     async def cycle_thinking_level(self) -> ThinkingLevel | None:
-        level = self._engine.choice.next_level()
-        if level is not None:
+        if (level := self._engine.choice.next_level()) is not None:
             await self.set_thinking_level(level)
         return level
 

@@ -141,8 +141,7 @@ class ExtensionHost:
         await hooks.notify("session_start", reason=reason, previous_session_file=previous)
         skills, prompts = await hooks.resources_discover(agent.cwd, "reload" if reason == "reload" else "startup")
         if skills or prompts:
-            agent.resources.set_extension_paths(skills=skills, prompts=prompts)
-            agent.resources_changed()
+            agent.add_resources(skills, prompts)
 
     async def leave(self, reason: str, target: str | None = None) -> None:
         if self.hooks is None:

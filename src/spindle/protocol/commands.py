@@ -315,7 +315,7 @@ async def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
 @command("get_messages", key="messages")
 async def get_messages(call: Call) -> list[Any]:
     """Return the current context."""
-    return call.agent.messages
+    return call.agent.stored_messages()
 
 
 @command("get_last_assistant_text", key="text")
