@@ -86,6 +86,7 @@ class World:
 
     congested = False
     failure = None
+    tool_seconds = 3600.0
 
     def __init__(self, steps: Sequence[Step], tools: Sequence[Tool] = (), interrupt: bool = True) -> None:
         self.steps = list(steps)

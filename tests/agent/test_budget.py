@@ -95,3 +95,14 @@ def test_the_same_failure_again_and_again_ends_the_run(tmp_path, kind):
             assert len(rig.script.requests) == 5
 
     run(main())
+
+
+def test_a_tool_that_never_ends_is_stopped(tmp_path):
+    async def main():
+        settings = {"runaway": {"toolSeconds": 0.05}}
+        async with Rig(tmp_path, [CALL, "ok"], tools=[slow_tool(seconds=60)], settings=settings) as rig:
+            assert (await settled(rig))["stopReason"] == "end"
+            (end,) = rig.of("tool_execution_end")
+            assert end["isError"] and "took longer than 0.05 s" in end["result"]["content"][0]["text"]
+
+    run(main())

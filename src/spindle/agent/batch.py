@@ -44,6 +44,10 @@ class ToolPort(Protocol):
         """Tell the listeners without waiting for them."""
 
     @property
+    def tool_seconds(self) -> float:
+        """How long one call may take."""
+
+    @property
     def congested(self) -> bool:
         """Whether listeners are behind, so that progress is better left out."""
 
@@ -188,11 +192,16 @@ class ToolBatch:
             if item.outcome is None and not self._port.congested:
                 self._port.publish(ToolExecutionUpdate(item.call.id, item.call.name, item.call.arguments, partial))
 
+        clock = asyncio.timeout(self._port.tool_seconds)
         try:
-            outcome = _checked(await item.tool.execute(item.call.id, item.args, self._port.tool_context(update)))
+            async with clock:
+                outcome = _checked(await item.tool.execute(item.call.id, item.args, self._port.tool_context(update)))
             failed = False
         except (Exception, SystemExit) as error:  # a tool fails by raising; the model reads the text
-            outcome, failed = _error(str(error) or type(error).__name__), True
+            text = str(error) or type(error).__name__
+            if clock.expired():
+                text = f"{text}\n\nThe tool was stopped: it took longer than {self._port.tool_seconds:g} s"
+            outcome, failed = _error(text), True
         # Kept before hooks see it: an abort now does not undo what was done.
         item.outcome, item.failed, item.finished = outcome, failed, time.monotonic()
         item.outcome, item.failed = await self._hooks.tool_result(item.call.id, item.tool, item.args, outcome, failed)

@@ -550,6 +550,10 @@ class Engine:
 
     # -- the tools' port -------------------------------------------------------------------------
 
+    @property
+    def tool_seconds(self) -> float:
+        return self.settings.runaway.tool_seconds
+
     def find_tool(self, name: str) -> Tool | None:
         return next((tool for tool in self._tools() if tool.name == name), None)
 

@@ -121,6 +121,8 @@ class Runaway(_Group, frozen=True):
     """The same tool call, failing in a row."""
     stall_seconds: Annotated[float, Meta(gt=0)] = 300.0
     """A stream without progress."""
+    tool_seconds: Annotated[float, Meta(gt=0)] = 3600.0
+    """One call of a tool."""
     max_answer_chars: Annotated[int, Meta(ge=1000)] = 8_000_000
 
 

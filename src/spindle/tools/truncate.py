@@ -6,6 +6,7 @@ cut here too: its keeper (`LineWindow`, `OutputBuffer`) passes the piece it kept
 
 import codecs
 import os
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -16,6 +17,9 @@ from spindle.tools.base import format_size, text_result
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
+MAX_KEPT_BYTES = 256 << 20
+"""Of the file with the whole output of a command."""
+KEPT_SECONDS = 24 * 3600
 MAX_LINE_LENGTH = 500
 """Of one line of grep output, in UTF-16 units."""
 _NO_LINE_LIMIT = 2**53 - 1
@@ -194,17 +198,29 @@ class LineWindow:
         self._last = text[-1]
 
 
+def _remove_old(folder: str) -> None:
+    """Delete outputs that were kept for longer than a day."""
+    with suppress(OSError), os.scandir(folder) as found:
+        for item in found:
+            if item.name.startswith("spindle-bash-") and item.name.endswith(".log"):
+                with suppress(OSError):
+                    if time.time() - item.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
+                        os.unlink(item.path)
+
+
 class OutputBuffer:
     """Takes raw bytes, gives the tail of the text. Memory stays bounded whatever comes."""
 
     def __init__(self) -> None:
         self.path: str | None = None
-        """File with everything, byte for byte; made when the limits are passed, never deleted here."""
+        """File with everything, byte for byte; made when the limits are passed, deleted after a day."""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unspooled: bytearray | None = bytearray()
         """Raw bytes so far, until there is a file for them."""
         self._spool: int | None = None
         self._spool_error: str | None = None
+        self._kept = 0
+        """Bytes in the file."""
         self._tail = bytearray()
         """End of the decoded text, as UTF-8."""
         self._bytes = 0
@@ -269,6 +285,7 @@ class OutputBuffer:
         data, self._unspooled = bytes(self._unspooled or b""), None
         try:
             folder = next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp")
+            _remove_old(folder)
             path = os.path.join(folder, f"spindle-bash-{os.urandom(8).hex()}.log")
             self._spool = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -279,7 +296,8 @@ class OutputBuffer:
 
     def _spill(self, data: bytes) -> None:
         assert self._spool is not None and self.path is not None
-        view = memoryview(data)
+        view = memoryview(data)[: max(0, MAX_KEPT_BYTES - self._kept)]  # a file has an end, too
+        self._kept += len(view)
         try:
             while view:
                 view = view[os.write(self._spool, view) :]
