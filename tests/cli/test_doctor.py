@@ -56,7 +56,7 @@ def test_doctor_finds_broken_files(place: Place, name: str) -> None:
 @pytest.mark.parametrize("arguments", [["extra"], ["--nonsense"], ["--model", "x"]])
 def test_doctor_takes_no_more_than_it_understands(place: Place, arguments: list[str]) -> None:
     done = place.run("doctor", *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: Usage: spindle doctor")
 
 
@@ -116,5 +116,5 @@ def test_trust_is_remembered_and_taken_back(place: Place) -> None:
 @pytest.mark.parametrize("arguments", [["nowhere"], ["a", "b"], ["--maybe"]])
 def test_trust_refuses_nonsense(place: Place, arguments: list[str]) -> None:
     done = place.run("trust", *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: ")

@@ -94,7 +94,7 @@ def test_reading_nothing_takes_few_milliseconds(place: Place) -> None:
 @pytest.mark.parametrize("option", [["-x"], ["--mode", "tui"], ["--model"]])
 def test_bad_usage_is_one_line(place: Place, option: list[str]) -> None:
     done = place.run(*option)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
@@ -132,7 +132,7 @@ def test_module_and_script_are_the_same(place: Place) -> None:
 @pytest.mark.parametrize("command", ["install", "list", "auth"])
 def test_commands_of_pi_are_not_sent_to_a_model(place: Place, command: str) -> None:
     done = place.run(command, "npm:thing")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "-p" in done.stderr
     assert place.run("--no-session", "--model", place.script("ok"), "-p", command).stdout == "ok\n"
 
@@ -145,7 +145,7 @@ def test_a_directory_that_is_gone(place: Place) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env=place.environment(), capture_output=True, text=True, timeout=30
     )
-    assert (done.returncode, done.stderr) == (1, "Error: The current directory does not exist any more\n")
+    assert (done.returncode, done.stderr) == (2, "Error: The current directory does not exist any more\n")
 
 
 def test_ctrl_c_while_modules_load_is_no_traceback(place: Place) -> None:

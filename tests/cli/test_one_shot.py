@@ -48,7 +48,7 @@ def test_piped_input_alone_means_print(place: Place) -> None:
 
 def test_nothing_to_do(place: Place) -> None:
     done = place.run("--no-session", "--model", place.script("ok"), "-p", stdin="  \n")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("Error: Nothing to do")
 
 
@@ -85,7 +85,7 @@ def test_a_file_of_the_home_directory(place: Place) -> None:
 @pytest.mark.parametrize(("name", "told"), [("missing", "File not found: "), (".", "Cannot read ")])
 def test_an_unreadable_file_is_one_line(place: Place, name: str, told: str) -> None:
     done = place.run("--no-session", "--model", place.script("ok"), "-p", f"@{name}", "x")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"Error: {told}{place.project}")
     assert done.stderr.count("\n") == 1
 
@@ -112,7 +112,7 @@ def test_a_dead_server(place: Place) -> None:
 @pytest.mark.parametrize("mode", ["json", "rpc"])
 def test_a_dialect_nobody_speaks(place: Place, mode: str) -> None:
     done = place.run("--mode", mode, "x", env={"SPINDLE_DIALECT": "klingon"})
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: SPINDLE_DIALECT must be one of")
     assert done.stderr.count("\n") == 1
 

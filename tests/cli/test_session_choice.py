@@ -133,7 +133,7 @@ def test_resume_is_a_numbered_list(place: Place, answer: str, chosen: bool) -> N
 def test_resume_without_a_terminal(place: Place) -> None:
     ask(place)
     done = ask(place, "--resume")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--session" in done.stderr
 
 

@@ -11,7 +11,7 @@ from .helpers import command, start, write
 
 def test_a_named_extension_that_does_not_load_ends_the_start(tmp_path):
     with start(tmp_path, "def extension(agent):\n    raise ValueError('no')") as agent:
-        assert agent.process.wait(60) == 2
+        assert agent.process.wait(60) == 1
     path = tmp_path / "ext.py"
     assert (
         agent.stderr.decode().splitlines()[-1] == f'Error: Failed to load extension "{path}": ValueError: no (line 2)'

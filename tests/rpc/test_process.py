@@ -393,7 +393,7 @@ def _python() -> list[str]:
 
 def test_an_unknown_dialect_in_the_environment_is_one_clear_line():
     with AgentProcess(env={"SPINDLE_DIALECT": "klingon"}) as agent:
-        assert agent.process.wait(10) == 1
+        assert agent.process.wait(10) == 2
         assert wait_until(lambda: b"SPINDLE_DIALECT must be one of spindle, " in agent.stderr)
         assert b"Traceback" not in agent.stderr and agent.lines == []
 
