@@ -81,8 +81,9 @@ hour) on {machine}. Its seed is {seed}: `make soak SEED={seed}` strikes the same
 {rows}
 
 "Held" means that not one promise broke: every line gets exactly one answer, what was told is in the session file, no
-line of it is torn, every run ends, the process lives, and memory, descriptors and children stay flat. "Open" names a
-promise that is known not to hold yet, with how often it broke. A shorter form of all attacks runs with the tests
+line of it is torn, every run ends, the process lives, and memory, descriptors and children stay flat. Flat memory: after
+a quarter of the rounds as warm-up, the last third has at most 8 MiB more than the first. "Open" names a promise that is
+known not to hold yet, with how often it broke. A shorter form of all attacks runs with the tests
 (`tests/soak/test_soak.py`).
 """
 

@@ -40,7 +40,7 @@ __all__ = [
 OPEN = {
     "An accepted message that still waits survives a kill",
     "No process outlives the agent",
-    "A session that has ended is freed",
+    "A session that has ended is freed",  # it is, but only when the collector gets to its oldest generation
 }
 APIS = ["openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai"]
 
