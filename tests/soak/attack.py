@@ -39,7 +39,7 @@ __all__ = [
 
 OPEN = {
     "No process outlives the agent",
-    "A session that has ended is freed",
+    "A session that has ended is freed",  # it is, but only when the collector gets to its oldest generation
 }
 APIS = ["openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai"]
 
