@@ -32,9 +32,7 @@ class Dispatcher:
         self._tasks = Tasks()
 
     def receive(self, line: bytes) -> None:
-        """Take one line. Never raises: what is wrong with it becomes a response. A blank line is nothing."""
-        if not line.strip():
-            return
+        """Take one line. Never raises: what is wrong with it becomes a response."""
         try:
             value = decode(line)
         except DecodeError as error:
