@@ -28,7 +28,8 @@ export class Sidebar {
       this.select(this.tree.open ? 'sessions' : 'tree');
       $(this.tree.open ? 'tab-tree' : 'tab-sessions').focus();
     });
-    for (const event of ['agent_settled', 'reset', 'session_info_changed']) session.on(event, () => this.refresh());
+    const changes = ['agent_settled', 'reset', 'session_info_changed', 'shell_end'];
+    for (const event of changes) session.on(event, () => this.refresh());
     session.on('message_end', ({ message }) => message.role === 'user' && this.refresh());
   }
 
