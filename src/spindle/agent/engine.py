@@ -532,9 +532,12 @@ class Engine:
             on_payload=hooks.before_provider_request,
             on_headers=hooks.before_provider_headers,
             on_response=hooks.after_provider_response,
+            before_send=self.conversation.on_disk,
         )
-        await self.conversation.on_disk()
-        return self.choice.registry.stream_for(model)(model, request, options)
+        stream = self.choice.registry.stream_for(model)
+        if stream not in llm.HTTP_STREAMS:  # those make the request meanwhile
+            await self.conversation.on_disk()
+        return stream(model, request, options)
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
