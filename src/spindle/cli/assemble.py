@@ -17,7 +17,7 @@ from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
 from spindle.children import kill_all
-from spindle.cli import warn
+from spindle.cli import end_of_start, warn
 from spindle.cli.args import Options, UsageError, help_text, unknown_options
 from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
@@ -62,6 +62,7 @@ async def assemble(options: Options, mode: str) -> AgentSession:
             warn(str(found))
     if options.name:
         agent.set_name(options.name)
+    end_of_start()
     return agent
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from spindle.cli import silence_stdout, tell, version_text
+from spindle.cli import end_of_start, silence_stdout, tell, version_text
 from spindle.cli.args import COMMANDS, FOREIGN_COMMANDS, Options, UsageError, parse
 
 _MODES = {
@@ -46,7 +46,9 @@ def run(argv: list[str]) -> int:
 def _run(argv: list[str]) -> int:
     name = argv[0] if argv else ""
     if name in COMMANDS:
-        return _load(COMMANDS[name].target)(argv[1:])
+        command = _load(COMMANDS[name].target)
+        end_of_start()
+        return command(argv[1:])
     if name in FOREIGN_COMMANDS:
         raise UsageError("That is a command of pi which Spindle does not have; to send it as a message use -p")
     options = parse(argv)
