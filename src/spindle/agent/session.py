@@ -521,7 +521,7 @@ class AgentSession:
     # -- other sessions --------------------------------------------------------------------------
 
     async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
-        """Begin an empty session with the same model; `setup` may write to it first. Returns whether it was cancelled."""
+        """Begin an empty session with the same model; `setup` may write to it. Returns whether it was cancelled."""
         return await self._changes.new(parent, setup)
 
     async def switch_session(self, path: str) -> tuple[bool, bool]:
