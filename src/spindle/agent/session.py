@@ -1,8 +1,7 @@
 """The agent as every wire drives it: one object, one method per thing a client can ask for.
 
-The work is done by its parts: the engine (runs), the conversation (messages and session file), the way of a prompt,
-the changes of session, the model choice, the shell. This class holds them together, and is all that a wire, an
-extension or a program needs to know of them.
+Its parts do the work: engine, conversation, prompting, changes of session, model choice, shell. This class holds them
+together, and is all that a wire, an extension or a program needs to know of them.
 """
 
 import asyncio
@@ -276,8 +275,8 @@ class AgentSession:
         return self.busy and self.lifecycle.signal.aborted
 
     @property
-    def has_pending_messages(self) -> bool:
-        return len(self._engine.queues) > 0
+    def pending_messages(self) -> int:
+        return len(self._engine.queues)
 
     @property
     def system_prompt(self) -> str:
@@ -363,6 +362,10 @@ class AgentSession:
         self._engine.tools_changed()
         self.publish(StateChanged())
         return names
+
+    @property
+    def has_host_tools(self) -> bool:
+        return bool(self._host_tools.names)
 
     def use_extensions(self, hooks: Hooks, tools: Iterable[Tool]) -> None:
         """Let these hooks and tools take the place of those that plugins brought before."""
@@ -518,10 +521,7 @@ class AgentSession:
     # -- other sessions --------------------------------------------------------------------------
 
     async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
-        """Begin an empty session with the same model. Returns whether an extension cancelled it.
-
-        `setup` may write to the new session before anyone sees it.
-        """
+        """Begin an empty session with the same model; `setup` may write to it. Returns whether it was cancelled."""
         return await self._changes.new(parent, setup)
 
     async def switch_session(self, path: str) -> tuple[bool, bool]:

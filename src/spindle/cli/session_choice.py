@@ -20,10 +20,9 @@ class NothingChosen(Exception):
     """The user was asked and chose not to go on; the text says so."""
 
 
-def choose_session(options: Options, settings: Settings) -> Session:
+def choose_session(options: Options, settings: Settings, cwd: str) -> Session:
     """Open or begin the session. Raises `UsageError`, `SessionError`, `NothingChosen`."""
     _check(options)
-    cwd = os.getcwd()
     directory = sessions.wanted_directory(options.session_dir, settings.session_dir)
     saving: Saving = {"fsync": settings.fsync, "on_write_error": warn}
     if options.no_session:
