@@ -187,7 +187,7 @@ class Approval(Hooks):
         if decision.behavior == "allow":
             return args
         try:
-            refusal = await self._refusal(decision, tool, args)
+            refusal = await self._refusal(decision, call_id, tool, args)
         except Blocked as blocked:
             self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, str(blocked)))
             raise
@@ -218,7 +218,7 @@ class Approval(Hooks):
         """Those of the run that is going on: it may have a user of its own."""
         return RunOptions() if self._engine.run is None else self._engine.run.options
 
-    async def _refusal(self, decision: Decision, tool: Tool, args: Any) -> str | None:
+    async def _refusal(self, decision: Decision, call_id: str, tool: Tool, args: Any) -> str | None:
         """Return why the call must not run, as the model should read it; None: the user agreed. Raises `Blocked`."""
         why = f"rule {decision.rule} of the {decision.source}" if decision.rule else decision.reason
         if decision.behavior == "deny":
@@ -235,7 +235,8 @@ class Approval(Hooks):
         offered = ", ".join(decision.always)
         always = [f"{ALWAYS} {offered}", f"{ALWAYS} {offered} {SAVED}"] if offered else []
         title = f"Allow {tool.name}? {_text(question)}"
-        given = await self._dialog(method="select", title=title, options=[ONCE, *always, DENY])
+        about: dict[str, Any] = {"tool_call_id": call_id, "always": list(decision.always) or None}
+        given = await self._dialog(method="select", title=title, options=[ONCE, *always, DENY], **about)
         if given is None:
             return f"Permission denied: this call of {tool.name} needs a yes ({why}), and there is no answer."
         chosen = given.get("value")

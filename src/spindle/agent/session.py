@@ -52,7 +52,7 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
-from spindle.tools.base import Tool, ToolContext
+from spindle.tools.base import ReadText, Tool, ToolContext
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult
 
@@ -112,7 +112,7 @@ class AgentSession:
         self._approval.rebuild()
 
     def _make_dialogs(self) -> Dialogs:
-        if self.mode not in ("rpc", "remote"):
+        if self.mode not in ("rpc", "remote", "acp"):
             return NoDialogs()
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
         self._replies.register("extension_ui_response", dialogs.receive)
@@ -392,6 +392,10 @@ class AgentSession:
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         return self._engine.tool_context(update)
+
+    def use_editor(self, read_text: ReadText | None) -> None:
+        """Let the read tool see files as an editor has them open."""
+        self._engine.read_text = read_text
 
     def add_resources(self, skills: list[str], prompts: list[str]) -> None:
         """Use skills and templates that extensions have found."""

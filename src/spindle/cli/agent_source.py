@@ -15,7 +15,7 @@ from spindle.cli.assemble import make_agent, resource_options
 from spindle.protocol.live import Wanted
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions
-from spindle.sessions.index import find_session
+from spindle.sessions.index import SessionInfo, find_session, list_all_sessions, list_sessions
 from spindle.sessions.session import Saving, Session
 
 
@@ -50,6 +50,15 @@ class CommandLineAgents:
             path = os.path.join(place, session)
             return path if os.path.isfile(path) else None
         return find_session(session, place, self._directory(self._resources(place)))
+
+    def stored(self, cwd: str | None) -> list[SessionInfo]:
+        """Return the stored sessions of a directory, or all. Blocks."""
+        directory = self._directory(self._resources(cwd or self._cwd))
+        return list_all_sessions(directory) if cwd is None else list_sessions(cwd, directory)
+
+    def delete(self, path: str) -> None:
+        """Remove a session that no process writes to. Raises `SessionError`."""
+        sessions.delete(path)
 
     async def make(self, wanted: Wanted) -> AgentSession:
         # Files are read in a thread: a long session or a slow disk holds up no other session.

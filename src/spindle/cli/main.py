@@ -17,6 +17,7 @@ _MODES = {
     "text": "one_shot:run_print",
     "json": "one_shot:run_json",
     "rpc": "serving:run_rpc",
+    "acp": "serving:run_acp",
     "remote": "serving:run_remote",
 }
 """Module and function of each mode; the function takes the options and returns the exit code."""
@@ -45,7 +46,9 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     name = argv[0] if argv else ""
-    if name in COMMANDS:
+    if name == "acp":
+        argv = ["--mode", *argv]
+    elif name in COMMANDS:
         command = _load(COMMANDS[name].target)
         end_of_start()
         return command(argv[1:])

@@ -35,6 +35,25 @@ async def _serve(options: Options, dialect: Dialect) -> int:
     return await Server(await assemble(options, mode="rpc"), wire, Renderer(dialect, options.updates)).run()
 
 
+def run_acp(options: Options) -> NoReturn:
+    """Serve an editor on stdio, then end the process. Raises `UsageError`."""
+    for name in choosing_options(options):
+        if name != "--no-session":
+            raise UsageError(f"{name} does not go with ACP: the editor chooses")
+    run_and_exit(_serve_editor(options))
+
+
+async def _serve_editor(options: Options) -> int:
+    from spindle.acp.editor import Editor
+    from spindle.cli import end_of_start
+    from spindle.cli.agent_source import CommandLineAgents
+    from spindle.rpc.stdio import StdioWire
+
+    wire = StdioWire.claim()
+    end_of_start()
+    return await Editor(wire, CommandLineAgents(options, "acp")).run()
+
+
 def run_remote(options: Options) -> int:
     """Serve until a signal comes. Raises `UsageError`."""
     from spindle.cli.agent_source import CommandLineAgents
