@@ -255,8 +255,7 @@ def test_sessions_do_not_wait_for_each_other(tmp_path) -> None:
         assert editor.ok("_spindle/bash", sessionId=two, command="pwd")["output"].strip() == str(other)
         editor.mock.release("go")
         assert editor.stop_reason(slow) == "end_turn"
-        code, text = editor.fails("session/new", cwd=str(tmp_path / "none"), mcpServers=[])
-        assert "none" in text
+        assert "none" in editor.fails("session/new", cwd=str(tmp_path / "none"), mcpServers=[])[1]
         assert editor.fails("session/new", cwd="relative", mcpServers=[])[0] == -32602
 
 
