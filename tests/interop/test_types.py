@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from scripts.sync_stub import TARGET, stub
 
 PROGRAM = Path(__file__).parent / "clients/typed_user.py"

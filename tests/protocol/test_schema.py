@@ -47,7 +47,14 @@ def test_what_is_printed_fits_the_schema():
     schema = json_schema()
     with AgentProcess(steps, session=True) as agent:
         agent.run("go")
-        commands = ("get_state", "get_messages", "get_run_result", "get_session_stats", "get_entries", "get_permissions")
+        commands = (
+            "get_state",
+            "get_messages",
+            "get_run_result",
+            "get_session_stats",
+            "get_entries",
+            "get_permissions",
+        )
         for name in (*commands, "get_available_models", "list_sessions", "get_commands", "get_fork_messages"):
             agent.data(name)
         agent.call("set_model", provider="none", modelId="none")

@@ -92,6 +92,7 @@ class Approval(Hooks):
         """Ask after so many model calls in a row."""
         self._turns = 0
         """Model calls since the user last agreed, or sent a message."""
+        engine.may_read = self.may_read
         self.rebuild()
         self.policy()
 
@@ -150,14 +151,17 @@ class Approval(Hooks):
         except ValueError as error:
             raise AgentError(str(error)) from None
 
+    @property
+    def mode(self) -> str:
+        policy = self.policy()
+        return "bypass" if policy is None else policy.mode
+
     def state(self, tool: str | None, arguments: Any) -> PermissionState:
         """Return mode and rules, and what they say about a call."""
         policy = self.policy()
         decision = None if tool is None else self._decide(tool, arguments)
-        if policy is None:
-            return PermissionState(mode="bypass", rules=[], decision=decision)
-        rules = [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]
-        return PermissionState(mode=policy.mode, rules=rules, decision=decision)
+        rules = [] if policy is None else [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]
+        return PermissionState(mode=self.mode, rules=rules, decision=decision)
 
     # -- the hook's side -------------------------------------------------------------------------
 
@@ -195,6 +199,15 @@ class Approval(Hooks):
             self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, refusal))
             raise Blocked(refusal)
         return args
+
+    def may_read(self, path: str) -> bool:
+        """Say whether no rule forbids to read this file."""
+        policy = self.policy()
+        if policy is None:
+            return True
+        from spindle.agent.permissions import decide
+
+        return decide(policy, "read", {"path": path}).behavior != "deny"
 
     def _decide(self, tool: str, arguments: Any) -> Decision:
         policy = self.policy()

@@ -103,6 +103,7 @@ class Engine:
         """Under this name the provider keeps what it can use again; None: the session's own id."""
         self.read_text: ReadText | None = None
         """Where files are that an editor has open."""
+        self.may_read: Callable[[str], bool] = lambda path: True
         self.failure: llm.Failure | None = None
         self.run: Run | None = None
         """The chain of work that is going on."""
@@ -573,7 +574,7 @@ class Engine:
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
         settings = self.tool_settings()
-        return ToolContext(session.cwd, update, self.model, env, settings, self.read_text)
+        return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, self.may_read)
 
     def tool_settings(self, *, for_user: bool = False) -> ToolSettings:
         """Return what built-in tools obey. Commands of the user get the whole environment."""

@@ -54,6 +54,8 @@ class ToolContext(Struct):
     settings: ToolSettings = ToolSettings()
     read_text: ReadText | None = None
     """Asked before a file is read."""
+    may_read: Callable[[str], bool] = lambda path: True
+    """Whether the permissions let the model see a file that a search has come upon."""
 
 
 class Tool(Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, assert_type
 
 import spindle
 from spindle import Agent, AgentError, RunResult
-from spindle.client import Event, Run, RpcClient, SyncRpcClient
+from spindle.client import Event, RpcClient, Run, SyncRpcClient
 
 
 @dataclass
