@@ -76,13 +76,11 @@ class Conversation:
     def reload(self) -> SessionContext:
         """Build the context from the tree: after a switch, a jump or a compaction."""
         context = self.session.context()
-        kept = [
-            (entry_id, message)
-            for entry_id, message in zip(context.entry_ids, context.messages, strict=True)
-            if entry_id not in self._dropped
-        ]
-        self.messages = [message for _, message in kept]
-        self._loaded = {id(message): entry_id for entry_id, message in kept}
+        ids, self.messages = context.entry_ids, context.messages
+        if self._dropped:
+            kept = [index for index, entry_id in enumerate(ids) if entry_id not in self._dropped]
+            ids, self.messages = [ids[index] for index in kept], [self.messages[index] for index in kept]
+        self._loaded = dict(zip(map(id, self.messages), ids, strict=True))
         branch = self.session.branch()
         last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
         self.compacted = last is not None
@@ -90,7 +88,7 @@ class Conversation:
         self._fresh_from = 0
         if last is not None:
             fresh = {entry.id for entry in branch[last + 1 :]}
-            self._fresh_from = sum(entry_id not in fresh for entry_id, _ in kept)
+            self._fresh_from = sum(entry_id not in fresh for entry_id in ids)
         return context
 
     def append(self, message: AgentMessage) -> None:
