@@ -54,7 +54,7 @@ def _examine(resources: "Resources") -> Iterator[str]:
     from spindle.children import on_path
     from spindle.cli.models_command import probe_local_servers
     from spindle.llm.local import LocalModelError, check_machine
-    from spindle.models.model_registry import builtin_providers
+    from spindle.models.catalog import builtin_providers
     from spindle.tools.grep import find_ripgrep
 
     registry = resources.registry
