@@ -71,9 +71,9 @@ def _examine(resources: "Resources") -> Iterator[str]:
     for name, source in ready:
         yield f"  {name}: {len(registry.all(name))} models, key from {source}"
     if not ready:
-        listed = [info.env for info in builtin_providers().values() if info.default]
+        listed = [info.env for info in builtin_providers().values() if info.default and info.env]
         names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
-        yield f"  none; set the key of one: {', '.join(names)}"
+        yield f"  none; set the key of one: {', '.join(dict.fromkeys(names))}"
     yield "Local model servers"
     servers = probe_local_servers(registry)
     for name, answer in servers.items():
