@@ -285,7 +285,8 @@ class MessagesReader:
             self._take_usage(event.usage)
             if event.usage is not None and event.usage.output is not None:
                 usage = self._live.usage
-                self._live.counted = usage.input + usage.cache_read + usage.cache_write > 0  # no prompt is empty
+                # No prompt is empty, so 0 is no count.
+                self._live.counted = usage.input + usage.cache_read + usage.cache_write > 0
         elif event.type == "message_stop":
             self.done = True
         elif event.type == "error" or event.error is not None:

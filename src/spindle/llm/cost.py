@@ -66,7 +66,7 @@ def take_usage(
     usage.output = output or 0
     if reasoning is not None:
         usage.reasoning = reasoning
-    live.counted = sent is not None and output is not None
+    live.counted = bool(sent) and output is not None  # no prompt is empty, so 0 is no count
     add_cost(usage, live.price, factor, billed)
 
 

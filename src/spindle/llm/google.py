@@ -299,7 +299,6 @@ class GoogleReader:
             self._live,
             sent=reported.prompt_token_count,
             cache_read=reported.cached_content_token_count,
-            # Left out while it is nothing, so a prompt that is counted is all that can be asked for.
             output=(reported.candidates_token_count or 0) + (reported.thoughts_token_count or 0),
             reasoning=reported.thoughts_token_count,
         )

@@ -201,7 +201,7 @@ def _parsed(signature: str | None) -> dict[str, Any] | None:
 _STOP_REASONS = {
     "max_output_tokens": "length",
     "content_filter": "error",
-    "incomplete": "error",
+    "incomplete": "length",
     "failed": "error",
     "cancelled": "error",
 }
