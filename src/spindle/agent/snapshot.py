@@ -30,8 +30,8 @@ class SessionStats(Wire, kw_only=True):
     tool_results: int
     total_messages: int
     tokens: TokenTotals
-    cost: int | float | None
-    """US dollars; null if they are not known of every answer."""
+    cost: int | float | None = None
+    """US dollars; left out if they are not known of every answer."""
     cost_source: str
     """`billed` by the provider, `computed` from the price list (or in part), or `unknown`."""
     known_cost: int | float | None = None
