@@ -117,13 +117,14 @@ def resolve_model(registry: ModelRegistry, pattern: str | None, provider: str | 
 
     If a local server is named it is asked what it has, which may take a second.
     """
-    choice = _resolve(registry, pattern, provider)
+    choice = find_model(registry, pattern, provider)
     if not registry.speaks(choice.model):
         raise ModelNotFound(registry.no_api_text(choice.model))
     return choice
 
 
-def _resolve(registry: ModelRegistry, pattern: str | None, provider: str | None) -> ModelChoice:
+def find_model(registry: ModelRegistry, pattern: str | None, provider: str | None = None) -> ModelChoice:
+    """Return what is meant, even if it cannot be asked. Raises `ModelNotFound`."""
     names = {name.lower(): name for name in registry.providers()}
     if provider is not None:
         known = names.get(provider.lower())
