@@ -52,7 +52,8 @@ def messages_headers(options: StreamOptions, compat: MessagesCompat, body: dict[
     if betas:
         headers["anthropic-beta"] = ",".join(betas)
     if options.session_id and compat.send_session_affinity_headers:
-        headers["x-session-affinity"] = options.session_id
+        is_openrouter = compat.session_affinity_format == "openrouter"
+        headers["x-session-id" if is_openrouter else "x-session-affinity"] = options.session_id
     return headers
 
 
@@ -90,8 +91,6 @@ def messages_body(model: Model, request: Request, options: StreamOptions, compat
 def _mark_last_user_block(messages: list[dict[str, Any]], cache: dict[str, Any]) -> None:
     for message in reversed(messages):
         if message["role"] == "user":
-            if isinstance(message["content"], str):
-                message["content"] = [{"type": "text", "text": message["content"]}]
             message["content"][-1] |= cache
             return
 
@@ -109,13 +108,11 @@ def _messages(request: Request, compat: MessagesCompat) -> list[dict[str, Any]]:
             results.append(_tool_result(message))
             continue
         results = []
-        content: str | list[dict[str, Any]]
         if isinstance(message, AssistantMessage):
             content = [part for block in message.content if (part := _answer_block(block, compat)) is not None]
-        elif isinstance(message.content, str):
-            content = message.content if message.content.strip() else ""
         else:
-            content = _blocks(message.content)
+            # Always as blocks: the one that a cache mark is put on must look the same when the mark has moved on.
+            content = _blocks([Text(message.content)] if isinstance(message.content, str) else message.content)
         if content:
             messages.append({"role": message.role, "content": content})
     return messages

@@ -184,6 +184,9 @@ def _add_caching(body: dict[str, Any], model: Model, options: StreamOptions, com
         if body.get("tools"):
             body["tools"][-1]["cache_control"] = mark
         messages = body["messages"]
+        for message in messages:  # all of them as parts: what is marked must look the same when the mark has moved on
+            if isinstance(message["content"], str) and message["content"]:
+                message["content"] = [{"type": "text", "text": message["content"]}]
         if messages and messages[0]["role"] in ("system", "developer"):
             _mark_text(messages[0], mark)
         for message in reversed(messages):
@@ -193,11 +196,7 @@ def _add_caching(body: dict[str, Any], model: Model, options: StreamOptions, com
 
 def _mark_text(message: dict[str, Any], mark: dict[str, Any]) -> bool:
     """Put a cache mark on the last text of a message, if it has one."""
-    content = message["content"]
-    if isinstance(content, str) and content:
-        message["content"] = [{"type": "text", "text": content, "cache_control": mark}]
-        return True
-    for part in reversed(content or []):
+    for part in reversed(message["content"] or []):
         if part["type"] == "text":
             part["cache_control"] = mark
             return True

@@ -93,7 +93,7 @@ def responses_body(model: Model, request: Request, options: StreamOptions, compa
         body["prompt_cache_key"] = options.session_id[:_MAX_CACHE_KEY]
     if options.cache_retention == "long" and compat.supports_long_cache_retention:
         body["prompt_cache_retention"] = "24h"
-    if model.reasoning:
+    if model.reasoning and compat.supports_reasoning_effort:
         _add_reasoning(body, model, options)
     return body | (model.sampling_params or {})
 
