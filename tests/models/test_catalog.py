@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import runpy
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from spindle.shapes.model import THINKING_LEVELS
 
 PACKAGE = os.environ.get("SPINDLE_TEST_PI_AI")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "catalogue"
-LISTED = [path.stem for path in sorted(FOLDER.glob("*.json")) if path.stem != "index"]
+LISTED = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "index")
 
 
 @pytest.mark.parametrize("provider", LISTED)
@@ -140,3 +141,27 @@ def test_a_key_goes_in_its_own_header(agent: Path, monkeypatch: pytest.MonkeyPat
     auth = asyncio.run(registry.auth_for(registry.all("cloudflare-ai-gateway")[0]))
     assert auth.api_key is None
     assert auth.headers == {"cf-aig-authorization": "Bearer api_key"}
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def test_the_page_has_every_provider() -> None:
+    page = (SCRIPT.parents[1] / "docs" / "providers.md").read_text()
+    table = page.partition("<!-- providers -->\n")[2].partition("<!-- /providers -->")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in table]
+    wanted = []
+    for name in LISTED:
+        catalog, info = load_catalog(name), builtin_providers()[name]
+        assert catalog is not None
+        apis = Counter(model.api for model in catalog.build(name))
+        wanted.append(
+            [
+                f"`{name}`",
+                info.name,
+                ", ".join(f"`{variable}`" for variable in info.env) or "–",
+                ", ".join(f"{api} ({count})" for api, count in sorted(apis.items())) or "–",
+                f"`{info.default}`" if info.default else "–",
+            ]
+        )
+    assert rows == wanted
