@@ -73,6 +73,7 @@ async def _exchange(
     prepare: Prepare, model: Model, request: Request, options: StreamOptions
 ) -> AsyncGenerator[Chunk, None]:
     live = LiveMessage(model)
+    live.counted = False
     secrets = secrets_of(options.api_key, {})
     error_text: ErrorText = error_object_text
     try:

@@ -84,8 +84,8 @@ class LiveMessage(LiveSource):
         self.price = None if model.cost_unknown else model.cost
         self.is_billed = model.provider == "openrouter" or "openrouter.ai" in model.base_url
         """Whether the server tells what it bills."""
-        self.counted = False
-        """Whether the server has told all that the answer used."""
+        self.counted: bool | None = None
+        """Whether the server has told all that the answer used; None if the stream function does not say."""
         self.timestamp = int(time.time() * 1000)
         self.usage = Usage()
         self.response_id: str | None = None
@@ -163,9 +163,14 @@ class LiveMessage(LiveSource):
 
     def finish(self, stop_reason: str, error_message: str | None = None) -> AssistantMessage:
         """Return the message as it stands, with this ending."""
-        if self.blocks and not self.counted and not (self.price and self.price.is_free):
+        if self.blocks and not self._is_cost_known():
             self.usage.cost.unknown = True
         return self._message(stop_reason, error_message)
+
+    def _is_cost_known(self) -> bool:
+        if self.price is not None and self.price.is_free:
+            return True
+        return self.usage.cost.total > 0 if self.counted is None else self.counted
 
     def _message(self, stop_reason: str, error_message: str | None = None) -> AssistantMessage:
         return AssistantMessage(
