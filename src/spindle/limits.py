@@ -72,6 +72,8 @@ RESPONSE_DRAIN: Final = 0.1
 """For the rest of a response after its answer is complete, so that the connection can be used again."""
 LOOPBACK_SERVER: Final = 1.0
 """For each step of a question to a model server on this machine."""
+CATALOGUE_DOWNLOAD: Final = 30.0
+"""For each step of getting newer prices."""
 LOCAL_SERVER_EXIT: Final = 2.0
 PULL_LOOK: Final = 0.2
 """Between two looks at how far the download of a local model is."""

@@ -51,6 +51,7 @@ def test_an_answer_is_shown_as_it_is_written(browser: Any) -> None:
         tab.click(".thinking summary")
         tab.sees(".thinking", "let me see")
         tab.sees("#tokens", "10 in · 5 out")
+        tab.sees("#cost", "cost unknown")
         assert tab.trouble == []
 
 

@@ -96,7 +96,7 @@ def test_cache_marks():
     marked = body(USER, answer(ToolCall("c1", "bash", {})), result(Text("r")), tools=[TOOL], cache_retention="long")
     assert marked["system"][0]["cache_control"] == long["cache_control"]
     assert marked["tools"][-1]["cache_control"] == long["cache_control"]
-    assert marked["messages"][0] == {"role": "user", "content": "hi"}
+    assert marked["messages"][0] == {"role": "user", "content": [{"type": "text", "text": "hi"}]}
     assert marked["messages"][-1]["content"][-1]["cache_control"] == long["cache_control"]
 
 

@@ -2,9 +2,13 @@
 
 import pytest
 
+from spindle.agent.compaction import add_usage
 from spindle.llm.cost import add_cost
-from spindle.shapes.messages import Usage
+from spindle.llm.live import LiveMessage
+from spindle.shapes.messages import Cost, Usage, joint_source
 from spindle.shapes.model import ModelCost
+
+from .helpers import make_model
 
 TIERED = ModelCost(
     1,
@@ -42,3 +46,43 @@ def test_a_service_tier_multiplies():
     usage = Usage(input=100, output=100)
     add_cost(usage, ModelCost(1, 2, 0, 0), 0.5)
     assert usage.cost.total == pytest.approx(150 / 1e6)
+
+
+# -- what is known ---------------------------------------------------------------------------------
+
+
+def test_a_cost_without_a_price_is_unknown_unless_it_is_billed():
+    usage = Usage(input=100, output=100)
+    add_cost(usage, None)
+    assert (usage.cost.total, usage.cost.source, usage.total_tokens) == (0, "unknown", 200)
+    add_cost(usage, None, billed=0.5)
+    assert (usage.cost.total, usage.cost.source) == (0.5, "billed")
+
+
+def test_a_sum_is_as_good_as_its_worst_part():
+    assert joint_source([]) == "computed"
+    assert joint_source(["billed", "billed"]) == "billed"
+    assert joint_source(["billed", "computed"]) == "computed"
+    assert joint_source(["billed", "unknown", "computed"]) == "unknown"
+    known, unknown = Usage(input=1, cost=Cost(total=2)), Usage(input=1, cost=Cost(total=1, unknown=True))
+    both = add_usage(known, unknown)
+    assert (both.cost.total, both.cost.source) == (3, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("price", "usage", "source"),
+    [
+        (ModelCost(0, 0, 0, 0), Usage(), "computed"),
+        (ModelCost(1, 1, 0, 0), Usage(input=5, cost=Cost(total=0.1)), "computed"),
+        (ModelCost(1, 1, 0, 0), Usage(input=5), "unknown"),
+        (None, Usage(input=5), "unknown"),
+    ],
+    ids=["a free model", "told by an extension", "forgotten by an extension", "no price"],
+)
+def test_a_stream_function_that_does_not_say_whether_it_counts(price, usage, source):
+    live = LiveMessage(make_model(cost=price or ModelCost(0, 0, 0, 0), cost_unknown=price is None))
+    assert live.finish("error").usage.cost.source == "computed", "nothing came, so nothing was spent"
+    live.start_text()
+    live.usage = usage
+    assert live.snapshot().usage.cost.source == "computed", "there may be more to come"
+    assert live.finish("stop").usage.cost.source == source

@@ -50,6 +50,36 @@ def test_connections_are_used_again():
         assert [request.connection for request in mock.requests] == [1, 1, 1]
 
 
+@pytest.mark.parametrize(("answers", "connections"), [(1, 3), (0, 1)], ids=["when used again", "at once"])
+def test_a_server_that_hangs_up(answers: int, connections: int):
+    """A connection that was kept and is dead costs nothing but another one; a new one that dies is a failure."""
+    seen: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(0)
+        while await reader.read(1):
+            await reader.readuntil(b"\r\n\r\n{}")
+            if seen[-1] == answers:
+                break
+            seen[-1] += 1
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            for _ in range(3):
+                async with http.post(url, {}, b"{}") as response:
+                    assert await read_body(response) == b"ok"
+
+    if answers:
+        asyncio.run(run())
+    else:
+        with pytest.raises(http.ConnectError, match="closed the connection without an answer"):
+            asyncio.run(run())
+    assert len(seen) == connections
+
+
 def test_each_event_loop_has_its_own_pool_and_closes_it(caplog):
     with MockModel([reply("a")]) as mock:
         read_all(mock.openai_url)

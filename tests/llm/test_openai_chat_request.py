@@ -294,7 +294,7 @@ def test_anthropic_cache_marks(retention, mark):
     marked = body(USER, CALL, result(Text("r")), compat=compat, tools=[TOOL], cache_retention=retention)
     assert marked["messages"][0]["content"] == [{"type": "text", "text": "Be brief.", "cache_control": mark}]
     assert marked["messages"][-1]["content"] == [{"type": "text", "text": "r", "cache_control": mark}]
-    assert marked["messages"][1]["content"] == "hi"
+    assert marked["messages"][1]["content"] == [{"type": "text", "text": "hi"}]
     assert marked["tools"][-1]["cache_control"] == mark
     assert "cache_control" not in str(body(USER, tools=[TOOL], cache_retention=retention))
 

@@ -51,7 +51,6 @@ def test_priority(agent: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> N
         ("CEREBRAS_API_KEY", "cerebras"),
         ("XAI_API_KEY", "xai"),
         ("ZAI_API_KEY", "zai"),
-        ("MISTRAL_API_KEY", "mistral"),
         ("MINIMAX_API_KEY", "minimax"),
         ("MINIMAX_CN_API_KEY", "minimax-cn"),
         ("HF_TOKEN", "huggingface"),
@@ -65,7 +64,8 @@ def test_variables(agent: Path, monkeypatch: pytest.MonkeyPatch, variable: str, 
     assert not ModelRegistry(agent).has_credentials(provider)
     monkeypatch.setenv(variable, "k")
     registry = ModelRegistry(agent)
-    assert {model.provider for model in registry.available()} == {provider}
+    assert registry.available()[0].provider == provider
+    assert {registry.credential_source(model.provider) for model in registry.available()} == {variable}
 
 
 def test_missing_key_names_the_variable(agent: Path) -> None:

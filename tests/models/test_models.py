@@ -1,4 +1,4 @@
-"""Models: the catalogue, `models.json` with all its mistakes, and what extensions add."""
+"""Models: `models.json` with all its mistakes, and what extensions add."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,46 +9,15 @@ import pytest
 
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, StreamOptions
-from spindle.models.model_registry import ModelRegistry, builtin_providers, load_catalog
+from spindle.models.model_registry import ModelRegistry
 from spindle.shapes.codec import decode, encode
-from spindle.shapes.model import THINKING_LEVELS, Model
+from spindle.shapes.model import Model
 
 LOCAL = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "k"}
 
 
 def registry(agent: Path) -> ModelRegistry:
     return ModelRegistry(agent)
-
-
-# -- the catalogue -------------------------------------------------------------------------------
-
-CATALOGUED = [name for name, info in builtin_providers().items() if info.default]
-APIS = {"openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai"}
-
-
-@pytest.mark.parametrize("provider", CATALOGUED)
-def test_catalogue_makes_sense(provider: str) -> None:
-    catalog = load_catalog(provider)
-    assert catalog is not None
-    assert catalog.updated.startswith("20")
-    models = catalog.build(provider)
-    assert builtin_providers()[provider].default in {model.id for model in models}
-    assert len({model.id for model in models}) == len(models)
-    for model in models:
-        assert model.api in APIS
-        assert model.base_url.startswith("https://")
-        assert 0 < model.max_tokens <= model.context_window
-        assert model.input[0] == "text"
-        assert 0 <= model.cost.cache_read <= model.cost.input <= model.cost.output
-        assert set(model.thinking_level_map or {}) <= set(THINKING_LEVELS)
-        assert all("inputTokensAbove" in tier for tier in model.cost.tiers or [])
-        assert model.thinking_levels()
-
-
-def test_catalogue_is_read_per_provider(agent: Path) -> None:
-    models = registry(agent)
-    assert models.find("anthropic", "claude-sonnet-4-5") is not None
-    assert list(models._models) == ["anthropic"]
 
 
 def test_a_model_goes_out_whole(agent: Path) -> None:

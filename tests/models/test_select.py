@@ -232,7 +232,7 @@ def test_initial_model(registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch)
     assert first(registry, {"defaultProvider": "beta", "defaultModel": "shared"})[0] == "alpha/talk-2"
     assert first(registry, {})[0] == "alpha/talk-2"
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    assert first(registry, {})[0] == "openai/gpt-5.5"
+    assert first(registry, {})[0] == "openai/gpt-6.1-sol"
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     assert first(registry, {})[0] == "anthropic/claude-opus-4-8"
 

@@ -14,7 +14,7 @@ from spindle.agent.result import RunTokens
 from spindle.config.settings import Runaway
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Denial
-from spindle.shapes.messages import AssistantMessage
+from spindle.shapes.messages import AssistantMessage, Usage
 from spindle.shapes.model import Model
 
 
@@ -58,12 +58,17 @@ class Meter(Struct):
     turns: int = 0
     usage: RunTokens = field(default_factory=RunTokens)
     cost: float = 0
+    """US dollars, as far as known."""
+    cost_sources: set[str] = field(default_factory=set)
+    """How the parts of it are known."""
     tool_calls: int = 0
     files_changed: dict[str, None] = field(default_factory=dict)
     """Paths that tools wrote to, in order."""
     denials: list[Denial] = field(default_factory=list)
     stopped: str | None = None
     """The limit that ended the run, or `denied`."""
+    _uncounted: bool = False
+    """An answer came without its cost, so that a limit of money cannot be kept."""
     _last_failure: Any = None
     _failures: int = 0
     """How often that call has failed in a row."""
@@ -78,7 +83,7 @@ class Meter(Struct):
         most_turns = min(limits.max_turns or self.runaway.max_model_calls, self.runaway.max_model_calls)
         reached = {
             "maxTurns": self.turns >= most_turns,
-            "maxCost": limits.max_cost is not None and self.cost >= limits.max_cost,
+            "maxCost": limits.max_cost is not None and (self._uncounted or self.cost >= limits.max_cost),
             "maxTotalTokens": limits.max_total_tokens is not None and self.usage.total >= limits.max_total_tokens,
             "maxTime": limits.max_time is not None and time.monotonic() - self.began >= limits.max_time,
             "repeated": self._failures >= self.runaway.max_repeated_failures,
@@ -87,14 +92,21 @@ class Meter(Struct):
         return self.stopped is not None
 
     def answered(self, answer: AssistantMessage) -> None:
-        usage, total = answer.usage, self.usage
         self.turns += 1
+        self.spent(answer.usage)
+        if answer.usage.cost.unknown is True and answer.stop_reason not in ("error", "aborted"):
+            self._uncounted = True
+
+    def spent(self, usage: Usage) -> None:
+        """Count tokens and money, also of a request beside the conversation."""
+        total = self.usage
         total.input += usage.input
         total.output += usage.output
         total.cache_read += usage.cache_read
         total.cache_write += usage.cache_write
         total.total += usage.input + usage.output + usage.cache_read + usage.cache_write
         self.cost += usage.cost.total
+        self.cost_sources.add(usage.cost.source)
 
     def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
         """Count a call. The same call that fails again and again leads nowhere; nor do calls that are cut off."""

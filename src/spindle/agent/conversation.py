@@ -249,6 +249,8 @@ class StatsCounter:
         self.user = self.assistant = self.calls = self.results = self.messages = 0
         self.tokens = TokenTotals()
         self.cost: int | float = 0
+        """US dollars, as far as known."""
+        self.cost_sources: set[str] = set()
 
     def catch_up(self, entries: Sequence[Entry]) -> None:
         for index in range(self.seen, len(entries)):
@@ -283,6 +285,7 @@ class StatsCounter:
         totals.cache_write += usage.cache_write
         totals.total += usage.input + usage.output + usage.cache_read + usage.cache_write
         self.cost += usage.cost.total
+        self.cost_sources.add(usage.cost.source)
 
 
 def _usage_of(value: dict[str, Any]) -> Usage | None:

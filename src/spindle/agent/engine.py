@@ -48,7 +48,15 @@ from spindle.shapes.events import (
     QueueUpdate,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    CustomMessage,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+    joint_source,
+)
 from spindle.shapes.model import Model
 from spindle.tools.base import ReadText, Tool, ToolContext, ToolSettings
 
@@ -247,6 +255,11 @@ class Engine:
             if message.stop_reason not in ("error", "aborted"):
                 await self.retry.succeeded()
 
+    def spent(self, usage: Usage) -> None:
+        """Count a request beside the conversation, if it is part of a run."""
+        if self.run is not None:
+            self.run.meter.spent(usage)
+
     # -- a chain of work -------------------------------------------------------------------------
 
     def start(self, prepare: Prepare, options: RunOptions = RunOptions()) -> None:  # noqa: B008 - frozen
@@ -403,8 +416,8 @@ class Engine:
             self._active_hooks = self.hooks
 
     def _result(self, run: Run) -> RunResult:
-        meter, model, session = run.meter, self.model, self.conversation.session
-        unknown = model is None or model.cost_unknown
+        meter, session = run.meter, self.conversation.session
+        cost_source = joint_source(meter.cost_sources)
         return RunResult(
             status=status_of(run.stop_reason, meter.denials),
             stop_reason=run.stop_reason,
@@ -415,8 +428,8 @@ class Engine:
             turns=meter.turns,
             tool_calls=meter.tool_calls,
             tokens=meter.usage,
-            cost=None if unknown else meter.cost,
-            cost_source="unknown" if unknown else "computed",
+            cost=None if cost_source == "unknown" else meter.cost,
+            cost_source=cost_source,
             session_id=session.id,
             session_file=str(session.path) if session.path else None,
             files_changed=list(meter.files_changed),

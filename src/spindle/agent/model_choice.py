@@ -51,9 +51,11 @@ class ModelState:
 
     def find(self, provider: str, model_id: str) -> tuple[Model, str | None]:
         """Return an available model, and what to say about it. Raises `AgentError`."""
-        for model in self.registry.available():
-            if (model.provider, model.id) == (provider, model_id):
-                return model, None
+        listed = self.registry.find(provider, model_id) if self.registry.has_credentials(provider) else None
+        if listed and not self.registry.speaks(listed):
+            raise AgentError(self.registry.no_api_text(listed))
+        if listed and listed in self.registry.all(provider):
+            return listed, None
         unlisted = self.registry.unlisted(provider, model_id)
         if unlisted is None:
             raise AgentError(f"Model not found: {provider}/{model_id}")

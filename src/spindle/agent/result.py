@@ -50,9 +50,9 @@ class RunResult(Wire, kw_only=True, omit_defaults=False):
     tool_calls: int
     tokens: RunTokens
     cost: float | None
-    """US dollars; null if the price is unknown."""
+    """US dollars; null if they are not known of every model call."""
     cost_source: str
-    """`computed` from the price list, `billed` by the provider, or `unknown`."""
+    """`billed` by the provider, `computed` from the price list (or in part), or `unknown`."""
     session_id: str
     session_file: str | None
     files_changed: list[str]

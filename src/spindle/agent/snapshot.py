@@ -8,7 +8,7 @@ from spindle.agent.approval import Approval
 from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
 from spindle.agent.todos import Todos
-from spindle.shapes.messages import Wire
+from spindle.shapes.messages import Wire, joint_source
 from spindle.shapes.model import Model
 from spindle.tools.todo import TodoPhase
 
@@ -30,7 +30,12 @@ class SessionStats(Wire, kw_only=True):
     tool_results: int
     total_messages: int
     tokens: TokenTotals
-    cost: int | float
+    cost: int | float | None = None
+    """US dollars; left out if they are not known of every answer."""
+    cost_source: str
+    """`billed` by the provider, `computed` from the price list (or in part), or `unknown`."""
+    known_cost: int | float | None = None
+    """What is known of an unknown cost, if anything."""
     context_usage: ContextUsage | None = None
 
 
@@ -125,7 +130,7 @@ def context_usage(engine: Engine) -> ContextUsage | None:
 
 
 def session_stats(engine: Engine, counted: StatsCounter) -> SessionStats:
-    session = engine.conversation.session
+    session, source = engine.conversation.session, joint_source(counted.cost_sources)
     return SessionStats(
         session_file=str(session.path) if session.path else None,
         session_id=session.id,
@@ -135,6 +140,8 @@ def session_stats(engine: Engine, counted: StatsCounter) -> SessionStats:
         tool_results=counted.results,
         total_messages=counted.messages,
         tokens=counted.tokens,
-        cost=counted.cost,
+        cost=None if source == "unknown" else counted.cost,
+        cost_source=source,
+        known_cost=(counted.cost or None) if source == "unknown" else None,
         context_usage=context_usage(engine),
     )

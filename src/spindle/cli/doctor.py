@@ -54,7 +54,7 @@ def _examine(resources: "Resources") -> Iterator[str]:
     from spindle.children import on_path
     from spindle.cli.models_command import probe_local_servers
     from spindle.llm.local import LocalModelError, check_machine
-    from spindle.models.model_registry import builtin_providers
+    from spindle.models.catalog import builtin_providers
     from spindle.tools.grep import find_ripgrep
 
     registry = resources.registry
@@ -71,9 +71,9 @@ def _examine(resources: "Resources") -> Iterator[str]:
     for name, source in ready:
         yield f"  {name}: {len(registry.all(name))} models, key from {source}"
     if not ready:
-        listed = [info.env for info in builtin_providers().values() if info.default]
+        listed = [info.env for info in builtin_providers().values() if info.default and info.env]
         names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
-        yield f"  none; set the key of one: {', '.join(names)}"
+        yield f"  none; set the key of one: {', '.join(dict.fromkeys(names))}"
     yield "Local model servers"
     servers = probe_local_servers(registry)
     for name, answer in servers.items():

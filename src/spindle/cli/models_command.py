@@ -1,15 +1,20 @@
-"""`spindle models`: a table of the models that are ready to use; the local ones on this disk, get one, remove one."""
+"""`spindle models`: a table of the models that are ready to use; what is known of one, and newer prices; the local ones
+on this disk, get one, remove one.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spindle.agent_dir import agent_dir
 from spindle.cli import warn
 from spindle.cli.args import parse
 from spindle.llm.local import SUFFIX, LocalModelError, check_machine, read_header
 from spindle.llm.local.pull import PULLABLE, Pullable, pull
+from spindle.models.catalog import REFRESHED
+from spindle.models.catalog.refresh import URL, RefreshError, refresh
+from spindle.models.select import ModelNotFound, find_model
 from spindle.shapes.model import Model
 
 if TYPE_CHECKING:
@@ -24,13 +29,13 @@ _BAR = 30
 
 def run(argv: list[str]) -> int:
     """Carry out `spindle models <argv>`. Returns the exit code. Raises `UsageError`."""
-    if not argv or argv[0] not in ("list", "pull", "remove", "-h", "--help"):
+    if not argv or argv[0] not in ("list", "pull", "remove", "show", "refresh", "-h", "--help"):
         return list_models(parse(["--list-models", *argv]).list_models or "")
     arguments = vars(_parser().parse_args(argv))
     action: Callable[..., int] = arguments.pop("action")
     try:
-        return action(agent_dir() / "models", **arguments)
-    except LocalModelError as error:
+        return action(agent_dir(), **arguments)
+    except (LocalModelError, ModelNotFound, RefreshError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
 
@@ -39,7 +44,8 @@ def _parser() -> "argparse.ArgumentParser":
     import argparse
 
     pullable = "; ".join(f"{name}: {m.about}, {m.download // _MB} MB, {m.licence}" for name, m in PULLABLE.items())
-    parser = argparse.ArgumentParser(prog="spindle models", description="Models that run on this machine.")
+    about = "Without an action: the models that are ready to use (spindle models SEARCH)."
+    parser = argparse.ArgumentParser(prog="spindle models", description=about)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="show the models on this disk")
     listing.set_defaults(action=_list)
@@ -49,6 +55,13 @@ def _parser() -> "argparse.ArgumentParser":
     removing = actions.add_parser("remove", help="delete a model from this disk")
     removing.add_argument("name", help="as shown by list")
     removing.set_defaults(action=_remove)
+    showing = actions.add_parser("show", help="say what is known of a model: prices, windows, where from")
+    showing.add_argument("name", help="as for --model")
+    showing.set_defaults(action=_show)
+    note = "Gets newer prices and models and keeps them in the agent directory. Nothing is sent but the request."
+    refreshing = actions.add_parser("refresh", help="get newer prices from models.dev", description=note)
+    refreshing.add_argument("--from", dest="url", default=URL, help=f"a mirror of {URL}")
+    refreshing.set_defaults(action=_refresh)
     return parser
 
 
@@ -124,10 +137,73 @@ def _in_order(word: str, name: str) -> bool:
     return all(letter in letters for letter in word)
 
 
+# -- what is known of them -----------------------------------------------------------------------
+
+
+def _show(home: Path, name: str) -> int:
+    from spindle.models.model_registry import ModelRegistry
+
+    registry = ModelRegistry(home)
+    if registry.error:
+        warn(registry.error)
+    choice = find_model(registry, name)
+    model = choice.model.shown()
+    if choice.warning:
+        warn(choice.warning)
+    key = registry.credential_source(model.provider)
+    facts = [
+        ("API", f"{model.api}{f' at {model.base_url}' if model.base_url else ''}"),
+        ("Key", f"from {key}" if key not in (None, "not needed") else key or "missing"),
+        ("Context", f"{model.context_window:,} tokens, answers of up to {model.max_tokens:,}"),
+        ("Input", ", ".join(model.input)),
+        ("Thinking", ", ".join(model.thinking_levels())),
+        *_prices(model),
+        ("Source", registry.source_of(model)),
+    ]
+    print(f"{model.provider}/{model.id}  {model.name}")
+    for label, text in facts:
+        print(f"  {label:<9} {text}")
+    if not registry.speaks(model):
+        print(f"  {registry.no_api_text(model)}")
+    return 0
+
+
+def _prices(model: Model) -> list[tuple[str, str]]:
+    """Say what a million tokens cost, in each tier."""
+    if model.cost_unknown:
+        return [("Price", "unknown")]
+    cost = model.cost
+    if cost.is_free:
+        return [("Price", "free")]
+    plain = {"input": cost.input, "output": cost.output, "cacheRead": cost.cache_read, "cacheWrite": cost.cache_write}
+    rows = [("Price", f"{_rates_text(plain)} per million tokens")]
+    for tier in sorted(cost.tiers or [], key=lambda tier: float(tier["inputTokensAbove"])):
+        rows.append(("", f"{_rates_text(plain | tier)} with more than {tier['inputTokensAbove']:,} tokens sent"))
+    return rows
+
+
+def _rates_text(rates: dict[str, Any]) -> str:
+    names = {"input": "input", "output": "output", "cacheRead": "cache read", "cacheWrite": "cache write"}
+    return ", ".join(f"${rates[key]:g} {name}" for key, name in names.items())
+
+
+def _refresh(home: Path, url: str) -> int:
+    done = refresh(home, url)
+    if not done.is_new:
+        print(f"Nothing new at {url}")
+        return 0
+    for text in done.skipped[:10]:
+        warn(f"Left out {text}")
+    print(f"{len(done.repriced)} prices changed, {len(done.added)} models added, {len(done.skipped)} left out")
+    print(f"Kept in {home / REFRESHED}; remove that folder to go back to the built-in catalogue")
+    return 0
+
+
 # -- models on this disk -------------------------------------------------------------------------
 
 
-def _list(models_dir: Path) -> int:
+def _list(home: Path) -> int:
+    models_dir = home / "models"
     rows = [_disk_row(path) for path in sorted(models_dir.glob(f"*{SUFFIX}")) if not path.name.startswith(".")]
     if not rows:
         print(f"No models in {models_dir}. Get a small one: spindle models pull smollm2")
@@ -153,8 +229,8 @@ def _disk_row(path: Path) -> tuple[str, str]:
     return name, "  ".join([*filter(None, facts), f"context {header.context_length}"])
 
 
-def _pull(models_dir: Path, name: str) -> int:
-    model = PULLABLE[name]
+def _pull(home: Path, name: str) -> int:
+    model, models_dir = PULLABLE[name], home / "models"
     new = pull(model, models_dir, _progress(model))
     if new and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
@@ -182,7 +258,8 @@ def _progress(model: Pullable) -> Callable[[int], None]:
     return show_bar if sys.stderr.isatty() else say_once
 
 
-def _remove(models_dir: Path, name: str) -> int:
+def _remove(home: Path, name: str) -> int:
+    models_dir = home / "models"
     name = name.removeprefix("local/").removesuffix(SUFFIX)
     path = models_dir / f"{name}{SUFFIX}"
     if Path(name).name != name or not path.is_file():

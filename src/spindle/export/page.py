@@ -127,7 +127,7 @@ def _card(
         ("Branches", f"{overview.branches:,}" if overview.branches > 1 else ""),
         ("Tool calls", f"{overview.tool_calls:,}" if overview.tool_calls else ""),
         ("Tokens", _tokens(overview)),
-        ("Cost", _dollars(overview.cost) if overview.models else ""),
+        ("Cost", _cost(overview) if overview.models else ""),
     ]
     rows = "".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in facts if value)
     parts = [
@@ -188,6 +188,12 @@ def _tokens(overview: Overview) -> str:
         ("W", "cache write", overview.cache_write),
     ]
     return " ".join(f'<span title="{hint}">{sign}{value:,.0f}</span>' for sign, hint, value in figures if value)
+
+
+def _cost(overview: Overview) -> str:
+    if not overview.cost_unknown:
+        return _dollars(overview.cost)
+    return f"unknown, at least {_dollars(overview.cost)}" if overview.cost else "unknown"
 
 
 def _dollars(cost: float) -> str:

@@ -49,6 +49,9 @@ class Overview:
     cache_read: float = 0
     cache_write: float = 0
     cost: float = 0
+    """US dollars, as far as known."""
+    cost_unknown: bool = False
+    """Whether there is more to it."""
     labels: dict[str, str] = field(default_factory=dict)
     """Entry id → the label in force: the last one in file order, cleared ones left out."""
     started: str = ""
@@ -150,7 +153,9 @@ def _count_usage(value: Any, overview: Overview) -> None:
     overview.output += _number(usage.get("output"))
     overview.cache_read += _number(usage.get("cacheRead"))
     overview.cache_write += _number(usage.get("cacheWrite"))
-    overview.cost += _number(as_dict(usage.get("cost")).get("total"))
+    cost = as_dict(usage.get("cost"))
+    overview.cost += _number(cost.get("total"))
+    overview.cost_unknown |= cost.get("unknown") is True
 
 
 def _number(value: Any) -> float:

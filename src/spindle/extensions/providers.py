@@ -8,9 +8,10 @@ from typing import Any
 
 from spindle.extensions.generation import Provider
 from spindle.extensions.threads import contained
+from spindle.llm.cost import add_cost
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
-from spindle.shapes.messages import Text, Thinking, ToolCall, Usage
+from spindle.shapes.messages import Cost, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
 
 _KEYS = {
@@ -83,6 +84,9 @@ class _Writer:
         self._started = True
         if isinstance(value, Usage):
             self.live.usage = value
+            if value.cost == Cost():
+                add_cost(value, self.live.price)
+                self.live.counted = True
         elif isinstance(value, ToolCall):
             self._called = True
             chunks += self._close()

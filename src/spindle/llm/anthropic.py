@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from spindle.llm.compat import MessagesCompat
-from spindle.llm.cost import add_cost, effort_word, output_limit, thinking_budget
+from spindle.llm.cost import Bill, add_cost, effort_word, output_limit, thinking_budget
 from spindle.llm.errors import ModelError, limit_body
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall, NumberedBlocks
@@ -52,7 +52,8 @@ def messages_headers(options: StreamOptions, compat: MessagesCompat, body: dict[
     if betas:
         headers["anthropic-beta"] = ",".join(betas)
     if options.session_id and compat.send_session_affinity_headers:
-        headers["x-session-affinity"] = options.session_id
+        is_openrouter = compat.session_affinity_format == "openrouter"
+        headers["x-session-id" if is_openrouter else "x-session-affinity"] = options.session_id
     return headers
 
 
@@ -90,8 +91,6 @@ def messages_body(model: Model, request: Request, options: StreamOptions, compat
 def _mark_last_user_block(messages: list[dict[str, Any]], cache: dict[str, Any]) -> None:
     for message in reversed(messages):
         if message["role"] == "user":
-            if isinstance(message["content"], str):
-                message["content"] = [{"type": "text", "text": message["content"]}]
             message["content"][-1] |= cache
             return
 
@@ -109,13 +108,11 @@ def _messages(request: Request, compat: MessagesCompat) -> list[dict[str, Any]]:
             results.append(_tool_result(message))
             continue
         results = []
-        content: str | list[dict[str, Any]]
         if isinstance(message, AssistantMessage):
             content = [part for block in message.content if (part := _answer_block(block, compat)) is not None]
-        elif isinstance(message.content, str):
-            content = message.content if message.content.strip() else ""
         else:
-            content = _blocks(message.content)
+            # Always as blocks: the one that a cache mark is put on must look the same when the mark has moved on.
+            content = _blocks([Text(message.content)] if isinstance(message.content, str) else message.content)
         if content:
             messages.append({"role": message.role, "content": content})
     return messages
@@ -190,6 +187,8 @@ _STOP_REASONS = {
     "stop_sequence": "stop",
     "max_tokens": "length",
     "tool_use": "toolUse",
+    "model_context_window_exceeded": "error",
+    "sensitive": "error",
 }
 
 
@@ -197,7 +196,7 @@ class _CacheCreation(msgspec.Struct, gc=False):
     ephemeral_1h_input_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _Usage(Bill, gc=False):
     input: int | None = msgspec.field(default=None, name="input_tokens")
     output: int | None = msgspec.field(default=None, name="output_tokens")
     cache_read: int | None = msgspec.field(default=None, name="cache_read_input_tokens")
@@ -212,7 +211,7 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Block(msgspec.Struct, gc=False):
-    type: str
+    type: str | None = None
     text: str | None = None
     thinking: str | None = None
     signature: str | None = None
@@ -261,6 +260,8 @@ class MessagesReader:
         """Why the answer has ended."""
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
+        if data == b"[DONE]":  # of another API, but servers that speak both send it
+            return
         event = _read_event(data)
         number = event.index or 0
         if event.type == "content_block_delta":
@@ -279,6 +280,10 @@ class MessagesReader:
             if event.delta is not None and event.delta.stop_reason:
                 self._end = event.delta
             self._take_usage(event.usage)
+            if event.usage is not None and event.usage.output is not None:
+                usage = self._live.usage
+                # No prompt is empty, so 0 is no count.
+                self._live.counted = usage.input + usage.cache_read + usage.cache_write > 0
         elif event.type == "message_stop":
             self.done = True
         elif event.type == "error" or event.error is not None:
@@ -291,12 +296,12 @@ class MessagesReader:
         for number in list(self._inputs):
             self._stop(number, out)
         out.extend(live.end_all())
-        live.raw_stop_reason = reason
         if reason == "refusal":
+            live.raw_stop_reason = reason
             raise ModelError((details and details.explanation) or "The model refused to answer")
-        if reason not in _STOP_REASONS:
-            raise ModelError(f"Provider stop_reason: {reason}")
-        return _STOP_REASONS[reason]
+        if reason is None:  # the server has said that the answer is complete, only not why
+            return "toolUse" if live.calls_tools else "stop"
+        return live.stop_reason(reason, _STOP_REASONS, "Provider stop_reason")
 
     def _start(self, number: int, block: _Block, out: list[StreamEvent]) -> None:
         live, blocks = self._live, self._blocks
@@ -337,4 +342,4 @@ class MessagesReader:
                 setattr(usage, name, tokens)
         if reported.cache_creation is not None and reported.cache_creation.ephemeral_1h_input_tokens:
             usage.cache_write_1h = reported.cache_creation.ephemeral_1h_input_tokens
-        add_cost(usage, self._live.price)
+        add_cost(usage, self._live.price, billed=reported.total(self._live))

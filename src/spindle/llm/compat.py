@@ -98,11 +98,19 @@ class MessagesCompat(Compat, frozen=True, kw_only=True):
     """Takes an effort instead of a number of tokens to think."""
     allow_empty_signature: bool = False
     send_session_affinity_headers: bool = False
+    session_affinity_format: SessionAffinity = "openai"
+
+    @staticmethod
+    def guess(model: Model) -> Flags:
+        if model.provider != "openrouter" and "openrouter.ai" not in model.base_url:
+            return {}
+        return {"sendSessionAffinityHeaders": True, "sessionAffinityFormat": "openrouter"}
 
 
 class ResponsesCompat(Compat, frozen=True, kw_only=True):
     """Servers of the `openai-responses` family."""
 
+    supports_reasoning_effort: bool = True
     supports_developer_role: bool = True
     supports_long_cache_retention: bool = True
     session_affinity_format: SessionAffinity = "openai"
@@ -151,6 +159,8 @@ _SERVERS: tuple[tuple[str, str, Flags], ...] = (
     (r"nvidia", r"api\.nvidia\.com", _NO_EFFORT),
     (r"cloudflare-.*", r"gateway\.ai\.cloudflare\.com|api\.cloudflare\.com", _NO_EFFORT),
     (r"chutes", r"chutes\.ai", _NO_EFFORT),
+    (r"opencode.*", r"opencode\.ai", _PLAIN),
+    (r"ant-ling", r"api\.ant-ling\.com", {**_NO_EFFORT, "thinkingFormat": "ant-ling"}),
 )
 # Local servers reject keys they do not know more often than they need them; all of them take a reasoning effort.
 _PRIVATE_HOST = (

@@ -1,6 +1,7 @@
 """What an answer costs and what it may cost: prices, output limits, thinking budgets."""
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from msgspec import UNSET, Struct, to_builtins
@@ -21,6 +22,31 @@ class UsageDetails(Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
+class Bill(Struct, gc=False):
+    """What OpenRouter adds to its usage objects: the money."""
+
+    cost: Any = None
+    is_byok: Any = None
+    """Whether the request went out with a key of the user's, so that the provider behind bills too."""
+    cost_details: Any = None
+
+    def total(self, live: LiveMessage) -> float | None:
+        """Return what the request is billed with; None if the server does not tell, or is not one that does."""
+        own = _dollars(self.cost)
+        if not live.is_billed or own is None or not self.is_byok:
+            return own if live.is_billed else None
+        details = self.cost_details if isinstance(self.cost_details, dict) else {}
+        behind = _dollars(details.get("upstream_inference_cost"))
+        if behind is None:
+            parts = [_dollars(details.get(f"upstream_inference_{part}_cost")) for part in ("prompt", "completions")]
+            behind = None if None in parts else sum(filter(None, parts))
+        return None if behind is None else own + behind
+
+
+def _dollars(value: Any) -> float | None:
+    return value if type(value) in (int, float) and isfinite(value) and value >= 0 else None
+
+
 def take_usage(
     live: LiveMessage,
     *,
@@ -30,6 +56,7 @@ def take_usage(
     output: int | None,
     reasoning: int | None = None,
     factor: float = 1.0,
+    billed: float | None = None,
 ) -> None:
     """Fill in what a server reported. `sent` is all it was sent, cached or not; None stands for what it left out."""
     usage = live.usage
@@ -39,11 +66,24 @@ def take_usage(
     usage.output = output or 0
     if reasoning is not None:
         usage.reasoning = reasoning
-    add_cost(usage, live.price, factor)
+    live.counted = bool(sent) and output is not None  # no prompt is empty, so 0 is no count
+    add_cost(usage, live.price, factor, billed)
 
 
-def add_cost(usage: Usage, price: ModelCost, factor: float = 1.0) -> None:
-    """Fill in the total of a usage and its cost in US dollars."""
+def add_cost(usage: Usage, price: ModelCost | None, factor: float = 1.0, billed: float | None = None) -> None:
+    """Fill in the total of a usage and its cost in US dollars; what the provider bills outweighs what we compute.
+
+    Without a price the cost is unknown.
+    """
+    usage.total_tokens = usage.input + usage.cache_read + usage.cache_write + usage.output
+    usage.cost = _computed(usage, price, factor) if price else Cost()
+    if billed is not None:
+        usage.cost.total, usage.cost.total_from_provider = billed, True
+    elif price is None:
+        usage.cost.unknown = True
+
+
+def _computed(usage: Usage, price: ModelCost, factor: float) -> Cost:
     sent = usage.input + usage.cache_read + usage.cache_write
     passed = [tier for tier in price.tiers or [] if _threshold(tier) < sent]
     rates: dict[str, Any] = to_builtins(price) | max(passed, key=_threshold, default={})
@@ -57,8 +97,7 @@ def add_cost(usage: Usage, price: ModelCost, factor: float = 1.0) -> None:
         cache_write=(rates["cacheWrite"] * (usage.cache_write - hour) + 2 * rates["input"] * hour) * per_token,
     )
     cost.total = cost.input + cost.output + cost.cache_read + cost.cache_write
-    usage.total_tokens = sent + usage.output
-    usage.cost = cost
+    return cost
 
 
 def _threshold(tier: dict[str, Any]) -> float:

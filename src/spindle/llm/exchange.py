@@ -8,7 +8,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from types import UnionType
+from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -73,6 +74,7 @@ async def _exchange(
     prepare: Prepare, model: Model, request: Request, options: StreamOptions
 ) -> AsyncGenerator[Chunk, None]:
     live = LiveMessage(model)
+    live.counted = False
     secrets = secrets_of(options.api_key, {})
     error_text: ErrorText = error_object_text
     try:
@@ -194,12 +196,12 @@ def _describe(error: Exception, error_text: ErrorText) -> str:
 # -- events ----------------------------------------------------------------------------------------
 
 
-def event_decoder(shape: type[T], loosely: Callable[[object], T] | None = None) -> Callable[[bytes], T]:
+def event_decoder(shape: type[T]) -> Callable[[bytes], T]:
     """Return a function that turns the JSON of one event into a value of a declared shape. It raises `BadEventError`.
 
     Every piece of an answer passes through here, so the common form is read by one typed decoder; an event that is not
-    quite what it should be (a number as text, a broken escape) is read again, slowly and leniently. `loosely` makes
-    the best of a value that does not fit the shape, raising `DecodeError` if it cannot.
+    quite what it should be (a number as text, a broken escape, a key of another kind) is read again, slowly and
+    leniently: keys and items that do not fit count as missing.
     """
     strictly = msgspec.json.Decoder(shape).decode
 
@@ -207,13 +209,37 @@ def event_decoder(shape: type[T], loosely: Callable[[object], T] | None = None) 
         try:
             return strictly(data)
         except (DecodeError, UnicodeError):
-            try:
-                value = decode(data)
-                return loosely(value) if loosely else msgspec.convert(value, shape, strict=False)
-            except DecodeError:
-                raise BadEventError(data) from None
+            pass
+        try:
+            value = _loosely(decode(data), shape)
+        except DecodeError:
+            value = None
+        if not isinstance(value, shape):
+            raise BadEventError(data)
+        return value
 
     return read
+
+
+def _loosely(value: Any, shape: Any) -> object:
+    """Make the best of a value that does not fit its shape; None if nothing can be made of it."""
+    try:
+        return msgspec.convert(value, shape, strict=False)
+    except msgspec.ValidationError:
+        kind = get_args(shape)[0] if isinstance(shape, UnionType) else shape  # of `X | None`
+    if kind is str and isinstance(value, list):  # text as a list of parts
+        parts = [part.get("text") for part in value if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    if get_origin(kind) is list and isinstance(value, list):
+        items = (_loosely(item, get_args(kind)[0]) for item in value)
+        return [item for item in items if item is not None]
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        given = [
+            (field, value[field.encode_name]) for field in msgspec.structs.fields(kind) if field.encode_name in value
+        ]
+        read = {field.name: item for field, raw in given if (item := _loosely(raw, field.type)) is not None}
+        return kind(**read)
+    return None
 
 
 class _Intake:

@@ -167,11 +167,18 @@ def _thinking_config(model: Model, options: StreamOptions) -> dict[str, Any] | N
 
 # -- what is read of a chunk ---------------------------------------------------------------------
 
+_STOP_REASONS = {"MAX_TOKENS": "length"} | dict.fromkeys(
+    (
+        *("SAFETY", "RECITATION", "LANGUAGE", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"),
+        *("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"),
+    ),
+    "error",
+)
 _call_numbers = count(1)
 
 
 class _FunctionCall(msgspec.Struct, gc=False):
-    name: str
+    name: str = ""
     args: Any = None
     id: str | None = None
 
@@ -226,6 +233,8 @@ class GoogleReader:
         self._finish_reason: str | None = None
 
     def take(self, data: bytes, out: list[StreamEvent]) -> None:
+        if data == b"[DONE]":  # of another API, but servers that speak both send it
+            return
         chunk = _read_chunk(data)
         if chunk.error is not None:
             raise ModelError(limit_body(encode(chunk.error).decode()))
@@ -239,7 +248,7 @@ class GoogleReader:
         candidate = chunk.candidates[0]
         self._finish_reason = candidate.finish_reason or self._finish_reason
         for part in (candidate.content.parts if candidate.content else None) or []:
-            if part.function_call is not None:
+            if part.function_call is not None and part.function_call.name:
                 self._take_call(part.function_call, part.thought_signature, out)
             elif part.text is not None:
                 self._take_text(part, out)
@@ -249,12 +258,10 @@ class GoogleReader:
         if reason is None:
             raise ModelError("Stream ended without finishReason")
         out.extend(live.end_all())
-        live.raw_stop_reason = reason
         if reason == "STOP":
+            live.raw_stop_reason = reason
             return "toolUse" if live.calls_tools else "stop"
-        if reason == "MAX_TOKENS":
-            return "length"
-        raise ModelError(f"Provider stopped with: {reason}")
+        return live.stop_reason(reason, _STOP_REASONS, "Provider stopped with")
 
     def _take_text(self, part: _Part, out: list[StreamEvent]) -> None:
         live = self._live

@@ -151,20 +151,26 @@ async def _send(
     proxy, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
     if not url.startswith("https:"):
         headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
-    try:
-        return await session.post(
-            url,
-            data=body,
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.CONNECT, sock_read=idle_timeout),
-            allow_redirects=False,
-            proxy=proxy,
-            proxy_headers=proxy_headers,
-        )
-    except aiohttp.SocketTimeoutError:
-        raise IdleTimeoutError(idle_timeout) from None
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
+    while True:
+        way: dict[str, bool] = {}
+        try:
+            return await session.post(
+                url,
+                data=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.CONNECT, sock_read=idle_timeout),
+                allow_redirects=False,
+                proxy=proxy,
+                proxy_headers=proxy_headers,
+                trace_request_ctx=way,
+            )
+        except aiohttp.SocketTimeoutError:
+            raise IdleTimeoutError(idle_timeout) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # Servers hang up on connections that they have promised to keep (llama.cpp after every stream).
+            if way.get("used") and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
+                continue
+            raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
 
 
 def _is_final(error: Exception) -> bool:
@@ -196,7 +202,14 @@ async def _pool() -> AsyncGenerator["aiohttp.ClientSession", None]:
     """Open a session and close it when the event loop shuts its asynchronous generators down."""
     import aiohttp
 
+    async def note_use(session: Any, context: Any, details: Any) -> None:
+        if context.trace_request_ctx is not None:
+            context.trace_request_ctx["used"] = True
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(note_use)
     session = aiohttp.ClientSession(
+        trace_configs=[trace],
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=limits.KEEP_ALIVE),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={

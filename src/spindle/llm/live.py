@@ -6,8 +6,10 @@ snapshot is asked for, so an answer of n pieces costs n, not n².
 
 import re
 import time
+from collections.abc import Mapping
 from typing import TypeAlias
 
+from spindle.llm.errors import ModelError
 from spindle.llm.partial_json import PartialJson
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import (
@@ -79,7 +81,11 @@ class LiveMessage(LiveSource):
         self.api = model.api
         self.provider = model.provider
         self.model = model.id
-        self.price = model.cost
+        self.price = None if model.cost_unknown else model.cost
+        self.is_billed = model.provider == "openrouter" or "openrouter.ai" in model.base_url
+        """Whether the server tells what it bills."""
+        self.counted: bool | None = None
+        """Whether the server has told all that the answer used; None if the stream function does not say."""
         self.timestamp = int(time.time() * 1000)
         self.usage = Usage()
         self.response_id: str | None = None
@@ -141,11 +147,32 @@ class LiveMessage(LiveSource):
     def calls_tools(self) -> bool:
         return any(isinstance(block, LiveToolCall) for block in self.blocks)
 
+    def stop_reason(self, word: str, known: Mapping[str, str], problem: str) -> str:
+        """Return the stop reason for a server's word. A word we do not know, after tool calls, means that they be run.
+
+        Raises `ModelError` if it means that the answer is none.
+        """
+        self.raw_stop_reason = word
+        reason = known.get(word, "toolUse" if self.calls_tools else "error")
+        if reason == "error":
+            raise ModelError(f"{problem}: {word}")
+        return reason
+
     def snapshot(self) -> AssistantMessage:
-        return self.finish("stop")
+        return self._message("stop")
 
     def finish(self, stop_reason: str, error_message: str | None = None) -> AssistantMessage:
         """Return the message as it stands, with this ending."""
+        if self.blocks and not self._is_cost_known():
+            self.usage.cost.unknown = True
+        return self._message(stop_reason, error_message)
+
+    def _is_cost_known(self) -> bool:
+        if self.price is not None and self.price.is_free:
+            return True
+        return self.usage.cost.total > 0 if self.counted is None else self.counted
+
+    def _message(self, stop_reason: str, error_message: str | None = None) -> AssistantMessage:
         return AssistantMessage(
             content=[block.block() for block in self.blocks],
             api=self.api,

@@ -5,15 +5,14 @@ quite what it should be is read key by key. Blocks stay open until the stream en
 take turns in it.
 """
 
-from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 from msgspec.structs import asdict
 
 from spindle.llm.compat import ChatCompat, session_headers
-from spindle.llm.cost import UsageDetails, effort_word, output_limit, take_usage, thinking_budget
+from spindle.llm.cost import Bill, UsageDetails, effort_word, output_limit, take_usage, thinking_budget
 from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveToolCall
@@ -185,6 +184,9 @@ def _add_caching(body: dict[str, Any], model: Model, options: StreamOptions, com
         if body.get("tools"):
             body["tools"][-1]["cache_control"] = mark
         messages = body["messages"]
+        for message in messages:  # all of them as parts: what is marked must look the same when the mark has moved on
+            if isinstance(message["content"], str) and message["content"]:
+                message["content"] = [{"type": "text", "text": message["content"]}]
         if messages and messages[0]["role"] in ("system", "developer"):
             _mark_text(messages[0], mark)
         for message in reversed(messages):
@@ -194,11 +196,7 @@ def _add_caching(body: dict[str, Any], model: Model, options: StreamOptions, com
 
 def _mark_text(message: dict[str, Any], mark: dict[str, Any]) -> bool:
     """Put a cache mark on the last text of a message, if it has one."""
-    content = message["content"]
-    if isinstance(content, str) and content:
-        message["content"] = [{"type": "text", "text": content, "cache_control": mark}]
-        return True
-    for part in reversed(content or []):
+    for part in reversed(message["content"] or []):
         if part["type"] == "text":
             part["cache_control"] = mark
             return True
@@ -268,6 +266,8 @@ _STOP_REASONS = {
     "length": "length",
     "tool_calls": "toolUse",
     "function_call": "toolUse",
+    "content_filter": "error",
+    "network_error": "error",
 }
 
 
@@ -291,7 +291,7 @@ class _Delta(msgspec.Struct, gc=False):
     reasoning_details: list[dict[str, Any]] | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _Usage(Bill, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: UsageDetails | None = None
@@ -314,32 +314,7 @@ class _Chunk(msgspec.Struct, gc=False):
     error: Any = None
 
 
-def _loosely(value: Any, shape: Any = _Chunk) -> object:
-    """Make the best of a value that does not fit its shape: keys and items that do not fit count as missing."""
-    try:
-        return msgspec.convert(value, shape, strict=False)
-    except msgspec.ValidationError:
-        kind = get_args(shape)[0] if isinstance(shape, UnionType) else shape  # of `X | None`
-    if kind is str and isinstance(value, list):  # content as a list of parts
-        parts = [part.get("text") for part in value if isinstance(part, dict)]
-        return "".join(part for part in parts if isinstance(part, str))
-    if get_origin(kind) is list and isinstance(value, list):
-        items = (_loosely(item, get_args(kind)[0]) for item in value)
-        return [item for item in items if item is not None]
-    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        known = [field for field in msgspec.structs.fields(kind) if field.name in value]
-        return kind(**{field.name: _loosely(value[field.name], field.type) for field in known})
-    return None
-
-
-def _read_loosely(value: object) -> _Chunk:
-    chunk = _loosely(value)
-    if not isinstance(chunk, _Chunk):
-        raise DecodeError("not an object")
-    return chunk
-
-
-_read_chunk = event_decoder(_Chunk, _read_loosely)
+_read_chunk = event_decoder(_Chunk)
 
 
 class ChatReader:
@@ -407,10 +382,7 @@ class ChatReader:
         out.extend(live.end_all())
         if reason is None:
             return "toolUse" if self._calls else "stop"
-        live.raw_stop_reason = reason
-        if reason not in _STOP_REASONS:
-            raise ModelError(f"Provider finish_reason: {reason}")
-        return _STOP_REASONS[reason]
+        return live.stop_reason(reason, _STOP_REASONS, "Provider finish_reason")
 
     def _take_call(self, piece: _ToolCallPiece, out: list[StreamEvent]) -> None:
         function = piece.function or _FunctionPiece()
@@ -453,6 +425,7 @@ class ChatReader:
             cache_write=details.cache_write_tokens,
             output=reported.completion_tokens,
             reasoning=(reported.completion_tokens_details or UsageDetails()).reasoning_tokens,
+            billed=reported.total(self._live),
         )
 
 

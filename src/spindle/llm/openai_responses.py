@@ -93,7 +93,7 @@ def responses_body(model: Model, request: Request, options: StreamOptions, compa
         body["prompt_cache_key"] = options.session_id[:_MAX_CACHE_KEY]
     if options.cache_retention == "long" and compat.supports_long_cache_retention:
         body["prompt_cache_retention"] = "24h"
-    if model.reasoning:
+    if model.reasoning and compat.supports_reasoning_effort:
         _add_reasoning(body, model, options)
     return body | (model.sampling_params or {})
 
@@ -198,6 +198,14 @@ def _parsed(signature: str | None) -> dict[str, Any] | None:
 
 # -- what is read of an event --------------------------------------------------------------------
 
+_STOP_REASONS = {
+    "max_output_tokens": "length",
+    "content_filter": "error",
+    "incomplete": "length",
+    "failed": "error",
+    "cancelled": "error",
+}
+"""By what made an answer incomplete, else by its status."""
 _TIER_FACTORS = {"flex": 0.5, "priority": 2.0}
 
 
@@ -213,7 +221,7 @@ class _Incomplete(msgspec.Struct, gc=False):
 
 
 class _Error(msgspec.Struct, gc=False):
-    code: str | None = None
+    code: str | int | None = None
     message: str | None = None
 
 
@@ -240,6 +248,13 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _read_event = event_decoder(_Event)
+# Servers that forget to announce an item mean these; a call without a name cannot be made up.
+_UNANNOUNCED = {
+    "response.output_text.delta": {"type": "message"},
+    "response.refusal.delta": {"type": "message"},
+    "response.reasoning_summary_text.delta": {"type": "reasoning"},
+    "response.reasoning_text.delta": {"type": "reasoning"},
+}
 _DELTAS = frozenset(
     {
         "response.output_text.delta",
@@ -258,6 +273,7 @@ class ResponsesReader:
         self.done = False
         self._live = live
         self._blocks = NumberedBlocks(live)
+        self._announced: set[int] = set()
         self._between_parts: int | None = None
         """The item of which a part of the summary has ended; a blank line comes before the next."""
         self._response = _Response()
@@ -268,6 +284,8 @@ class ResponsesReader:
         event = _read_event(data)
         kind, number = event.type, event.output_index or 0
         if kind in _DELTAS:
+            if number not in self._announced and event.delta:
+                self._start(number, _UNANNOUNCED.get(kind, {}), out)
             if self._between_parts == number and event.delta:
                 self._between_parts = None
                 self._blocks.append(number, "\n\n", out)
@@ -290,19 +308,18 @@ class ResponsesReader:
             raise ModelError("Stream ended before a terminal response event")
         live, response = self._live, self._response
         out.extend(live.end_all())
-        live.raw_stop_reason = response.status
-        if response.status == "completed":
-            return "toolUse" if live.calls_tools else "stop"
         reason = response.incomplete_details.reason if response.incomplete_details else None
-        if response.status == "incomplete" and reason == "max_output_tokens":
-            return "length"
-        raise ModelError(f"Provider finish_reason: {reason or response.status}")
+        if response.status in (None, "completed"):
+            live.raw_stop_reason = response.status
+            return "toolUse" if live.calls_tools else "stop"
+        return live.stop_reason(reason or response.status, _STOP_REASONS, "Provider finish_reason")
 
     # -- items -----------------------------------------------------------------------------------
 
     def _start(self, number: int, item: dict[str, Any], out: list[StreamEvent]) -> None:
         live, blocks = self._live, self._blocks
         self._between_parts = None
+        self._announced.add(number)
         match item.get("type"):
             case "reasoning":
                 blocks.start(number, live.start_thinking(), out)
@@ -317,14 +334,13 @@ class ResponsesReader:
         if isinstance(block, LiveToolCall):
             self._complete_arguments(number, item.get("arguments"), out)
         elif isinstance(block, LiveThinking):
-            texts = [part.get("text") or "" for part in item.get("summary") or item.get("content") or []]
+            texts = _texts(item.get("summary") or item.get("content"))
             block.signature = encode(item).decode()
             _settle(block, "\n\n".join(texts))
         elif block is not None:
-            parts = item.get("content") or []
             signature = {"v": 1, "id": item.get("id"), **({"phase": item["phase"]} if item.get("phase") else {})}
             block.signature = encode(signature).decode()
-            _settle(block, "".join(part.get("text") or part.get("refusal") or "" for part in parts))
+            _settle(block, "".join(_texts(item.get("content"))))
         self._blocks.end(number, out)
 
     def _complete_arguments(self, number: int, arguments: Any, out: list[StreamEvent]) -> None:
@@ -355,6 +371,13 @@ class ResponsesReader:
                     reasoning=(usage.output_tokens_details or UsageDetails()).reasoning_tokens,
                     factor=_TIER_FACTORS.get(response.service_tier or "", 1.0),
                 )
+
+
+def _texts(parts: Any) -> list[str]:
+    """Return the texts of an item's parts; what is none is left out."""
+    parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    texts = [part.get("text") or part.get("refusal") for part in parts]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _settle(block: LiveText | LiveThinking, text: str) -> None:

@@ -202,7 +202,8 @@ async def stream(model: Model, request: Request, options: StreamOptions) -> Asyn
         return
     usage = step.usage
     live.usage = Usage(usage.input, usage.output, usage.cache_read, usage.cache_write)
-    add_cost(live.usage, model.cost)
+    live.counted = True
+    add_cost(live.usage, live.price)
     yield Finished(live.finish(step.stop or ("toolUse" if step.calls else "stop")))
 
 

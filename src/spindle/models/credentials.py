@@ -138,6 +138,10 @@ class AuthStore:
                 return "auth.json"
         return next((name for name in variables if os.environ.get(name)), None)
 
+    def variable(self, provider: str, name: str) -> str | None:
+        """Return a variable that belongs to a provider: of its entry in `auth.json`, else of the environment."""
+        return _env(self.stored(provider) or {}).get(name) or os.environ.get(name)
+
     def variables(self) -> set[str]:
         """Return the names of the variables that `auth.json` refers to."""
         self.stored("")

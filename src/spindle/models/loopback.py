@@ -56,7 +56,7 @@ def list_models(provider: str, base_url: str) -> list[Model]:
     models = []
     for item in listed:
         if isinstance(item, dict) and isinstance(model_id := item.get("id"), str):
-            model = open_model(provider, model_id, "openai-completions", base_url, free=True)
+            model = open_model(provider, model_id, "openai-completions", base_url)
             models.append(_with_window(model, item))
     return _describe_ollama(models) if provider == "ollama" else models
 

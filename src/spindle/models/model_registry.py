@@ -5,14 +5,13 @@ machine. Models of a provider are put together when that provider is first asked
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
+from spindle.models.catalog import ProviderInfo, builtin_providers, load_catalog
 from spindle.models.credentials import (
     AuthStore,
     MissingCredentials,
@@ -45,49 +44,6 @@ SCRIPTED = "scripted"
 _SHARED_VARIABLES = ("AWS_", "GOOGLE_", "GH_TOKEN", "GITHUB_TOKEN")
 """Other programs (aws, gcloud, gh, git) need these."""
 _REMOTE_TOKEN = "SPINDLE_REMOTE_TOKEN"
-
-_CATALOG = Path(__file__).with_name("catalog")
-"""One file of built-in models per provider, each read when that provider is first asked about, and `index.json` with
-what must be known before: the providers in order of preference, their environment variables and default models."""
-
-
-class ProviderInfo(msgspec.Struct, rename="camel", frozen=True):
-    name: str
-    env: tuple[str, ...] = ()
-    """Variables that may hold the key, first choice first."""
-    default: str | None = None
-    """Id of the model to use when only the provider is known."""
-
-
-class Catalog(msgspec.Struct, rename="camel", frozen=True):
-    """One provider's file. `api` and `base_url` hold for its models unless they say otherwise."""
-
-    updated: str
-    """The day its facts were checked."""
-    api: str
-    base_url: str
-    models: list[dict[str, Any]]
-
-    def build(self, provider: str) -> list[Model]:
-        common = {"api": self.api, "baseUrl": self.base_url, "provider": provider, "reasoning": False}
-        return msgspec.convert([{**common, **entry} for entry in self.models], list[Model])
-
-
-@cache
-def builtin_providers() -> dict[str, ProviderInfo]:
-    """Return the known providers, most preferred first."""
-    return msgspec.json.decode((_CATALOG / "index.json").read_bytes(), type=dict[str, ProviderInfo])
-
-
-def load_catalog(provider: str) -> Catalog | None:
-    """Read the models of a built-in provider; None if we have no list of them."""
-    if provider not in builtin_providers():
-        return None
-    try:
-        data = (_CATALOG / f"{provider}.json").read_bytes()
-    except FileNotFoundError:
-        return None
-    return msgspec.json.decode(data, type=Catalog)
 
 
 class ModelRegistry:
@@ -150,8 +106,9 @@ class ModelRegistry:
         return self._models[provider]
 
     def available(self) -> list[Model]:
-        """Return the models whose provider has credentials configured. Runs no command, tests no key."""
-        return [model for name in self.providers() if self.has_credentials(name) for model in self.all(name)]
+        """Return the models that can be asked: there is a key and we speak their API. Runs no command, tests no key."""
+        ready = [model for name in self.providers() if self.has_credentials(name) for model in self.all(name)]
+        return [model for model in ready if self.speaks(model)]
 
     def find(self, provider: str, model_id: str) -> Model | None:
         """Return one model by its exact name. A local provider has whatever is asked of it."""
@@ -169,16 +126,34 @@ class ModelRegistry:
             model = open_model(SCRIPTED, model_id, "scripted", model_id, free=True)
             return replace(model, reasoning=True, input=["text", "image"])
         if provider in LOOPBACK and model_id:
-            return open_model(provider, model_id, "openai-completions", self._server(provider), free=True)
+            return open_model(provider, model_id, "openai-completions", self._server(provider))
         return None
 
     def find_available(self, provider: str, model_id: str) -> Model | None:
-        """Return one model by its exact name if there is a key for it."""
-        return self.find(provider, model_id) if self.has_credentials(provider) else None
+        """Return one model by its exact name if there is a key for it and we speak its API."""
+        model = self.find(provider, model_id) if self.has_credentials(provider) else None
+        return model if model and self.speaks(model) else None
+
+    def speaks(self, model: Model) -> bool:
+        """Tell whether anything here speaks the model's API."""
+        from spindle.llm.stream import BUILTIN_APIS
+
+        return model.api in BUILTIN_APIS or any(self._registered[name].api == model.api for name in self._streams)
+
+    def source_of(self, model: Model) -> str:
+        """Say where the facts of a model come from."""
+        for place, specs in (("an extension", self._registered), ("models.json", self.file.providers)):
+            spec = specs.get(model.provider)
+            if spec and (model.id in spec.model_overrides or any(item.id == model.id for item in spec.models)):
+                return place
+        catalog = load_catalog(model.provider, self._agent_dir)
+        listed = catalog and catalog.source_of(model.id)
+        if listed or model.provider in builtin_providers():
+            return listed or "none: it is not in the catalogue"
+        return "the model's file" if model.provider in (LOCAL, SCRIPTED) else "the server"
 
     def default_model_id(self, provider: str) -> str | None:
-        info = builtin_providers().get(provider)
-        return info.default if info else None
+        return self._info(provider).default
 
     def probe(self, provider: str) -> list[Model]:
         """Ask a local server what it has and remember it. Blocks; raises `ServerUnreachable`."""
@@ -233,6 +208,8 @@ class ModelRegistry:
         """Tell where the provider's key comes from, or that it needs none; None if it is missing."""
         if provider in (LOCAL, SCRIPTED) or provider in LOOPBACK:
             return "not needed"
+        if self._lacking(provider):
+            return None
         variables = self._variables(provider)
         found = self.auth.source(provider, variables)
         if found and found not in variables:
@@ -267,6 +244,8 @@ class ModelRegistry:
         if found is None and self.credential_source(provider) is None:
             raise MissingCredentials(self.no_key_text(provider))
         auth = found or ModelAuth()
+        if auth.api_key and (header := self._info(provider).key_header):
+            auth = ModelAuth(None, {header: f"Bearer {auth.api_key}"})
         headers = {**(model.headers or {}), **auth.headers}
         for spec in specs:
             headers.update(await self._headers(spec, model))
@@ -276,22 +255,34 @@ class ModelRegistry:
 
     def require_credentials(self, model: Model) -> None:
         """Raise `MissingCredentials` if a request to the model could not even be tried."""
+        if not self.speaks(model):
+            raise MissingCredentials(self.no_api_text(model))
         if not self.has_credentials(model.provider):
             raise MissingCredentials(self.no_key_text(model.provider))
 
     def no_key_text(self, provider: str) -> str:
         """Say that the provider's key is missing and how to give it."""
+        if missing := self._lacking(provider):
+            ways = [f"set {' and '.join(missing)}", "give its baseUrl in models.json"]
+            return f"No address for {provider}.\n\nTo use it, {' or '.join(ways)}."
         variables = sorted(self._variables(provider), key=lambda name: not name.endswith("_API_KEY"))
         ways = [f"set {variables[0]}"] if variables else []
         ways += ["pass --api-key", f"add the key to {self.auth.path}"]
         return f"No API key found for {provider}.\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
+
+    def no_api_text(self, model: Model) -> str:
+        """Say that a model is known but cannot be asked."""
+        return (
+            f'Cannot use {model.provider}/{model.id}: it speaks the API "{model.api}", which this version of Spindle '
+            "does not. Choose another model (--list-models), or add the API with an extension."
+        )
 
     def unlisted(self, provider: str, model_id: str) -> Model | None:
         """Return a model that the catalogue lacks, of a catalogue provider that has a key; None for any other."""
         if provider not in builtin_providers() or self.file.providers.get(provider) or not model_id:
             return None
         base = self.find(provider, self.default_model_id(provider) or "")
-        if base is None or not self.has_credentials(provider):
+        if base is None or not self.speaks(base) or not self.has_credentials(provider):
             return None
         return replace(base, id=model_id, name=model_id, cost_unknown=True)
 
@@ -309,9 +300,18 @@ class ModelRegistry:
         """Return providers whose protocol and address we know."""
         return {name for name, info in builtin_providers().items() if info.default} | LOOPBACK.keys()
 
+    def _info(self, provider: str) -> ProviderInfo:
+        return builtin_providers().get(provider) or ProviderInfo(provider)
+
     def _variables(self, provider: str) -> tuple[str, ...]:
-        info = builtin_providers().get(provider)
-        return info.env if info else ()
+        return self._info(provider).env
+
+    def _lacking(self, provider: str) -> list[str]:
+        """Return the variables that the provider's addresses are made of and that are not set."""
+        spec = self.file.providers.get(provider)
+        if spec and spec.base_url:
+            return []
+        return [name for name in self._info(provider).needs if not self.auth.variable(provider, name)]
 
     def _server(self, provider: str) -> str:
         spec = self.file.providers.get(provider)
@@ -341,8 +341,10 @@ class ModelRegistry:
             raise MissingCredentials(problem) from None
 
     def _build(self, provider: str) -> list[Model]:
-        catalog = load_catalog(provider)
+        catalog = load_catalog(provider, self._agent_dir)
         models = catalog.build(provider) if catalog else self._probed.get(provider, [])
+        if needs := {f"{{{name}}}": self.auth.variable(provider, name) for name in self._info(provider).needs}:
+            models = [replace(model, base_url=_filled(model.base_url, needs)) for model in models]
         if provider == LOCAL:
             from spindle.llm.local import local_models
 
@@ -357,3 +359,10 @@ class ModelRegistry:
         if spec := self._registered.get(provider):
             models = merge_provider([] if spec.models else models, provider, spec, api, base_url)
         return models
+
+
+def _filled(url: str, values: Mapping[str, str | None]) -> str:
+    """Return an address with what is known of its parts."""
+    for part, value in values.items():
+        url = url.replace(part, value or part)
+    return url

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spindle.config.settings import Settings
+from spindle.models.catalog import builtin_providers
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
 from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel, masked_url
@@ -112,10 +113,18 @@ def _glob(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
 
 
 def resolve_model(registry: ModelRegistry, pattern: str | None, provider: str | None = None) -> ModelChoice:
-    """Return what `--provider` and `--model` mean. Raises `ModelNotFound`.
+    """Return what `--provider` and `--model` mean. Raises `ModelNotFound`, also for a model whose API we do not speak.
 
     If a local server is named it is asked what it has, which may take a second.
     """
+    choice = find_model(registry, pattern, provider)
+    if not registry.speaks(choice.model):
+        raise ModelNotFound(registry.no_api_text(choice.model))
+    return choice
+
+
+def find_model(registry: ModelRegistry, pattern: str | None, provider: str | None = None) -> ModelChoice:
+    """Return what is meant, even if it cannot be asked. Raises `ModelNotFound`."""
     names = {name.lower(): name for name in registry.providers()}
     if provider is not None:
         known = names.get(provider.lower())
@@ -187,29 +196,35 @@ def _local(registry: ModelRegistry, provider: str, pattern: str) -> ModelChoice:
 
 def _anywhere(registry: ModelRegistry, pattern: str, *, exact: bool = False) -> ModelChoice | None:
     """Look in all providers: for the exact id first, then for parts of names, first where there is a key."""
-    models = registry.all()
-    for wanted, level in dict.fromkeys([(pattern, None), _split_level(pattern)]):
-        if hits := [model for model in models if model.id.lower() == wanted.lower()]:
-            return ModelChoice(_only(registry, wanted, hits), level)
+    names = registry.providers()
+    ready = [name for name in names if registry.has_credentials(name)]
+    for providers in (ready, names):
+        for wanted, level in dict.fromkeys([(pattern, None), _split_level(pattern)]):
+            models = [model for name in providers for model in registry.all(name)]
+            if hits := [model for model in models if model.id.lower() == wanted.lower()]:
+                return ModelChoice(_only(wanted, hits), level)
     if exact:
         return None
-    ready = [model for model in models if registry.has_credentials(model.provider)]
-    return parse_pattern(pattern, ready) or parse_pattern(pattern, models)
+    # One provider after the other: the same model has many names elsewhere, and the most preferred provider's counts.
+    tried = (parse_pattern(pattern, registry.all(name)) for name in dict.fromkeys([*ready, *names]))
+    return next(filter(None, tried), None)
 
 
-def _only(registry: ModelRegistry, wanted: str, hits: list[Model]) -> Model:
-    ready = [model for model in hits if registry.has_credentials(model.provider)]
-    if len(hits) > 1 and len(ready) != 1:
-        places = ", ".join(f"{model.provider}/{model.id}" for model in ready or hits)
+def _only(wanted: str, hits: list[Model]) -> Model:
+    """Return the model of the most preferred provider of the catalogue; providers of the user's have to be named."""
+    own = [model for model in hits if model.provider not in builtin_providers()]
+    if own and len(hits) > 1:
+        places = ", ".join(f"{model.provider}/{model.id}" for model in hits)
         raise ModelNotFound(f'Model "{wanted}" is ambiguous. Name the provider: {places}')
-    return (ready or hits)[0]
+    return hits[0]
 
 
 def _raise_not_found(registry: ModelRegistry, pattern: str) -> NoReturn:
     import difflib
 
-    names = {f"{m.provider}/{m.id}".lower(): f"{m.provider}/{m.id}" for m in registry.all()}
-    by_id = {m.id.lower(): f"{m.provider}/{m.id}" for m in registry.all()}
+    models = [model for model in registry.all() if registry.speaks(model)]
+    names = {f"{m.provider}/{m.id}".lower(): f"{m.provider}/{m.id}" for m in models}
+    by_id = {m.id.lower(): f"{m.provider}/{m.id}" for m in reversed(models)}
     wanted = pattern.lower()
     near = [names[name] for name in difflib.get_close_matches(wanted, names, 3, 0.6)]
     near += [by_id[name] for name in difflib.get_close_matches(wanted, by_id, 3, 0.6)]
@@ -242,7 +257,10 @@ def initial_model(
     if session:
         if model := registry.find_available(*session):
             return InitialModel(model)
-        reason = "no auth configured" if registry.find(*session) else "model no longer exists"
+        known = registry.find(*session)
+        reason = "no auth configured" if known else "model no longer exists"
+        if known and not registry.speaks(known):
+            reason = f'this version does not speak the API "{known.api}"'
         message = f"Could not restore model {session[0]}/{session[1]} ({reason})."
     choice = _scoped(settings, scope) or _default(registry, settings)
     if message and choice:

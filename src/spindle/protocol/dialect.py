@@ -58,7 +58,10 @@ def _keys(**lists: str) -> dict[str, tuple[Path, ...]]:
 
 
 # Keys of assistant messages that came after 0.74, wherever a message stands.
-_NEW_IN_MESSAGES = "{0}.rawStopReason {0}.usage.reasoning {0}.usage.cacheWrite1h"
+_NEW_IN_MESSAGES = (
+    "{0}.rawStopReason {0}.usage.reasoning {0}.usage.cacheWrite1h "
+    "{0}.usage.cost.totalFromProvider {0}.usage.cost.unknown"
+)
 _MESSAGE, _MESSAGES = _NEW_IN_MESSAGES.format("message"), _NEW_IN_MESSAGES.format("messages")
 
 # What neither pi 0.74 nor xcsh sends, as far as keys go.
@@ -101,6 +104,7 @@ _STATE_OF_SPINDLE = (
     "data.approval data.autoRetryEnabled data.contextUsage data.permissionMode data.queue data.saveError "
     "data.sessionSaved data.untrustedResources"
 )
+_STATS_OF_SPINDLE = "data.costSource data.knownCost"
 _WITHDRAWN = "extension_ui_request cancel"
 ANSWER_EDGES = "message_update start done error"
 """The updates at the start and the end of an answer, as the name of an event."""
@@ -127,6 +131,7 @@ DIALECTS: Mapping[str, Dialect] = {
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
                 compaction_end="result.estimatedTokensAfter result.usage",
+                response_get_session_stats=_STATS_OF_SPINDLE,
                 response_get_state=f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
                 response_bash=_BASH_OF_XCSH,
                 response_get_commands=_COMMANDS_OF_SEEDS,
@@ -143,6 +148,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 response_abort_and_prompt="data",
                 response_steer="data",
                 response_follow_up="data",
+                response_get_session_stats=_STATS_OF_SPINDLE,
                 response_get_state=f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
                 response_bash=_BASH_OF_XCSH,
                 response_get_commands=_COMMANDS_OF_SEEDS,
@@ -166,6 +172,7 @@ DIALECTS: Mapping[str, Dialect] = {
             keys=_keys(
                 **_KEYS_BEFORE_0_75,
                 auto_compaction_end="reason result.estimatedTokensAfter result.usage",
+                response_get_session_stats=_STATS_OF_SPINDLE,
                 response_get_state=f"{_STATE_OF_SPINDLE} data.pendingMessageCount",
             ),
         ),

@@ -4,6 +4,7 @@ Messages are values: they do not know their entry ids, the session does. `messag
 an unknown role, an unknown block or a missing key: what cannot be understood is carried as it came.
 """
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -73,6 +74,23 @@ class Cost(Wire, gc=False, omit_defaults=False):
     cache_read: int | float = 0
     cache_write: int | float = 0
     total: int | float = 0
+    total_from_provider: bool | UnsetType = UNSET
+    """True: `total` is what the provider bills, whatever the parts say."""
+    unknown: bool | UnsetType = UNSET
+    """True: the price or the number of tokens is not known; `total` is only what is known of it, often 0."""
+
+    @property
+    def source(self) -> str:
+        """How `total` is known: `billed` by the provider, `computed` from a price list, or `unknown`."""
+        if self.unknown is True:
+            return "unknown"
+        return "billed" if self.total_from_provider is True else "computed"
+
+
+def joint_source(sources: Iterable[str]) -> str:
+    """Return how a sum is known: no better than the worst of its parts."""
+    known = set(sources)
+    return next((source for source in ("unknown", "computed", "billed") if source in known), "computed")
 
 
 class Usage(Wire, gc=False, omit_defaults=False):

@@ -21,6 +21,10 @@ class ModelCost(Wire):
     tiers: list[dict[str, Any]] | None = None
     """Other rates above `inputTokensAbove`; the highest tier passed replaces all rates."""
 
+    @property
+    def is_free(self) -> bool:
+        return not (self.input or self.output or self.cache_read or self.cache_write or self.tiers)
+
 
 def masked_url(url: str) -> str:
     """Return an address in which passwords, and keys in its query, are three stars."""

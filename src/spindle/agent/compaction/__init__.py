@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Sequence
+from functools import reduce
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from spindle.agent import AgentError
 from spindle.agent.compaction.plan import (
@@ -38,7 +40,7 @@ from spindle.shapes.events import (
     SummarizationRetryFinished,
     SummarizationRetryScheduled,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage, Wire
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage, Wire, joint_source
 from spindle.shapes.model import Model
 
 __all__ = ["CompactionPort", "CompactionPreparation", "Compactor", "add_usage"]
@@ -73,6 +75,8 @@ class CompactionPort(Protocol):
     def publish(self, event: Event) -> None: ...
 
     async def emit(self, event: Event) -> None: ...
+
+    def spent(self, usage: Usage) -> None: ...
 
     async def open_stream(self, request: Request, max_tokens: int) -> AsyncGenerator[Chunk, None]: ...
 
@@ -203,6 +207,8 @@ class Compactor:
             bool(replacement),
             result.usage,
         )
+        if result.usage is not None:
+            self._port.spent(result.usage)
         conversation.reload()
         result.estimated_tokens_after = _size_after(conversation)
         self._port.hooks.compacted()
@@ -253,15 +259,12 @@ class Compactor:
         else:
             summaries = [await self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason)]
             text = summaries[0].text
-        usage = Usage()
-        for summary in summaries:
-            usage = add_usage(usage, summary.answer.usage)
         return CompactionResult(
             append_file_lists(text, plan.files),
             plan.first_kept_entry_id,
             plan.tokens_before,
             plan.files.as_details(),
-            usage=usage,
+            usage=reduce(add_usage, (summary.answer.usage for summary in summaries)),
         )
 
     async def ask(self, request: Request, max_tokens: int, failure: str, source: str, reason: str | None) -> Summary:
@@ -345,6 +348,7 @@ def _size_after(conversation: Conversation) -> int:
 
 
 def add_usage(a: Usage, b: Usage) -> Usage:
+    source = joint_source([a.cost.source, b.cost.source])
     return Usage(
         a.input + b.input,
         a.output + b.output,
@@ -357,5 +361,7 @@ def add_usage(a: Usage, b: Usage) -> Usage:
             a.cost.cache_read + b.cost.cache_read,
             a.cost.cache_write + b.cost.cache_write,
             a.cost.total + b.cost.total,
+            total_from_provider=True if source == "billed" else UNSET,
+            unknown=True if source == "unknown" else UNSET,
         ),
     )

@@ -66,7 +66,7 @@ export class StatusView {
 
   // -- figures ------------------------------------------------------------------------------------
 
-  showStats({ tokens: used, cost: dollars, contextUsage }) {
+  showStats({ tokens: used, cost: dollars, costSource, knownCost, contextUsage }) {
     const percent = contextUsage?.percent;
     $('context').hidden = !contextUsage;
     $('context').querySelector('.percent').textContent =
@@ -80,11 +80,20 @@ export class StatusView {
     $('tokens').textContent = used.total
       ? `${tokens(used.input + used.cacheRead + used.cacheWrite)} in · ${tokens(used.output)} out`
       : '';
-    const kinds = { read: used.input, 'from the cache': used.cacheRead, written: used.output };
+    const kinds = {
+      read: used.input,
+      'from the cache': used.cacheRead,
+      'into the cache': used.cacheWrite,
+      written: used.output,
+    };
     $('tokens').title = Object.entries(kinds)
       .map(([kind, n]) => `${count(n, 'token')} ${kind}`)
       .join(', ');
-    $('cost').textContent = dollars ? cost(dollars) : '';
+    const unknown = costSource === 'unknown';
+    $('cost').textContent = unknown ? (knownCost ? `>${cost(knownCost)}` : 'cost unknown') : dollars ? cost(dollars) : '';
+    $('cost').title = unknown
+      ? 'The price of a model, or what it used, is not known'
+      : costSource === 'billed' ? 'As billed by the provider' : 'Computed from the price list';
   }
 
   showTodos(phases) {

@@ -1,0 +1,74 @@
+"""The catalogue: what is known of the models of each provider without asking anyone.
+
+`index.json` is written by hand and says what must be known before a model is named: the providers in order of
+preference, the variables that hold their keys, their default models. Beside it is one file of models per provider,
+made by `scripts/catalogue` from a published source that it names, and read when that provider is first asked about.
+`spindle models refresh` puts newer ones into the folder `catalog` of the agent directory (`refresh`).
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from spindle.shapes.model import Model
+
+FOLDER = Path(__file__).parent
+REFRESHED = "catalog"
+"""The folder of the agent directory with what `spindle models refresh` has brought."""
+
+
+class ProviderInfo(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    env: tuple[str, ...] = ()
+    """Variables that may hold the key, first choice first."""
+    default: str | None = None
+    """Id of the model to use when only the provider is known."""
+    needs: tuple[str, ...] = ()
+    """Variables without which there is no address; the addresses of its models have them in braces."""
+    key_header: str | None = None
+    """The header that carries the key as a bearer token, if it is one of its own."""
+
+
+class Catalog(msgspec.Struct, rename="camel", frozen=True):
+    """One provider's file. `api` and `base_url` hold for its models unless they say otherwise."""
+
+    source: str
+    """Where its facts come from. A model that has its own `source` has them from there."""
+    updated: str
+    """The day of these facts."""
+    api: str
+    base_url: str
+    models: list[dict[str, Any]]
+
+    def build(self, provider: str) -> list[Model]:
+        common = {"api": self.api, "baseUrl": self.base_url, "provider": provider, "reasoning": False}
+        return msgspec.convert([{**common, **entry} for entry in self.models], list[Model])
+
+    def source_of(self, model_id: str) -> str | None:
+        """Return where the facts of a model come from; None if it is not listed."""
+        entry = next((entry for entry in self.models if entry["id"] == model_id), None)
+        return f"{entry.get('source', self.source)}, {entry.get('updated', self.updated)}" if entry else None
+
+
+@cache
+def builtin_providers() -> dict[str, ProviderInfo]:
+    """Return the known providers, most preferred first."""
+    return msgspec.json.decode((FOLDER / "index.json").read_bytes(), type=dict[str, ProviderInfo])
+
+
+def load_catalog(provider: str, agent_dir: Path | None = None) -> Catalog | None:
+    """Read the models of a built-in provider, as refreshed by the user if that is newer; None if we know of none."""
+    if provider not in builtin_providers():
+        return None
+    own = _read(FOLDER / f"{provider}.json")
+    newer = _read(agent_dir / REFRESHED / f"{provider}.json") if agent_dir else None
+    return newer if newer and (own is None or newer.updated >= own.updated) else own
+
+
+def _read(path: Path) -> Catalog | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Catalog)
+    except (OSError, msgspec.DecodeError):  # one that the user has damaged counts as none; ours are tested
+        return None
