@@ -13,7 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
+from spindle.models.ambient import ambient_source, filled_address
 from spindle.models.credentials import (
+    SIGN_IN_PROVIDERS,
+    UNSUPPORTED,
     AuthStore,
     MissingCredentials,
     ModelAuth,
@@ -151,7 +154,8 @@ class ModelRegistry:
 
     def available(self) -> list[Model]:
         """Return the models whose provider has credentials configured. Runs no command, tests no key."""
-        return [model for name in self.providers() if self.has_credentials(name) for model in self.all(name)]
+        ready = (model for name in self.providers() if self.has_credentials(name) for model in self.all(name))
+        return [model for model in ready if self.auth.allows(model)]
 
     def find(self, provider: str, model_id: str) -> Model | None:
         """Return one model by its exact name. A local provider has whatever is asked of it."""
@@ -244,7 +248,7 @@ class ModelRegistry:
         spec = self._registered.get(provider) or self.file.providers.get(provider)
         if found is None and spec and spec.base_url and not spec.api_key and is_loopback_url(spec.base_url):
             return "not needed"
-        return found
+        return found or ambient_source(provider, self.auth.stored(provider))
 
     def secret_variables(self, kept: Iterable[str] = ()) -> frozenset[str]:
         """Return the names of the variables that keys are read from and that no other program needs; not `kept`."""
@@ -272,7 +276,13 @@ class ModelRegistry:
             headers.update(await self._headers(spec, model))
             if spec.auth_header and auth.api_key:
                 headers["Authorization"] = f"Bearer {auth.api_key}"
-        return ModelAuth(auth.api_key, headers)
+        env = self.auth.env(provider)
+        own_address = any(spec.base_url for spec in specs)
+        try:
+            base_url = auth.base_url if auth.base_url and not own_address else filled_address(model.base_url, env)
+        except LookupError as error:
+            raise MissingCredentials(f"Set {error.args[0]} to use {provider}: it is part of the address") from None
+        return ModelAuth(auth.api_key, headers, env, base_url, auth.if_refused)
 
     def require_credentials(self, model: Model) -> None:
         """Raise `MissingCredentials` if a request to the model could not even be tried."""
@@ -284,7 +294,11 @@ class ModelRegistry:
         variables = sorted(self._variables(provider), key=lambda name: not name.endswith("_API_KEY"))
         ways = [f"set {variables[0]}"] if variables else []
         ways += ["pass --api-key", f"add the key to {self.auth.path}"]
-        return f"No API key found for {provider}.\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
+        if provider in SIGN_IN_PROVIDERS:
+            ways.insert(0, f"sign in with: spindle login {provider}")
+        stored = self.auth.stored(provider) or {}
+        why = f" {UNSUPPORTED[provider]}" if stored.get("type") == "oauth" and provider in UNSUPPORTED else ""
+        return f"No API key found for {provider}.{why}\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
 
     def unlisted(self, provider: str, model_id: str) -> Model | None:
         """Return a model that the catalogue lacks, of a catalogue provider that has a key; None for any other."""
