@@ -159,19 +159,23 @@ class EventStreamParser:
 
     def __init__(self) -> None:
         self._rest = bytearray()
+        self._has_begun = False
 
     def feed(self, data: bytes) -> list[bytes]:
         self._rest += data
         events, start = [], 0
         while (size := self._frame_size(start)) is not None:
             frame = bytes(memoryview(self._rest)[start : start + size])
+            self._has_begun = True
             events.append(_event(frame))
             start += size
         del self._rest[:start]
         return events
 
     def close(self) -> list[bytes]:
-        return []  # a frame that was cut off is no event; the reader knows that its answer has no end
+        if self._rest and not self._has_begun:
+            raise ModelError("Stream ended without a complete event")
+        return []  # a frame that was cut off is no event; the reader knows whether its answer has an end
 
     def _frame_size(self, start: int) -> int | None:
         """Return the size of the frame that begins at `start`; None if it has not come yet."""

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from spindle.llm.aws import EventStreamParser, arn_region, find_credentials, find_region, signed_headers
-from spindle.llm.cost import add_cost, effort_word, output_limit, thinking_budget
+from spindle.llm.cost import effort_word, output_limit, take_usage, thinking_budget
 from spindle.llm.errors import ModelError, limit_body
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveThinking, NumberedBlocks
@@ -406,14 +406,17 @@ class ConverseReader:
     def _take_usage(self, reported: _Usage | None) -> None:
         if reported is None:
             return
-        usage = self._live.usage
-        usage.input = reported.input_tokens or 0
-        usage.output = reported.output_tokens or 0
-        usage.cache_read = reported.cache_read_input_tokens or 0
-        usage.cache_write = reported.cache_write_input_tokens or 0
         if hour := sum(detail.input_tokens or 0 for detail in reported.cache_details or [] if detail.ttl == "1h"):
-            usage.cache_write_1h = hour
-        add_cost(usage, self._live.price)
+            self._live.usage.cache_write_1h = hour
+        read, written = reported.cache_read_input_tokens or 0, reported.cache_write_input_tokens or 0
+        sent = reported.input_tokens
+        take_usage(
+            self._live,
+            sent=None if sent is None else sent + read + written,
+            cache_read=read,
+            cache_write=written,
+            output=reported.output_tokens,
+        )
 
 
 def _error_text(status: int, body: str) -> str:
