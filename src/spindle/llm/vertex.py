@@ -27,7 +27,7 @@ async def stream(model: Model, request: Request, options: StreamOptions, live: L
     if options.api_key:
         headers = {"x-goog-api-key": options.api_key}
     else:
-        token = await asyncio.to_thread(_token, options.variable("GOOGLE_APPLICATION_CREDENTIALS") or None)
+        token = await asyncio.to_thread(_token, options.env.get("GOOGLE_APPLICATION_CREDENTIALS"))
         headers = {"authorization": f"Bearer {token}"}
     return Call(
         url=url,
@@ -64,7 +64,7 @@ def _google_host(location: str) -> str:
 
 
 def _token(file: str | None) -> str:
-    """Return an access token of the credentials in `file`, or of those that this machine has. Blocks."""
+    """Return an access token of the credentials in `file`, or of those that google-auth finds. Blocks."""
     try:
         credentials = _credentials(file)
         if not credentials.valid:
