@@ -41,6 +41,8 @@ class LoginServer:
     def __init__(self, steps: Mapping[str, Sequence[tuple[int, Any]]], delay: float = 0) -> None:
         self.steps = {where: list(answers) for where, answers in steps.items()}
         self.requests: list[Asked] = []
+        self.arrived = threading.Event()
+        """Set by the first request."""
         self._delay = delay
         """How long every answer takes."""
         self._lock = threading.Lock()
@@ -76,6 +78,7 @@ class LoginServer:
         request = Asked(handler.command, where, headers, body)
         with self._lock:
             self.requests.append(request)
+            self.arrived.set()
             answers = self.steps.get(where) or [(404, {"message": f"nothing at {where}"})]
             status, answer = answers.pop(0) if len(answers) > 1 else answers[0]
         time.sleep(self._delay)
