@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,11 @@ def _amazon(env: Mapping[str, str]) -> str | None:
         if env.get(name):
             return name
     file = Path(env.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
-    return str(file) if file.is_file() and find_spec("botocore") else None
+    if not file.is_file():
+        return None
+    from importlib.util import find_spec
+
+    return str(file) if find_spec("botocore") else None
 
 
 def _google(env: Mapping[str, str]) -> str | None:
