@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
+from tests.llm.frames import CONTENT_TYPE, event
 from tests.support.login_server import LoginServer
 from tests.support.mock_model import MockModel, failure, raw, reply
 
@@ -414,6 +415,24 @@ def test_a_token_that_the_models_refuse(place: Place) -> None:
         done = place.run("-p", "--model", "openrouter/m1", "hi")
     assert done.returncode != 0
     assert "Sign in again with spindle login openrouter" in done.stderr
+
+
+def test_a_run_on_bedrock_with_keys_that_are_stored(place: Place) -> None:
+    answer = b"".join(
+        (
+            event("contentBlockDelta", contentBlockIndex=0, delta={"text": "Hello from Bedrock"}),
+            event("messageStop", stopReason="end_turn"),
+        )
+    )
+    with MockModel([raw(answer, content_type=CONTENT_TYPE)]) as mock:
+        keys = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-west-3"}
+        place.write("agent/auth.json", {"amazon-bedrock": {"type": "api_key", "env": keys}})
+        place.write("agent/models.json", models("amazon-bedrock", mock, "bedrock-converse-stream"))
+        done = place.run("-p", "--model", "amazon-bedrock/m1", "hi")
+        [request] = mock.requests
+    assert (done.returncode, done.stdout) == (0, "Hello from Bedrock\n"), done.stderr
+    assert request.headers["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKID/")
+    assert "/eu-west-3/bedrock/aws4_request" in request.headers["authorization"]
 
 
 def test_nothing_of_a_login_is_imported_without_one(place: Place) -> None:

@@ -148,6 +148,7 @@ def test_an_anthropic_login_is_named_and_not_used(agent: Path, write: Any, monke
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-key")
     assert auth(agent, "anthropic").api_key == "sk-key"
     assert "Radius" in refused(agent, "radius")
+    assert "a login to an Anthropic subscription" in registry.no_model_text()
 
 
 def test_missing_logins_name_the_command(agent: Path) -> None:

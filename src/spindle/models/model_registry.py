@@ -311,10 +311,12 @@ class ModelRegistry:
 
     def no_model_text(self) -> str:
         """Say that there is no model to use and how to get one."""
+        logins = [name for name, entry in self.auth.entries().items() if entry.get("type") == "oauth"]
+        why = "".join(f" {UNSUPPORTED[name]}" for name in logins if name in UNSUPPORTED)
         return (
-            "No API key found for the selected model.\n\n"
-            "Set the key of a provider (ANTHROPIC_API_KEY, OPENAI_API_KEY, …), name a model with --model, "
-            "or get a small one that needs no key: spindle models pull smollm2"
+            f"No API key found for the selected model.{why}\n\n"
+            "Set the key of a provider (ANTHROPIC_API_KEY, OPENAI_API_KEY, …), sign in to one (spindle login), "
+            "name a model with --model, or get a small one that needs no key: spindle models pull smollm2"
         )
 
     # -- inside ----------------------------------------------------------------------------------
