@@ -36,7 +36,7 @@ def run_login(argv: list[str]) -> int:
     if provider == "anthropic":
         raise UsageError(_ANTHROPIC, 1)
     if provider not in SIGN_INS:
-        raise UsageError(_no_sign_in(provider, store))
+        raise UsageError(_no_sign_in(provider))
     if enterprise and provider != "github-copilot":
         raise UsageError("--enterprise is for github-copilot")
     if device and provider not in ("github-copilot", "openai-codex"):
@@ -86,17 +86,17 @@ def _parse(argv: list[str]) -> tuple[str | None, str, bool]:
     return provider, enterprise, device
 
 
-def _no_sign_in(provider: str, store: AuthStore) -> str:
+def _no_sign_in(provider: str) -> str:
     """Say why one cannot sign in to this provider, and what to do instead."""
     from spindle.models.logins import LOGINS, SIGN_INS
-    from spindle.models.model_registry import builtin_providers
+    from spindle.models.model_registry import ModelRegistry
 
-    info = builtin_providers().get(provider)
-    if info is None and provider not in LOGINS:
+    registry = ModelRegistry(agent_dir())
+    if provider not in registry.providers() and provider not in LOGINS:
         return f"There is no provider {provider!r} to sign in to. There are: {', '.join(SIGN_INS)}"
     goes_on = " A login made in pi is used and renewed." if provider in LOGINS else ""
-    key = f"set {info.env[0]}, or " if info and info.env else ""
-    return f"{provider} has no sign-in here.{goes_on} To use it, {key}put its key into {store.path}"
+    _, _, how = registry.no_key_text(provider).partition("\n\n")
+    return f"{provider} has no sign-in here.{goes_on} {how}"
 
 
 def _state(entry: Entry | None) -> str:
