@@ -36,8 +36,8 @@ def jwt(account: str = "acc-1", salt: str = "") -> str:
     return f"e30.{urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.sig"
 
 
-def auth(agent: Path, provider: str, base_url: str = "https://catalogue.example") -> ModelAuth:
-    model = open_model(provider, "m1", "openai-responses", base_url)
+def auth(agent: Path, provider: str) -> ModelAuth:
+    model = open_model(provider, "m1", "openai-responses", "https://catalogue.example")
     return asyncio.run(ModelRegistry(agent).auth_for(model))
 
 
@@ -483,15 +483,6 @@ def test_credentials_of_a_machine(agent: Path, write: Any, monkeypatch: pytest.M
     assert auth(agent, "google-vertex").env == env
     monkeypatch.setenv("GOOGLE_CLOUD_API_KEY", "key")
     assert source("google-vertex") == "GOOGLE_CLOUD_API_KEY"
-
-
-def test_names_of_an_account_in_an_address(agent: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("agent/auth.json", {"cf": {"type": "api_key", "key": "k", "env": {"CLOUDFLARE_ACCOUNT_ID": "a1"}}})
-    address = "https://api.example/{CLOUDFLARE_ACCOUNT_ID}/{CLOUDFLARE_GATEWAY_ID}/v1"
-    with pytest.raises(MissingCredentials, match="Set CLOUDFLARE_GATEWAY_ID to use cf"):
-        auth(agent, "cf", address)
-    monkeypatch.setenv("CLOUDFLARE_GATEWAY_ID", "g1")
-    assert auth(agent, "cf", address).base_url == "https://api.example/a1/g1/v1"
 
 
 def test_keys_stored_under_a_former_name(agent: Path, write: Any) -> None:

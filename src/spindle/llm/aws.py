@@ -22,7 +22,7 @@ from spindle.llm.stream import StreamOptions
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _NO_BOTOCORE = (
-    "AWS profiles, SSO and roles need botocore: pip install 'spindle[bedrock]'. "
+    "AWS profiles, SSO and roles need botocore: pip install 'spindle-agent[bedrock]'. "
     "Without it, set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
 )
 _NO_CREDENTIALS = (

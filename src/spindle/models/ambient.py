@@ -1,7 +1,6 @@
-"""Credentials that a machine has for a cloud as a whole, and addresses with the names of an account in them."""
+"""Credentials that a machine has for a cloud as a whole."""
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,14 +48,3 @@ def _google(env: Mapping[str, str]) -> str | None:
     default = "~/.config/gcloud/application_default_credentials.json"
     file = Path(env.get("GOOGLE_APPLICATION_CREDENTIALS") or default).expanduser()
     return str(file) if file.is_file() else None
-
-
-def filled_address(url: str, env: Mapping[str, str]) -> str | None:
-    """Return an address with its `{VARIABLES}` filled in; None if there are none in it. Raises `LookupError`."""
-    names = re.findall(r"\{([A-Z][A-Z0-9_]*)\}", url)
-    for name in names:
-        value = env.get(name) or os.environ.get(name)
-        if not value:
-            raise LookupError(name)
-        url = url.replace(f"{{{name}}}", value)
-    return url if names else None

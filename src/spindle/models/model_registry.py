@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
-from spindle.models.ambient import ambient_source, filled_address
+from spindle.models.ambient import ambient_source
 from spindle.models.credentials import (
     SIGN_IN_PROVIDERS,
     UNSUPPORTED,
@@ -278,11 +278,7 @@ class ModelRegistry:
                 headers["Authorization"] = f"Bearer {auth.api_key}"
         env = self.auth.env(provider)
         own_address = any(spec.base_url for spec in specs)
-        try:
-            base_url = auth.base_url if auth.base_url and not own_address else filled_address(model.base_url, env)
-        except LookupError as error:
-            raise MissingCredentials(f"Set {error.args[0]} to use {provider}: it is part of the address") from None
-        return ModelAuth(auth.api_key, headers, env, base_url, auth.if_refused)
+        return ModelAuth(auth.api_key, headers, env, None if own_address else auth.base_url, auth.if_refused)
 
     def require_credentials(self, model: Model) -> None:
         """Raise `MissingCredentials` if a request to the model could not even be tried."""
