@@ -16,7 +16,10 @@ from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.model import Model
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-_NO_GOOGLE_AUTH = "Google Cloud credentials need google-auth: pip install 'spindle-agent[vertex]'. Without it, set GOOGLE_CLOUD_API_KEY."
+_NO_GOOGLE_AUTH = (
+    "Google Cloud credentials need google-auth: pip install 'spindle-agent[vertex]'. "
+    "Without it, set GOOGLE_CLOUD_API_KEY."
+)
 
 
 @over_http
