@@ -176,11 +176,11 @@ class AuthStore:
         self.stored("")
         return {name: entry for name, entry in (self._stored or {}).items() if isinstance(entry, dict)}
 
-    def allows(self, model: Model) -> bool:
-        """Tell whether the account of a login may use the model, as far as is known."""
-        entry = self.stored(model.provider) or {}
+    def allowed(self, provider: str, models: list[Model]) -> list[Model]:
+        """Return those of a provider's models that the account of its login may use, as far as is known."""
+        entry = self.stored(provider) or {}
         allowed = entry.get("availableModelIds") if entry.get("type") == "oauth" else None
-        return not isinstance(allowed, list) or model.id in allowed
+        return [model for model in models if model.id in allowed] if isinstance(allowed, list) else models
 
     def forget(self) -> None:
         """Read `auth.json` again when next needed."""

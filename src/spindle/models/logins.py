@@ -13,6 +13,9 @@ from typing import Any, Protocol
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID, uuid4
 
+from msgspec import Struct
+
+from spindle import limits
 from spindle.config.user_files import edit_json
 from spindle.llm.openai_codex import account_id
 from spindle.models.credentials import Entry, ModelAuth
@@ -33,15 +36,14 @@ _MARGIN_MS = 5 * 60 * 1000
 """So long before its end a token is taken for expired."""
 
 
-class SignInOptions:
+class SignInOptions(Struct, frozen=True):
     """What the person chose on the command line."""
 
-    def __init__(self, agent_dir: Path, *, enterprise: str = "", device: bool = False) -> None:
-        self.agent_dir = agent_dir
-        self.enterprise = enterprise
-        """Domain of a GitHub Enterprise server."""
-        self.device = device
-        """Sign in with a code on a page, on whatever machine."""
+    agent_dir: Path
+    enterprise: str = ""
+    """Domain of a GitHub Enterprise server."""
+    device: bool = False
+    """Sign in with a code on a page, on whatever machine."""
 
 
 class Login(Protocol):
@@ -243,7 +245,7 @@ class Codex:
             raise refusal("ChatGPT gave no code", status, device)
         id, code = text_in(device, "device_auth_id"), text_in(device, "user_code")
         show_code(person, f"{self._HOST}/codex/device", code)
-        seconds, end = number_in(device, "interval", 5), time.monotonic() + 900
+        seconds, end = number_in(device, "interval", 5), time.monotonic() + limits.LOGIN
         while time.monotonic() < end:
             await asyncio.sleep(seconds)
             status, answer = await ask("POST", f"{url}/token", json={"device_auth_id": id, "user_code": code})

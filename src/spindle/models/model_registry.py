@@ -154,8 +154,8 @@ class ModelRegistry:
 
     def available(self) -> list[Model]:
         """Return the models whose provider has credentials configured. Runs no command, tests no key."""
-        ready = (model for name in self.providers() if self.has_credentials(name) for model in self.all(name))
-        return [model for model in ready if self.auth.allows(model)]
+        ready = [name for name in self.providers() if self.has_credentials(name)]
+        return [model for name in ready for model in self.auth.allowed(name, self.all(name))]
 
     def find(self, provider: str, model_id: str) -> Model | None:
         """Return one model by its exact name. A local provider has whatever is asked of it."""

@@ -24,7 +24,6 @@ _STAND_IN = "SPINDLE_TEST_LOGIN_SERVER"
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _POLL_SECONDS = 5.0
 _SLOW_DOWN_SECONDS = 5.0
-_REQUEST_BYTES = 64 * 1024
 
 
 class LoginError(Exception):
