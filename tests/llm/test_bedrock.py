@@ -21,7 +21,7 @@ from spindle.shapes.messages import (
 )
 from tests.support.mock_model import MockModel, Recorded, cut, dropped, failure, raw
 
-from .frames import CONTENT_TYPE, event, exception
+from .frames import CONTENT_TYPE, event, exception, frame
 from .helpers import answer_of, collect, events_of, make_model, shape
 
 API = "bedrock-converse-stream"
@@ -435,6 +435,31 @@ def test_an_unknown_ending_with_calls_means_tool_use() -> None:
     start = event("contentBlockStart", contentBlockIndex=0, start={"toolUse": {"toolUseId": "t", "name": "ls"}})
     chunks, _ = ask(start, event("messageStop", stopReason="something_new"))
     assert answer_of(chunks).stop_reason == "toolUse"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        event("newEvent", anything=[1]),
+        event("contentBlockDelta", contentBlockIndex=None, delta=None),
+        event("contentBlockDelta", contentBlockIndex=0, delta={}),
+        event("contentBlockDelta", contentBlockIndex=0, delta={"text": None, "citation": {}}),
+        event("contentBlockDelta", contentBlockIndex=7, delta={"toolUse": {"input": "x"}}),
+        event("contentBlockDelta", contentBlockIndex=0, delta={"reasoningContent": {}}),
+        event("contentBlockStart", contentBlockIndex=9, start={}),
+        event("contentBlockStart"),
+        event("contentBlockStop", contentBlockIndex=42),
+        event("metadata", usage=None),
+        event("metadata", usage={"inputTokens": None}, trace={"x": 1}),
+        frame(b"null", event_type="metadata", message_type="event"),
+        frame(b'{"p":"padding"}', event_type="ping", message_type="event", x_new="1"),
+    ],
+)
+def test_what_a_server_may_add(odd: bytes) -> None:
+    text = event("contentBlockDelta", contentBlockIndex=0, delta={"text": "Hello"})
+    found = answer_of(ask(odd, text, odd, event("messageStop", stopReason="end_turn"), odd)[0])
+    assert found.stop_reason == "stop", found.error_message
+    assert shape(found) == [("text", "Hello")]
 
 
 # -- failures ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from spindle.llm.aws import EventStreamParser, arn_region, find_credentials, fin
 from spindle.llm.cost import effort_word, output_limit, take_usage, thinking_budget
 from spindle.llm.errors import ModelError, limit_body
 from spindle.llm.exchange import Call, event_decoder, over_http
-from spindle.llm.live import LiveMessage, LiveThinking, NumberedBlocks
+from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import StreamEvent
@@ -376,19 +376,22 @@ class ConverseReader:
 
     def _take_delta(self, number: int, delta: _Piece, out: list[StreamEvent]) -> None:
         live, blocks = self._live, self._blocks
-        if delta.text is not None:
-            if blocks.get(number) is None:
+        block, thought = blocks.get(number), delta.reasoning_content
+        if delta.text:
+            if not isinstance(block, LiveText):
+                blocks.end(number, out)
                 blocks.start(number, live.start_text(), out)
             blocks.append(number, delta.text, out)
-        elif delta.tool_use is not None:
+        elif delta.tool_use is not None and isinstance(block, LiveToolCall):
             blocks.append(number, delta.tool_use.input, out)
-        elif (thought := delta.reasoning_content) is not None:
-            if blocks.get(number) is None:
+        elif thought is not None and (thought.text or thought.signature or thought.redacted_content):
+            if not isinstance(block, LiveThinking):
+                blocks.end(number, out)
                 blocks.start(number, live.start_thinking(), out)
             blocks.append(number, thought.text, out)
             block = blocks.get(number)
-            if isinstance(block, LiveThinking):
-                self._take_seal(number, block, thought, out)
+            assert isinstance(block, LiveThinking)
+            self._take_seal(number, block, thought, out)
 
     def _take_seal(self, number: int, block: LiveThinking, thought: _Reasoning, out: list[StreamEvent]) -> None:
         """Keep a signature, or thinking that only the provider can read."""
