@@ -53,6 +53,12 @@ FILE_LOCK_WAIT: Final = 5.0
 """For another program to release the lock of a configuration file."""
 FILE_LOCK_STALE: Final = 10.0
 """Age at which such a lock counts as abandoned."""
+LOGIN_LOCK_WAIT: Final = 40.0
+"""For another program to renew a login."""
+LOGIN_LOCK_STALE: Final = 30.0
+"""Age at which its lock counts as abandoned: pi shows signs of life every 15 s."""
+LOGIN_LOCK_TOUCH: Final = 3.0
+"""Between two signs of life of a lock that is held while a server is asked."""
 
 # -- extensions ----------------------------------------------------------------------------------
 EXTENSION_FACTORY: Final = 30.0
@@ -66,6 +72,10 @@ HANDLER_AFTER_ABORT: Final = 2.0
 CONNECT: Final = 30.0
 KEEP_ALIVE: Final = 60.0
 """For an unused connection."""
+SMALL_REQUEST: Final = 20.0
+"""For a question to a login server, answer included."""
+LOGIN: Final = 900.0
+"""For a person to sign in with a browser."""
 IMAGE_DOWNLOAD: Final = 10.0
 """For an image that a prompt names by its address."""
 RESPONSE_DRAIN: Final = 0.1

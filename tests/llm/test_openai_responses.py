@@ -169,6 +169,17 @@ def test_items_of_another_model_lose_their_ids():
             "https://res.openai.azure.com/openai/v1/responses?api-version=v2",
         ),
         ("https://x", {"AZURE_OPENAI_BASE_URL": "https://y/"}, "https://y/openai/v1/responses?api-version=v1"),
+        (
+            "https://x",
+            {"AZURE_OPENAI_RESOURCE_NAME": "res"},
+            "https://res.openai.azure.com/openai/v1/responses?api-version=v1",
+        ),
+        (
+            "https://r.ai.azure.com/openai/v1/responses?api-version=old",
+            {},
+            "https://r.ai.azure.com/openai/v1/responses?api-version=v1",
+        ),
+        ("https://gateway/team/ai/", {}, "https://gateway/team/ai/responses?api-version=v1"),
     ],
 )
 def test_azure_addresses(monkeypatch, base_url, environment, url):
@@ -176,7 +187,7 @@ def test_azure_addresses(monkeypatch, base_url, environment, url):
         monkeypatch.delenv(f"AZURE_OPENAI_{name}", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert responses_url(make_model(api=AZURE, base_url=base_url)) == url
+    assert responses_url(make_model(api=AZURE, base_url=base_url), StreamOptions()) == url
 
 
 def test_an_azure_resource_must_be_named(monkeypatch):

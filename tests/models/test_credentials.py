@@ -86,14 +86,6 @@ def test_bearer_tokens(agent: Path, write: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     found = auth(ModelRegistry(agent), "anthropic", "claude-opus-4-8")
     assert (found.api_key, found.headers) == ("k", {})
-    login = {"type": "oauth", "access": "t2", "refresh": "r", "expires": (time.time() + 60) * 1000}
-    write("agent/auth.json", {"anthropic": login})
-    assert auth(ModelRegistry(agent), "anthropic", "claude-opus-4-8").headers == {"Authorization": "Bearer t2"}
-    write("agent/auth.json", {"anthropic": {**login, "expires": 1}})
-    with pytest.raises(
-        MissingCredentials, match=r'Authentication failed for "anthropic"\. Credentials may have expired'
-    ):
-        auth(ModelRegistry(agent), "anthropic", "claude-opus-4-8")
 
 
 def test_headers_are_merged_and_resolved(agent: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:

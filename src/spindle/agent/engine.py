@@ -533,10 +533,13 @@ class Engine:
         if model is None:
             raise AgentError("No model selected")
         auth = await self.choice.registry.auth_for(model)
+        model = auth.at_its_address(model)
         timeout = self.settings.http_idle_timeout_ms
         options = llm.StreamOptions(
             api_key=auth.api_key,
             headers=auth.headers,
+            env=auth.env,
+            if_refused=auth.if_refused,
             reasoning=self.choice.level,
             thinking_budgets=self.settings.thinking_budgets,
             max_tokens=max_tokens,

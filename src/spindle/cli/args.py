@@ -36,6 +36,8 @@ class Command(Struct, frozen=True):
 COMMANDS = {
     "doctor": Command("spindle.cli.doctor:run_doctor"),
     "models": Command("spindle.cli.models_command:run", "[SEARCH]"),
+    "login": Command("spindle.cli.login_command:run_login", "[PROVIDER]"),
+    "logout": Command("spindle.cli.login_command:run_logout", "[PROVIDER]"),
     "sessions": Command("spindle.cli.sessions_command:run", "..."),
     "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]"),
     "acp": Command("spindle.cli.serving:run_acp", "[OPTIONS]"),

@@ -4,6 +4,7 @@ Reading strips a byte order mark and says line and column of a mistake. Writing 
 a lock that other programs sharing the agent directory respect: a `<file>.lock` directory.
 """
 
+import asyncio
 import errno
 import json
 import os
@@ -11,8 +12,8 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -147,12 +148,46 @@ def file_lock(path: Path) -> Iterator[None]:
             lock.rmdir()
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace the file as a whole, through symbolic links; an existing file keeps its own mode."""
+@asynccontextmanager
+async def hold_lock(path: Path) -> AsyncIterator[None]:
+    """Hold `<path>.lock` for as long as a server is asked, and show that we live. Raises `BadFile`, `OSError`."""
+    lock = Path(f"{path}.lock")
+    lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    deadline = time.monotonic() + limits.LOGIN_LOCK_WAIT
+    while True:
+        try:
+            lock.mkdir()
+            break
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                if time.time() - lock.stat().st_mtime > limits.LOGIN_LOCK_STALE:
+                    lock.rmdir()
+                    continue
+            if time.monotonic() > deadline:
+                raise BadFile(f"another program holds {lock}") from None
+            await asyncio.sleep(0.05)
+    touching = asyncio.create_task(_touch(lock))
+    try:
+        yield
+    finally:
+        touching.cancel()
+        with suppress(FileNotFoundError):
+            lock.rmdir()
+
+
+async def _touch(lock: Path) -> None:
+    while True:
+        await asyncio.sleep(limits.LOGIN_LOCK_TOUCH)
+        with suppress(FileNotFoundError):
+            os.utime(lock)
+
+
+def write_atomic(path: Path, text: str, *, private: bool = False) -> None:
+    """Replace the file as a whole, through symbolic links; it keeps its own mode unless it is to be `private`."""
     path = Path(os.path.realpath(path))
-    mode = 0o644
+    mode = 0o600 if private else 0o644
     with suppress(FileNotFoundError):
-        mode = path.stat().st_mode & 0o777
+        mode = mode if private else path.stat().st_mode & 0o777
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)

@@ -9,6 +9,8 @@ from typing import Any, Literal, Self, TypeAlias
 import msgspec
 
 from spindle.llm.errors import ModelError
+from spindle.llm.stream import Request
+from spindle.shapes.messages import AssistantMessage, Image, UserMessage
 from spindle.shapes.model import Model
 
 Flags: TypeAlias = dict[str, Any]
@@ -126,6 +128,20 @@ def session_headers(session: str, form: SessionAffinity) -> dict[str, str]:
     if form == "openrouter":
         return {"x-session-id": session}
     return {"x-client-request-id": session} | ({"session_id": session} if form == "openai" else {})
+
+
+COPILOT = "github-copilot"
+
+
+def copilot_headers(request: Request) -> dict[str, str]:
+    """Return what GitHub Copilot wants to know of a request: who began it, and whether there are images in it."""
+    last = request.messages[-1] if request.messages else None
+    agent = last is not None and not isinstance(last, UserMessage)
+    headers = {"x-initiator": "agent" if agent else "user", "openai-intent": "conversation-edits"}
+    contents = (message.content for message in request.messages if not isinstance(message, AssistantMessage))
+    if any(isinstance(block, Image) for content in contents if not isinstance(content, str) for block in content):
+        headers["copilot-vision-request"] = "true"
+    return headers
 
 
 # -- known servers ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from spindle.shapes.messages import AssistantMessage
 
 MAX_BODY_CHARS = 4000
 _SECRET_HEADERS = frozenset(
-    {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
+    {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie", "x-amz-security-token"}
 )
 _MIN_SECRET_CHARS = 8  # dummy keys of local servers ("none", "ollama") are ordinary words
 
@@ -72,10 +72,11 @@ def hide_secrets(text: str, secrets: Iterable[str]) -> str:
 
 _TRANSIENT = (
     # load
-    "overloaded|currently experiencing high demand|rate.?limit|too many requests|ResourceExhausted|retry delay",
+    "overloaded|throttling",
+    "currently experiencing high demand|rate.?limit|too many requests|ResourceExhausted|retry delay",
     "you can retry your request|please retry your request|try your request again",
     # the server
-    "service.?unavailable|server.?error|internal.?error|provider.?returned.?error",
+    "service.?unavailable|server.?error|internal.?error|model.?stream.?error|provider.?returned.?error",
     "exceeded request buffer limit while retrying upstream",
     # the way there
     "network.?error|connection.?(?:error|refused|lost)|other side closed|fetch failed|upstream.?connect",
@@ -89,7 +90,7 @@ _PASSING = "|".join(map(str, sorted(PASSING_STATUSES)))
 _STATUS = r"^\W*([1-5]\d\d)\b|\bAPI error \(([1-5]\d\d)\)"
 """Where our own texts have the status of the response."""
 _NO_MONEY = (
-    "GoUsageLimitError|FreeUsageLimitError|Monthly usage limit reached",
+    "GoUsageLimitError|FreeUsageLimitError|Monthly usage limit reached|ChatGPT usage limit",
     "available balance|insufficient_quota|out of budget|quota exceeded|billing",
 )
 _TOO_LONG = (

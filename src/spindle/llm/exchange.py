@@ -6,7 +6,7 @@ to events, and the one place where every failure becomes the end of an answer.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin
@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin
 import msgspec
 
 from spindle.llm import http
+from spindle.llm.compat import COPILOT, copilot_headers
 from spindle.llm.errors import BadEventError, ModelError, error_object_text, hide_secrets, secrets_of
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
@@ -28,6 +29,16 @@ _MAX_EVENT_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 T = TypeVar("T")
 ErrorText: TypeAlias = Callable[[int, str], str]
+
+
+class Parser(Protocol):
+    """Splits a byte stream into the data of its events."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes and return every event they complete. Raises `ModelError`."""
+
+    def close(self) -> list[bytes]:
+        """Return what is left at the end. Raises `ModelError`."""
 
 
 class Reader(Protocol):
@@ -52,9 +63,14 @@ class Call:
     reader: Reader
     error_text: ErrorText = error_object_text
     """Turns status and body of a refusal into the error message."""
+    parser: "Callable[[], Parser]" = lambda: SseParser()
+    """Makes what splits the bytes of the answer into events."""
+    sign: "Sign | None" = None
+    """Returns the headers that depend on the finished request. Raises `ModelError`."""
 
 
-Prepare: TypeAlias = Callable[[Model, Request, StreamOptions, LiveMessage], Call]
+Sign: TypeAlias = Callable[[str, Mapping[str, str], bytes], Awaitable[Mapping[str, str]]]
+Prepare: TypeAlias = Callable[[Model, Request, StreamOptions, LiveMessage], Call | Awaitable[Call]]
 
 
 def over_http(prepare: Prepare) -> StreamFunction:
@@ -78,19 +94,25 @@ async def _exchange(
     secrets = secrets_of(options.api_key, {})
     error_text: ErrorText = error_object_text
     try:
-        call = prepare(model, transform_request(request, model), options, live)
+        request = transform_request(request, model)
+        prepared = prepare(model, request, options, live)
+        call = prepared if isinstance(prepared, Call) else await prepared
         error_text = call.error_text
         layers = (call.headers, model.headers or {}, options.headers)
         headers = {name.lower(): value for layer in layers for name, value in layer.items()}
+        if model.provider == COPILOT:
+            headers = copilot_headers(request) | headers
         body = call.body
         if options.on_headers is not None:
             await options.on_headers(headers)
         if options.on_payload is not None:
             body = await options.on_payload(body) or body
-        secrets = secrets_of(options.api_key, headers)
-        intake = _Intake(call.reader)
-        progress = _Progress(options)
         data = encode(body)
+        if call.sign is not None:
+            headers |= await call.sign(call.url, headers, data)
+        secrets = secrets_of(options.api_key, headers)
+        intake = _Intake(call.reader, call.parser())
+        progress = _Progress(options)
         if options.before_send is not None:
             await options.before_send()
         async with http.post(call.url, headers, data, options.idle_timeout, options.proxy) as response:
@@ -115,6 +137,8 @@ async def _exchange(
     except Exception as error:  # a server, a hook or an adapter broke: the answer ends, the agent goes on
         failure = _failure(error)
         text = hide_secrets(_describe(error, error_text), secrets)
+        if failure.status == 401 and options.if_refused:
+            text += f"\n\n{options.if_refused}"
         if failure.retry_after is not None:
             text += f" (the server asks to wait {failure.retry_after:g} s)"
         finished = Finished(live.finish("error", text), failure)
@@ -245,10 +269,10 @@ def _loosely(value: Any, shape: Any) -> object:
 class _Intake:
     """Bytes in, pieces out. A failure waits until the pieces before it are delivered."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, parser: Parser) -> None:
         self.stop_reason = "stop"
         self._reader = reader
-        self._parser = SseParser()
+        self._parser = parser
         self._failure: ModelError | None = None
         self._events = 0
         self._first_bytes = b""

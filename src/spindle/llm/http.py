@@ -19,6 +19,7 @@ from spindle.version import __version__
 
 if TYPE_CHECKING:
     import aiohttp
+    from yarl import URL
 
 
 MAX_ERROR_BODY_BYTES = 1024 * 1024
@@ -155,7 +156,7 @@ async def _send(
         way: dict[str, bool] = {}
         try:
             return await session.post(
-                url,
+                _exact(url),
                 data=body,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.CONNECT, sock_read=idle_timeout),
@@ -171,6 +172,42 @@ async def _send(
             if way.get("used") and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
                 continue
             raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
+
+
+async def ask(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, proxy: str | None = None
+) -> tuple[int, str]:
+    """Send a small request and return status and text of the answer. Raises `ConnectError`."""
+    session = await _session()
+    import aiohttp
+
+    where, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
+    try:
+        async with session.request(
+            method,
+            url,
+            headers=headers,
+            data=body,
+            timeout=aiohttp.ClientTimeout(total=limits.SMALL_REQUEST),
+            allow_redirects=False,
+            proxy=where,
+            proxy_headers=proxy_headers,
+        ) as response:
+            data = await response.content.read(MAX_ERROR_BODY_BYTES)
+            return response.status, data.decode("utf-8", "replace")
+    except TimeoutError:
+        raise ConnectError(f"no complete answer within {limits.SMALL_REQUEST:g} s") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise ConnectError(_reason(error, url)) from error
+
+
+def _exact(url: str) -> "str | URL":
+    """Keep escapes in a path as they are: the client would undo some of them, and signatures cover them."""
+    if "%" not in url:
+        return url
+    from yarl import URL
+
+    return URL(url, encoded=True)
 
 
 def _is_final(error: Exception) -> bool:

@@ -11,6 +11,7 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import asdict
 
+from spindle.llm.azure import AZURE, azure_base, deployment
 from spindle.llm.compat import ChatCompat, session_headers
 from spindle.llm.cost import Bill, UsageDetails, effort_word, output_limit, take_usage, thinking_budget
 from spindle.llm.errors import ModelError
@@ -39,10 +40,14 @@ _MAX_CACHE_KEY = 64
 @over_http
 def stream(model: Model, request: Request, options: StreamOptions, live: LiveMessage) -> Call:
     compat = ChatCompat.of(model)
+    base, body = model.base_url, chat_body(model, request, options, compat)
+    if model.provider == AZURE:
+        base = azure_base(model, options)
+        body["model"] = deployment(model.id, options)
     return Call(
-        url=f"{model.base_url.rstrip('/')}/chat/completions",
+        url=f"{base.rstrip('/')}/chat/completions",
         headers=chat_headers(options, compat),
-        body=chat_body(model, request, options, compat),
+        body=body,
         reader=ChatReader(live, compat),
     )
 

@@ -4,12 +4,12 @@ Items that the server must get back verbatim (encrypted reasoning, message ids) 
 id of a tool call is `call_id|item_id`.
 """
 
-import os
 from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
 
+from spindle.llm.azure import azure_base, deployment
 from spindle.llm.compat import ResponsesCompat, session_headers
 from spindle.llm.cost import UsageDetails, effort_word, output_limit, take_usage
 from spindle.llm.errors import ModelError, limit_body
@@ -44,7 +44,7 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
 
     compat = ResponsesCompat.of(model)
     return Call(
-        url=responses_url(model),
+        url=responses_url(model, options),
         headers=responses_headers(model, options, compat),
         body=responses_body(model, request, options, compat),
         reader=ResponsesReader(live),
@@ -52,18 +52,12 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
     )
 
 
-def responses_url(model: Model) -> str:
+def responses_url(model: Model, options: StreamOptions) -> str:
     """Return where to post. Raises `ModelError` if an Azure resource is not named."""
     if model.api != AZURE:
         return f"{model.base_url.rstrip('/')}/responses"
-    base = os.environ.get("AZURE_OPENAI_BASE_URL") or model.base_url
-    if not base:
-        resource = os.environ.get("AZURE_OPENAI_RESOURCE_NAME")
-        if not resource:
-            raise ModelError("Set AZURE_OPENAI_BASE_URL or AZURE_OPENAI_RESOURCE_NAME to use Azure OpenAI")
-        base = f"https://{resource}.openai.azure.com"
-    base = base.rstrip("/").removesuffix("/v1").removesuffix("/openai")
-    return f"{base}/openai/v1/responses?api-version={os.environ.get('AZURE_OPENAI_API_VERSION', 'v1')}"
+    version = options.variable("AZURE_OPENAI_API_VERSION") or "v1"
+    return f"{azure_base(model, options)}/responses?api-version={version}"
 
 
 def responses_headers(model: Model, options: StreamOptions, compat: ResponsesCompat) -> dict[str, str]:
@@ -81,7 +75,7 @@ def responses_headers(model: Model, options: StreamOptions, compat: ResponsesCom
 def responses_body(model: Model, request: Request, options: StreamOptions, compat: ResponsesCompat) -> dict[str, Any]:
     """Return the body; the history must be clean (`transform_messages`)."""
     body: dict[str, Any] = {
-        "model": _deployment(model.id) if model.api == AZURE else model.id,
+        "model": deployment(model.id, options) if model.api == AZURE else model.id,
         "input": _items(model, request, compat),
         "stream": True,
         "store": False,
@@ -96,13 +90,6 @@ def responses_body(model: Model, request: Request, options: StreamOptions, compa
     if model.reasoning and compat.supports_reasoning_effort:
         _add_reasoning(body, model, options)
     return body | (model.sampling_params or {})
-
-
-def _deployment(model_id: str) -> str:
-    """Return the Azure deployment of a model: `AZURE_OPENAI_DEPLOYMENT_NAME_MAP` holds `model=deployment,…`."""
-    pairs = os.environ.get("AZURE_OPENAI_DEPLOYMENT_NAME_MAP", "").split(",")
-    names = {model.strip(): name.strip() for model, _, name in (pair.partition("=") for pair in pairs)}
-    return names.get(model_id) or model_id
 
 
 def _add_reasoning(body: dict[str, Any], model: Model, options: StreamOptions) -> None:

@@ -41,6 +41,10 @@ class StreamOptions(msgspec.Struct, frozen=True):
     api_key: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Already resolved; sent on top of what the API needs."""
+    env: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Settings of this provider that come before those of the environment."""
+    if_refused: str = ""
+    """What to tell the user when the server does not accept the credentials."""
     reasoning: str = "off"
     """Thinking level."""
     thinking_budgets: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -63,6 +67,10 @@ class StreamOptions(msgspec.Struct, frozen=True):
     on_response: Callable[[int, Mapping[str, str]], Awaitable[None]] | None = None
     before_send: Callable[[], Awaitable[None]] | None = None
     """Waited for when the request is made and nothing of it has left."""
+
+    def variable(self, *names: str) -> str:
+        """Return the first of these variables that is set; empty if none is."""
+        return next((value for name in names if (value := self.env.get(name) or os.environ.get(name))), "")
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -105,7 +113,11 @@ BUILTIN_APIS = {
     "anthropic-messages": "anthropic",
     "openai-responses": "openai_responses",
     "azure-openai-responses": "openai_responses",
+    "openai-codex-responses": "openai_codex",
     "google-generative-ai": "google",
+    "google-vertex": "vertex",
+    "mistral-conversations": "mistral",
+    "bedrock-converse-stream": "bedrock",
     "local": "local.adapter",
     "scripted": "scripted",
 }

@@ -1,22 +1,46 @@
-"""Keys of model providers: from the command line, from `auth.json`, from the environment. Never printed.
+"""Keys and logins of model providers: from the command line, from `auth.json`, from the environment. Never printed.
 
 `catalog/index.json` says which variables belong to which provider. A value in a file may stand for a secret kept
 elsewhere: `!command` runs a shell command, `$NAME` and `${NAME}` read the environment anywhere in the text (`$$` and
 `$!` are the plain characters), and a value that is nothing but the NAME of a set variable means that variable.
+
+A login in `auth.json` is renewed when its token runs out, by one process at a time.
 """
 
+import asyncio
+import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spindle import limits
-from spindle.config.user_files import BadFile, Diagnostic, read_object
+from spindle.config.user_files import BadFile, Diagnostic, hold_lock, read_object, write_atomic
 from spindle.process import run
+from spindle.shapes.model import Model
+
+Entry: TypeAlias = dict[str, Any]
+"""What `auth.json` has of one provider."""
+
+UNSUPPORTED = {
+    "anthropic": (
+        "auth.json holds a login to an Anthropic subscription. Anthropic's terms allow such logins in its own programs "
+        "only, so Spindle does not use it: an API key is needed."
+    ),
+    "radius": "auth.json holds a login to Radius, whose protocol (pi-messages) Spindle does not speak.",
+}
+"""Logins of pi that are not used here, and why."""
+
+SIGN_IN_PROVIDERS = ("github-copilot", "openai", "openai-codex", "openrouter")
+"""What `spindle login` can sign in to; how is in `logins`, which is not imported for a list."""
+
+_FORMER_NAMES = {"azure": "azure-openai-responses"}
+"""Providers that had another name when their keys were stored."""
 
 _NAME = r"[A-Z][A-Z0-9_]*"
 _REFERENCE = r"\$(?:([$!])|\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))"
@@ -87,6 +111,15 @@ class ModelAuth(Struct, frozen=True):
 
     api_key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the provider that were stored with its key."""
+    base_url: str | None = None
+    """Where the models are, if that depends on who asks."""
+    if_refused: str = ""
+    """What to tell the user when the server does not accept this."""
+
+    def at_its_address(self, model: Model) -> Model:
+        return replace(model, base_url=self.base_url) if self.base_url else model
 
     def __repr__(self) -> str:
         return "ModelAuth(…)"
@@ -98,6 +131,11 @@ class AuthStore:
     def __init__(self, agent_dir: Path) -> None:
         self.path = agent_dir / "auth.json"
         self.api_keys: dict[str, str] = {}
+        self.proxy: str | None = None
+        """On the way to login servers."""
+        self._renewals: dict[str, asyncio.Task[Entry]] = {}
+        self._read_at: tuple[int, int] | None = None
+        """Time and size of `auth.json` when it was read."""
         self._problem: Diagnostic | None = None
         self._stored: dict[str, Any] | None = None
         self._resolved: dict[str, str] = {}
@@ -111,16 +149,38 @@ class AuthStore:
         self.stored("")
         return self._problem
 
-    def stored(self, provider: str) -> dict[str, Any] | None:
-        """Return the entry of `auth.json`, which is read on first use."""
-        if self._stored is None:
+    def stored(self, provider: str) -> Entry | None:
+        """Return the entry of `auth.json`, which is read on first use and when it has changed."""
+        try:
+            status = self.path.stat()
+            now = (status.st_mtime_ns, status.st_size)
+        except OSError:
+            now = None
+        if self._stored is None or now != self._read_at:
+            self.forget()
+            self._read_at = now
             try:
                 self._stored = read_object(self.path) or {}
             except BadFile as error:
                 self._problem = Diagnostic("error", f"Cannot use {self.path}: {error}", str(self.path))
                 self._stored = {}
-        entry = self._stored.get(provider)
+        entry = self._stored.get(provider) or self._stored.get(_FORMER_NAMES.get(provider, ""))
         return entry if isinstance(entry, dict) else None
+
+    def env(self, provider: str) -> dict[str, str]:
+        """Return the settings that are stored with the provider's key."""
+        return _env(self.stored(provider) or {})
+
+    def entries(self) -> dict[str, Entry]:
+        """Return all entries of `auth.json`."""
+        self.stored("")
+        return {name: entry for name, entry in (self._stored or {}).items() if isinstance(entry, dict)}
+
+    def allowed(self, provider: str, models: list[Model]) -> list[Model]:
+        """Return those of a provider's models that the account of its login may use, as far as is known."""
+        entry = self.stored(provider) or {}
+        allowed = entry.get("availableModelIds") if entry.get("type") == "oauth" else None
+        return [model for model in models if model.id in allowed] if isinstance(allowed, list) else models
 
     def forget(self) -> None:
         """Read `auth.json` again when next needed."""
@@ -133,8 +193,9 @@ class AuthStore:
             return "--api-key"
         if entry := self.stored(provider):
             if entry.get("type") == "oauth":
-                return "auth.json (login)" if isinstance(entry.get("access"), str) else None
-            if isinstance(key := entry.get("key"), str) and is_resolvable(key, _env(entry)):
+                if provider not in UNSUPPORTED:
+                    return "auth.json (login)" if isinstance(entry.get("access"), str) else None
+            elif isinstance(key := entry.get("key"), str) and is_resolvable(key, _env(entry)):
                 return "auth.json"
         return next((name for name in variables if os.environ.get(name)), None)
 
@@ -153,10 +214,10 @@ class AuthStore:
         if key := self.api_keys.get(provider):
             return ModelAuth(key)
         entry = self.stored(provider)
-        if not entry:
+        if not entry or (entry.get("type") == "oauth" and provider in UNSUPPORTED):
             return None
         if entry.get("type") == "oauth":
-            return _login(provider, entry)
+            return await self._login(provider, entry)
         key = entry.get("key")
         if not isinstance(key, str) or not key:
             return None
@@ -167,24 +228,83 @@ class AuthStore:
     def from_environment(self, variables: Sequence[str]) -> ModelAuth | None:
         for name in variables:
             if value := os.environ.get(name):
-                return _bearer(value) if name.endswith(("_OAUTH_TOKEN", "_AUTH_TOKEN")) else ModelAuth(value)
+                return _bearer(value) if name.endswith(_BEARER_VARIABLES) else ModelAuth(value)
         return None
+
+    # -- logins ----------------------------------------------------------------------------------
+
+    async def _login(self, provider: str, entry: Entry) -> ModelAuth:
+        """Return what a request needs, after renewing the login if it is time. Raises `MissingCredentials`."""
+        from spindle.models.logins import LOGINS, expires, is_due
+
+        login = LOGINS.get(provider)
+        if is_due(entry) and login is not None:
+            if provider not in self._renewals:
+                task = asyncio.create_task(self._renew(provider))
+                self._renewals[provider] = task
+                task.add_done_callback(lambda _: self._renewals.pop(provider).cancelled() or task.exception())
+            # Who waits may be aborted; the old token may be void already, so the new one must be written.
+            entry = await asyncio.shield(self._renewals[provider])
+        if not isinstance(entry.get("access"), str) or expires(entry) <= time.time() * 1000:
+            raise MissingCredentials(f"The login for {provider} has expired. {_sign_in_again(provider)}")
+        auth = login.auth(entry) if login is not None else _bearer(entry["access"])
+        return replace(auth, if_refused=_sign_in_again(provider))
+
+    async def _renew(self, provider: str) -> Entry:
+        """Ask for a new token and write it down, unless another process has just done it."""
+        from spindle.models.logins import LOGINS, expires, is_due
+        from spindle.models.sign_in import LoginError
+
+        try:
+            async with hold_lock(self.path):
+                entry = (read_object(self.path) or {}).get(provider)
+                if not isinstance(entry, dict) or entry.get("type") != "oauth":
+                    raise MissingCredentials(f"The login for {provider} is gone. {_sign_in_again(provider)}")
+                if not is_due(entry):
+                    return entry
+                if not isinstance(entry.get("refresh"), str):
+                    raise LoginError("its entry has no refresh token", refused=True)
+                try:
+                    entry |= await LOGINS[provider].renew(entry, self.proxy)
+                except LoginError:
+                    if expires(entry) > time.time() * 1000:
+                        return entry  # what is left of it may be enough for this request
+                    raise
+                self._write(lambda entries: entries.__setitem__(provider, entry))
+                return entry
+        except LoginError as error:
+            what_now = _sign_in_again(provider) if error.refused else "Try again later."
+            raise MissingCredentials(f"The login for {provider} could not be renewed: {error}. {what_now}") from None
+        except (BadFile, OSError) as error:
+            raise MissingCredentials(f"The login for {provider} could not be renewed: {error}") from None
+
+    async def store(self, provider: str, entry: Entry | None) -> None:
+        """Write an entry, or remove it. Raises `BadFile`, `OSError`."""
+        async with hold_lock(self.path):
+            if entry is not None:
+                self._write(lambda entries: entries.__setitem__(provider, entry))
+            else:
+                self._write(lambda entries: entries.pop(provider, None))
+
+    def _write(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """Change `auth.json`, whose lock is held."""
+        entries = read_object(self.path) or {}
+        change(entries)
+        write_atomic(self.path, json.dumps(entries, indent=2, ensure_ascii=False) + "\n", private=True)
+        self.forget()
+
+
+_BEARER_VARIABLES = ("_OAUTH_TOKEN", "_AUTH_TOKEN", "COPILOT_GITHUB_TOKEN")
+
+
+def _sign_in_again(provider: str) -> str:
+    program = "spindle login" if provider in SIGN_IN_PROVIDERS else "pi: /login"
+    return f"Sign in again with {program} {provider}"
 
 
 def _env(entry: dict[str, Any]) -> dict[str, str]:
     env = entry.get("env")
     return {k: v for k, v in env.items() if isinstance(v, str)} if isinstance(env, dict) else {}
-
-
-def _login(provider: str, entry: dict[str, Any]) -> ModelAuth:
-    """Use the access token of a login made in pi for as long as it lasts; it is not renewed here."""
-    access, expires = entry.get("access"), entry.get("expires")
-    if not isinstance(access, str) or (isinstance(expires, int | float) and expires <= time.time() * 1000):
-        raise MissingCredentials(
-            f'Authentication failed for "{provider}". Credentials may have expired or network is unavailable. '
-            f"Run '/login {provider}' to re-authenticate."
-        )
-    return _bearer(access)
 
 
 def _bearer(token: str) -> ModelAuth:

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
+from spindle.models.ambient import ambient_source
 from spindle.models.catalog import ProviderInfo, builtin_providers, load_catalog
 from spindle.models.credentials import (
+    SIGN_IN_PROVIDERS,
+    UNSUPPORTED,
     AuthStore,
     MissingCredentials,
     ModelAuth,
@@ -107,8 +110,9 @@ class ModelRegistry:
 
     def available(self) -> list[Model]:
         """Return the models that can be asked: there is a key and we speak their API. Runs no command, tests no key."""
-        ready = [model for name in self.providers() if self.has_credentials(name) for model in self.all(name)]
-        return [model for model in ready if self.speaks(model)]
+        ready = [name for name in self.providers() if self.has_credentials(name)]
+        allowed = [model for name in ready for model in self.auth.allowed(name, self.all(name))]
+        return [model for model in allowed if self.speaks(model)]
 
     def find(self, provider: str, model_id: str) -> Model | None:
         """Return one model by its exact name. A local provider has whatever is asked of it."""
@@ -221,7 +225,7 @@ class ModelRegistry:
         spec = self._registered.get(provider) or self.file.providers.get(provider)
         if found is None and spec and spec.base_url and not spec.api_key and is_loopback_url(spec.base_url):
             return "not needed"
-        return found
+        return found or ambient_source(provider, self.auth.stored(provider))
 
     def secret_variables(self, kept: Iterable[str] = ()) -> frozenset[str]:
         """Return the names of the variables that keys are read from and that no other program needs; not `kept`."""
@@ -251,7 +255,9 @@ class ModelRegistry:
             headers.update(await self._headers(spec, model))
             if spec.auth_header and auth.api_key:
                 headers["Authorization"] = f"Bearer {auth.api_key}"
-        return ModelAuth(auth.api_key, headers)
+        env = self.auth.env(provider)
+        own_address = any(spec.base_url for spec in specs)
+        return ModelAuth(auth.api_key, headers, env, None if own_address else auth.base_url, auth.if_refused)
 
     def require_credentials(self, model: Model) -> None:
         """Raise `MissingCredentials` if a request to the model could not even be tried."""
@@ -268,7 +274,11 @@ class ModelRegistry:
         variables = sorted(self._variables(provider), key=lambda name: not name.endswith("_API_KEY"))
         ways = [f"set {variables[0]}"] if variables else []
         ways += ["pass --api-key", f"add the key to {self.auth.path}"]
-        return f"No API key found for {provider}.\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
+        if provider in SIGN_IN_PROVIDERS:
+            ways.insert(0, f"sign in with: spindle login {provider}")
+        stored = self.auth.stored(provider) or {}
+        why = f" {UNSUPPORTED[provider]}" if stored.get("type") == "oauth" and provider in UNSUPPORTED else ""
+        return f"No API key found for {provider}.{why}\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
 
     def no_api_text(self, model: Model) -> str:
         """Say that a model is known but cannot be asked."""
@@ -288,10 +298,12 @@ class ModelRegistry:
 
     def no_model_text(self) -> str:
         """Say that there is no model to use and how to get one."""
+        logins = [name for name, entry in self.auth.entries().items() if entry.get("type") == "oauth"]
+        why = "".join(f" {UNSUPPORTED[name]}" for name in logins if name in UNSUPPORTED)
         return (
-            "No API key found for the selected model.\n\n"
-            "Set the key of a provider (ANTHROPIC_API_KEY, OPENAI_API_KEY, …), name a model with --model, "
-            "or get a small one that needs no key: spindle models pull smollm2"
+            f"No API key found for the selected model.{why}\n\n"
+            "Set the key of a provider (ANTHROPIC_API_KEY, OPENAI_API_KEY, …), sign in to one (spindle login), "
+            "name a model with --model, or get a small one that needs no key: spindle models pull smollm2"
         )
 
     # -- inside ----------------------------------------------------------------------------------

@@ -107,7 +107,8 @@ class LiveInfo(Wire, kw_only=True):
     """Messages that wait."""
     questions: int
     """Questions that wait for an answer of the user."""
-    cost: int | float
+    cost: int | float | None = None
+    """US dollars; none if a price is not known."""
 
 
 class EventLog:

@@ -168,6 +168,7 @@ def _load(
     home = agent_dir()
     store, trust, problems = load_settings(cwd, options)
     registry.local = store.settings.local
+    registry.auth.proxy = store.settings.http_proxy
     result = Resources(cwd, options, registry, store, trust, added)
     result.diagnostics = problems
 
