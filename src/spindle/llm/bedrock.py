@@ -398,10 +398,14 @@ class ConverseReader:
         if thought.redacted_content:
             from base64 import b64decode, b64encode
 
+            try:
+                piece = b64decode(thought.redacted_content)
+            except ValueError:
+                return
             if not block.redacted:
                 block.redacted = True
                 self._blocks.append(number, _REDACTED, out)
-            self._redacted[number] = self._redacted.get(number, b"") + b64decode(thought.redacted_content)
+            self._redacted[number] = self._redacted.get(number, b"") + piece
             block.signature = b64encode(self._redacted[number]).decode()
         elif thought.signature and not block.redacted:
             block.signature = (block.signature or "") + thought.signature
