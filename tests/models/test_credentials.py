@@ -91,7 +91,7 @@ def test_bearer_tokens(agent: Path, write: Any, monkeypatch: pytest.MonkeyPatch)
     assert auth(ModelRegistry(agent), "anthropic", "claude-opus-4-8").headers == {"Authorization": "Bearer t2"}
     write("agent/auth.json", {"anthropic": {**login, "expires": 1}})
     with pytest.raises(
-        MissingCredentials, match=r'Authentication failed for "anthropic"\. Credentials may have expired'
+        MissingCredentials, match=r'Authentication failed for "anthropic": the login in auth.json has expired'
     ):
         auth(ModelRegistry(agent), "anthropic", "claude-opus-4-8")
 

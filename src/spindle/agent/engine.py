@@ -520,6 +520,7 @@ class Engine:
         timeout = self.settings.http_idle_timeout_ms
         options = llm.StreamOptions(
             api_key=auth.api_key,
+            key_source=self.choice.registry.credential_source(model.provider),
             headers=auth.headers,
             reasoning=self.choice.level,
             thinking_budgets=self.settings.thinking_budgets,

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from spindle.llm import http
-from spindle.llm.errors import BadEventError, ModelError, error_object_text, hide_secrets, secrets_of
+from spindle.llm.errors import BadEventError, ModelError, hide_secrets, refusal_text, secrets_of
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
@@ -49,8 +49,8 @@ class Call:
     """What the API needs; names in lower case."""
     body: Any
     reader: Reader
-    error_text: ErrorText = error_object_text
-    """Turns status and body of a refusal into the error message."""
+    error_text: ErrorText | None = None
+    """Turns status and body of a refusal into the error message, for a server that says it in a way of its own."""
 
 
 Prepare: TypeAlias = Callable[[Model, Request, StreamOptions, LiveMessage], Call]
@@ -73,10 +73,14 @@ async def _exchange(
 ) -> AsyncGenerator[Chunk, None]:
     live = LiveMessage(model)
     secrets = secrets_of(options.api_key, {})
-    error_text: ErrorText = error_object_text
+
+    def refused(status: int, body: str) -> str:
+        return refusal_text(status, body, model.provider, options.key_source)
+
+    error_text: ErrorText = refused
     try:
         call = prepare(model, transform_request(request, model), options, live)
-        error_text = call.error_text
+        error_text = call.error_text or refused
         layers = (call.headers, model.headers or {}, options.headers)
         headers = {name.lower(): value for layer in layers for name, value in layer.items()}
         body = call.body

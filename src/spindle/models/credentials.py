@@ -122,6 +122,11 @@ class AuthStore:
         entry = self._stored.get(provider)
         return entry if isinstance(entry, dict) else None
 
+    def providers(self) -> list[str]:
+        """Return the names in `auth.json`."""
+        self.stored("")
+        return list(self._stored or ())
+
     def forget(self) -> None:
         """Read `auth.json` again when next needed."""
         self._stored = self._problem = None
@@ -177,8 +182,8 @@ def _login(provider: str, entry: dict[str, Any]) -> ModelAuth:
     access, expires = entry.get("access"), entry.get("expires")
     if not isinstance(access, str) or (isinstance(expires, int | float) and expires <= time.time() * 1000):
         raise MissingCredentials(
-            f'Authentication failed for "{provider}". Credentials may have expired or network is unavailable. '
-            f"Run '/login {provider}' to re-authenticate."
+            f'Authentication failed for "{provider}": the login in auth.json has expired, and Spindle does not renew '
+            "it. Log in again with the program that made it, or set an API key."
         )
     return _bearer(access)
 
