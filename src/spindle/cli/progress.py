@@ -86,7 +86,7 @@ class Progress:
                 self._tool_ended(event)
             case AutoRetryStart(attempt=attempt, max_attempts=of, delay_ms=delay, error_message=error):
                 self._doing = f"waiting to try again ({attempt} of {of})"
-                self._say(f"{error} Trying again in {delay / 1000:g} s ({attempt} of {of})")
+                self._say(f"{error}; trying again in {delay / 1000:g} s ({attempt} of {of})")
             case CompactionStart():
                 self._doing = "summarizing what came before"
                 self._say("The context is full: summarizing what came before")
