@@ -339,6 +339,14 @@ def test_ctrl_c_says_what_was_kept(place: Place, keep: bool) -> None:
         assert "Stopped: nothing was kept (--no-session)" in terminal.seen
 
 
+def test_a_limit_says_how_to_go_on_if_anything_was_kept(place: Place) -> None:
+    model = place.script({"calls": [{"name": "bash", "arguments": {"command": "true"}}]}, "done")
+    told = "Stopped by a limit: maxTurns"
+    arguments = ("--model", model, "--max-turns", "1", "-p", "go")
+    assert place.run(*arguments).stderr == f"{told}. Go on with: spindle -c -p MESSAGE\n"
+    assert place.run("--no-session", *arguments).stderr == f"{told}\n"
+
+
 def session_file(place: Place) -> Path:
     (path,) = place.agent.glob("sessions/*/*.jsonl")
     return path

@@ -36,9 +36,10 @@ def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:
 class Command(Struct, frozen=True):
     target: str
     """`module:function`; the function takes the arguments after the name and returns the exit code."""
-    usage: str
+    usage: str = ""
     """The arguments, for the help."""
-    help: str
+    help: str = ""
+    """What it does, in a line."""
 
 
 COMMANDS = {

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -157,12 +156,20 @@ def _check_images(images: Sequence[Image], agent: AgentSession) -> None:
 
 
 def _what_was_kept(agent: AgentSession, options: Options) -> str:
+    if way := _way_on(agent, options):
+        return f"the conversation so far is kept. {way}"
+    return "nothing was kept" + (" (--no-session)" if options.no_session else "")
+
+
+def _way_on(agent: AgentSession, options: Options) -> str | None:
+    """Say how to go on with the session; None if it is not on disk."""
+    import shlex
+
     path = agent.session.path
     if path is None or not os.path.exists(path):
-        return "nothing was kept" + (" (--no-session)" if options.no_session else "")
+        return None
     usual = options.session is None and options.session_dir is None
-    way = "-c" if usual else f"--session {shlex.quote(str(path))}"
-    return f"the conversation so far is kept. Go on with: spindle {way} -p MESSAGE"
+    return f"Go on with: spindle {'-c' if usual else f'--session {shlex.quote(str(path))}'} -p MESSAGE"
 
 
 class _ErrorTeller:
@@ -212,8 +219,8 @@ async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
     result = results[-1] if results else None
     answer = agent.last_answer()
     if result is not None and result.status != "ok":
-        hint = ". Go on with: spindle -c" if result.status == "limit" else ""
-        print(why(result) + hint, file=sys.stderr)
+        way = _way_on(agent, options) if result.status == "limit" else None
+        print(why(result) + (f". {way}" if way else ""), file=sys.stderr)
     elif answer is not None and answer.stop_reason == "length":
         tell("Note", "The answer was cut at the model's limit of output tokens")
     if options.output == "json":

@@ -1,7 +1,6 @@
 """Which session a command line means: a new one, the last one, a named one, a copy."""
 
 import os
-import shlex
 import signal
 import sys
 import time
@@ -29,6 +28,8 @@ def choose_session(options: Options, settings: Settings) -> Session:
     try:
         session = _choose(options, settings)
     except SessionLocked as error:
+        import shlex
+
         way = (
             "Connect without ?session= for a new one"
             if options.remote

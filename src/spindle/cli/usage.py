@@ -32,7 +32,6 @@ _VARIABLES = (
     ("ANTHROPIC_API_KEY, …", "Key of a provider; spindle doctor lists their names"),
     ("SPINDLE_DIR", "Agent directory; else PI_CODING_AGENT_DIR, else ~/.pi/agent"),
     ("PI_CODING_AGENT_SESSION_DIR", "Where sessions are kept"),
-    ("PI_OFFLINE", "1: no network but the model's, as --offline"),
     ("SPINDLE_DIALECT", "What RPC clients get to see, as --dialect"),
     ("SPINDLE_REMOTE_TOKEN", "Token that clients of --remote must have"),
     ("HTTPS_PROXY, HTTP_PROXY", "Proxy for requests to models"),
