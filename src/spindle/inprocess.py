@@ -159,6 +159,8 @@ class Agent:
         """
         if isinstance(session, SessionManager):
             session = session.session
+        if not isinstance(session, Session | None):
+            raise AgentError("session must be a Session; Agent.open(path) goes on with a file")
         try:
             directory = Path(cwd).resolve()
             if not directory.is_dir():

@@ -216,12 +216,14 @@ def test_an_answer_cut_by_the_models_own_limit_is_an_answer(tmp_path):
 
 def test_the_new_model_writes_the_summary_if_it_was_switched_in_time(tmp_path):
     async def main():
-        async with Rig(tmp_path, [SUMMARY, says(), says(input=99_000)], settings=SMALL) as rig:
+        last = {**says(input=99_000), "text": [Pause(gate="go"), LONG]}
+        async with Rig(tmp_path, [SUMMARY, says(), last], settings=SMALL) as rig:
             other = Script([{"text": "OTHER SUMMARY"}])
             await rig.run("a " + LONG)
             await rig.call("prompt", message="b " + LONG)
-            await rig.until(lambda f: f["type"] == "turn_end" and len(rig.of("turn_end")) == 2)
+            await rig.script.reached("go")
             await rig.agent.use_model(other.model(context_window=50_000), None, "set")
+            rig.script.release("go")
             await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
             assert rig.of("compaction_end")[0]["result"]["summary"].startswith("OTHER SUMMARY")
 

@@ -459,3 +459,8 @@ def test_a_program_of_a_user_is_checked(tmp_path):
     assert all("wrong.py" in line for line in errors), done.stdout
     for part in ("max_turnz", '"str", "int", "int"', 'incompatible type "type[Person]"', '"max_time" to "prompt"'):
         assert any(part in line for line in errors), done.stdout
+
+
+def test_a_path_is_no_session():
+    with pytest.raises(AgentError, match=r"Agent\.open"):
+        asyncio.run(Agent.create(session="talk.jsonl"))

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from jsonschema import Draft202012Validator
+
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.schema import json_schema, reference_page
-from tests.support.agent_process import AgentProcess
-from tests.support.mock_model import call, reply
+from tests.support.agent_process import AgentProcess, agent_environment
+from tests.support.mock_model import call, reply, think
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,3 +40,37 @@ def test_every_event_of_a_run_is_in_the_schema():
         agent.run("go")
         kinds = {frame["type"] for frame in agent.frames} - {"response"}
         assert kinds <= json_schema()["events"].keys()
+
+
+def test_what_is_printed_fits_the_schema():
+    steps = [reply(think("hm"), "Let me see ", call("bash", {"command": "echo hi"})), reply("done")]
+    schema = json_schema()
+    with AgentProcess(steps, session=True) as agent:
+        agent.run("go")
+        commands = (
+            "get_state",
+            "get_messages",
+            "get_run_result",
+            "get_session_stats",
+            "get_entries",
+            "get_permissions",
+        )
+        for name in (*commands, "get_available_models", "list_sessions", "get_commands", "get_fork_messages"):
+            agent.data(name)
+        agent.call("set_model", provider="none", modelId="none")
+        for frame in agent.frames:
+            named = schema["responses"].get(frame.get("command")) or schema["events"].get(frame["type"])
+            problem = next(Draft202012Validator({**named, "$defs": schema["$defs"]}).iter_errors(frame), None)
+            assert problem is None, f"{problem.message} in {frame}"
+
+
+def test_the_result_of_a_run_fits_the_schema(tmp_path):
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"text": "hello"}]))
+    command = [sys.executable, "-m", "spindle", "-p", "hi", "--output", "json", "--model", f"scripted/{script}"]
+    environment = agent_environment(tmp_path / "agent")
+    done = subprocess.run(command, capture_output=True, timeout=30, check=True, cwd=tmp_path, env=environment)
+    result = json.loads(done.stdout)
+    schema = json_schema()
+    Draft202012Validator({"$ref": "#/$defs/RunResult", "$defs": schema["$defs"]}).validate(result)
+    assert (result["status"], result["text"]) == ("ok", "hello")

@@ -21,8 +21,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.protocol.live import Wanted
 from spindle.remote.options import RemoteOptions
-from spindle.remote.pool import UnknownSession
 from spindle.remote.server import RemoteServer
 from spindle.sessions import open as sessions
 from spindle.sessions.index import find_by_id
@@ -59,6 +59,8 @@ def run(
 
 
 class World:
+    """The server, and the source of its agents."""
+
     def __init__(
         self,
         steps: Sequence[Any],
@@ -77,21 +79,18 @@ class World:
         self._base = base
         self._agent_options = replace(agents, model=self.script.model())
         self._extensions = extensions
-        self.server = RemoteServer(options, self._make_agent)
+        self.server = RemoteServer(options, self)
 
     async def start(self) -> None:
         self.address = (await self.server.start()).removeprefix("http://").rstrip("/")
 
-    async def _make_agent(self, session_id: str | None) -> AgentSession:
+    def find(self, session: str, cwd: str | None) -> str | None:
+        return find_by_id(self._base, session, self._base / "sessions")
+
+    async def make(self, wanted: Wanted) -> AgentSession:
         await self.opening.wait()
         directory = self._base / "sessions"
-        if session_id is None:
-            session = sessions.create(self._base, directory)
-        else:
-            path = find_by_id(self._base, session_id, directory)
-            if path is None:
-                raise UnknownSession(f"No session {session_id}")
-            session = sessions.load(path)
+        session = sessions.create(self._base, directory) if wanted.session is None else sessions.load(wanted.session)
         extensions = ExtensionHost(self._extensions)
         self.agents.append(await create_session(session, self._agent_options, plugins=extensions))
         return self.agents[-1]

@@ -3,11 +3,17 @@
 import asyncio
 
 from spindle import limits
-from spindle.remote.pool import LiveSession
+from spindle.protocol.live import LiveSession
 from tests.agent.rig import Rig, run
 
 CALL = {"calls": [{"name": "write", "arguments": {"path": "a", "content": "x"}}]}
 SETTINGS = {"permissions": {"defaultMode": "default"}}
+
+
+class Viewer:
+    holds = answers = True
+
+    def session_ended(self, live, reason): ...
 
 
 def test_without_a_client_the_answer_is_no_after_a_while(tmp_path, monkeypatch):
@@ -27,7 +33,7 @@ def test_a_client_that_comes_back_may_answer(tmp_path, monkeypatch):
 
     async def main():
         async with Rig(tmp_path, [CALL, "ok"], settings=SETTINGS, mode="remote") as rig:
-            live, client = LiveSession(rig.agent), object()
+            live, client = LiveSession(rig.agent), Viewer()
             live.join(client)
             await rig.call("prompt", message="go")
             dialog = await rig.until("extension_ui_request")

@@ -202,3 +202,11 @@ def test_bad_rules_stop_the_start(tmp_path):
     for settings in [{"deny": "Bash"}, {"deny": ["Bash("]}, {"defaultMode": "x"}]:
         done = spindle(tmp_path, "-p", "go", steps=[reply("no")], settings={"permissions": settings})
         assert done.returncode != 0 and not done.stdout, settings
+
+
+def test_a_search_leaves_out_files_that_may_not_be_read():
+    search = reply("", call("grep", {"pattern": "KEY"}))
+    with AgentProcess([search, reply("ok")], args=["--tools", "grep", "--deny", "Read(.env)"]) as agent:
+        (agent.cwd / ".env").write_text("KEY=secret\n")
+        (agent.cwd / "app.py").write_text("KEY = None\n")
+        assert results(agent.run("go")) == ["app.py:1: KEY = None"]

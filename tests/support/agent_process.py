@@ -51,6 +51,8 @@ def agent_environment(agent_dir: Path, **extra: str) -> dict[str, str]:
 
 
 class AgentProcess:
+    mode = "rpc"
+
     def __init__(
         self,
         steps: Sequence[Step] = (),
@@ -77,7 +79,7 @@ class AgentProcess:
         defaults = {"retry": {"baseDelayMs": 20}}
         (self.agent_dir / "settings.json").write_text(json.dumps({**defaults, **(settings or {})}))
         self.configure()
-        command = [sys.executable, "-m", "spindle", "--mode", "rpc"]
+        command = [sys.executable, "-m", "spindle", "--mode", self.mode]
         command += ["--model", model] if model else []
         command += [] if session else ["--no-session"]
         self.process = subprocess.Popen(

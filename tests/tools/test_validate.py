@@ -106,3 +106,24 @@ def test_whole_floats_reach_the_tool_as_integers() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "number"}}}
     value = validate_arguments("t", schema, {"n": 5.0})["n"]
     assert (value, type(value)) == (5, int)
+
+
+def test_references_within_the_schema_are_followed() -> None:
+    node = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "child": {"$ref": "#/$defs/node"}},
+        "required": ["name"],
+    }
+    schema = {"type": "object", "properties": {"tree": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}}
+    assert validate_arguments("t", schema, {"tree": {"name": 5}}) == {"tree": {"name": "5"}}
+    with pytest.raises(ToolError, match=r"tree\.child\.name: must have required"):
+        validate_arguments("t", schema, {"tree": {"name": "a", "child": {}}})
+    circle = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "properties": {"x": {"$ref": "#/$defs/a"}}}
+    assert validate_arguments("t", circle, {"x": 1}) == {"x": 1}
+
+
+def test_texts_fit_their_pattern() -> None:
+    schema = {"properties": {"id": {"type": "string", "pattern": "^[a-z]+$"}, "odd": {"pattern": "(?<"}}}
+    assert validate_arguments("t", schema, {"id": "abc", "odd": "x"})
+    with pytest.raises(ToolError, match=r"id: must match the pattern \^\[a-z\]\+\$"):
+        validate_arguments("t", schema, {"id": "A1"})

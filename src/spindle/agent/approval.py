@@ -92,6 +92,7 @@ class Approval(Hooks):
         """Ask after so many model calls in a row."""
         self._turns = 0
         """Model calls since the user last agreed, or sent a message."""
+        engine.may_read = self.may_read
         self.rebuild()
         self.policy()
 
@@ -150,14 +151,17 @@ class Approval(Hooks):
         except ValueError as error:
             raise AgentError(str(error)) from None
 
+    @property
+    def mode(self) -> str:
+        policy = self.policy()
+        return "bypass" if policy is None else policy.mode
+
     def state(self, tool: str | None, arguments: Any) -> PermissionState:
         """Return mode and rules, and what they say about a call."""
         policy = self.policy()
         decision = None if tool is None else self._decide(tool, arguments)
-        if policy is None:
-            return PermissionState(mode="bypass", rules=[], decision=decision)
-        rules = [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]
-        return PermissionState(mode=policy.mode, rules=rules, decision=decision)
+        rules = [] if policy is None else [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]
+        return PermissionState(mode=self.mode, rules=rules, decision=decision)
 
     # -- the hook's side -------------------------------------------------------------------------
 
@@ -187,7 +191,7 @@ class Approval(Hooks):
         if decision.behavior == "allow":
             return args
         try:
-            refusal = await self._refusal(decision, tool, args)
+            refusal = await self._refusal(decision, call_id, tool, args)
         except Blocked as blocked:
             self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, str(blocked)))
             raise
@@ -195,6 +199,15 @@ class Approval(Hooks):
             self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, refusal))
             raise Blocked(refusal)
         return args
+
+    def may_read(self, path: str) -> bool:
+        """Say whether no rule forbids to read this file."""
+        policy = self.policy()
+        if policy is None:
+            return True
+        from spindle.agent.permissions import decide
+
+        return decide(policy, "read", {"path": path}).behavior != "deny"
 
     def _decide(self, tool: str, arguments: Any) -> Decision:
         policy = self.policy()
@@ -218,7 +231,7 @@ class Approval(Hooks):
         """Those of the run that is going on: it may have a user of its own."""
         return RunOptions() if self._engine.run is None else self._engine.run.options
 
-    async def _refusal(self, decision: Decision, tool: Tool, args: Any) -> str | None:
+    async def _refusal(self, decision: Decision, call_id: str, tool: Tool, args: Any) -> str | None:
         """Return why the call must not run, as the model should read it; None: the user agreed. Raises `Blocked`."""
         why = f"rule {decision.rule} of the {decision.source}" if decision.rule else decision.reason
         if decision.behavior == "deny":
@@ -235,7 +248,8 @@ class Approval(Hooks):
         offered = ", ".join(decision.always)
         always = [f"{ALWAYS} {offered}", f"{ALWAYS} {offered} {SAVED}"] if offered else []
         title = f"Allow {tool.name}? {_text(question)}"
-        given = await self._dialog(method="select", title=title, options=[ONCE, *always, DENY])
+        about: dict[str, Any] = {"tool_call_id": call_id, "always": list(decision.always) or None}
+        given = await self._dialog(method="select", title=title, options=[ONCE, *always, DENY], **about)
         if given is None:
             return f"Permission denied: this call of {tool.name} needs a yes ({why}), and there is no answer."
         chosen = given.get("value")

@@ -9,7 +9,7 @@ import msgspec
 
 from spindle import limits
 from spindle.flow import Tasks
-from spindle.llm.history import estimate_context, estimate_tokens
+from spindle.llm.history import context_tokens, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.sessions.tree import SessionContext
@@ -52,6 +52,11 @@ class Conversation:
         """Where in `messages` those begin that came after the last compaction; 0 if there was none."""
         self.compacted = False
         """Whether a summary stands for the older part."""
+        self._measured = 0
+        """So many of `messages` are in `_tokens`."""
+        self._tokens = 0
+        self._answered = False
+        """Whether the model has answered since the last compaction."""
         self._stats = StatsCounter()
         self._counting = asyncio.Lock()
         self._syncing = Tasks()
@@ -71,20 +76,19 @@ class Conversation:
     def reload(self) -> SessionContext:
         """Build the context from the tree: after a switch, a jump or a compaction."""
         context = self.session.context()
-        kept = [
-            (entry_id, message)
-            for entry_id, message in zip(context.entry_ids, context.messages, strict=True)
-            if entry_id not in self._dropped
-        ]
-        self.messages = [message for _, message in kept]
-        self._loaded = {id(message): entry_id for entry_id, message in kept}
+        ids, self.messages = context.entry_ids, context.messages
+        if self._dropped:
+            kept = [index for index, entry_id in enumerate(ids) if entry_id not in self._dropped]
+            ids, self.messages = [ids[index] for index in kept], [self.messages[index] for index in kept]
+        self._loaded = dict(zip(map(id, self.messages), ids, strict=True))
         branch = self.session.branch()
         last = next((index for index in range(len(branch) - 1, -1, -1) if branch[index].type == "compaction"), None)
         self.compacted = last is not None
+        self._measured = 0
         self._fresh_from = 0
         if last is not None:
             fresh = {entry.id for entry in branch[last + 1 :]}
-            self._fresh_from = sum(entry_id not in fresh for entry_id, _ in kept)
+            self._fresh_from = sum(entry_id not in fresh for entry_id in ids)
         return context
 
     def append(self, message: AgentMessage) -> None:
@@ -105,6 +109,7 @@ class Conversation:
         """Take a failed answer out of the context; the file keeps it."""
         if self.messages and self.messages[-1] is message:
             self.messages.pop()
+            self._measured = 0
             if self._last_id is not None:
                 self._dropped.add(self._last_id)
 
@@ -162,18 +167,31 @@ class Conversation:
 
     def usage_known(self) -> bool:
         """Say whether the model has told, since the last compaction, how full its context is."""
-        return not self.compacted or any(
-            isinstance(m, AssistantMessage) and m.stop_reason not in ("error", "aborted")
-            for m in self.messages[self._fresh_from :]
-        )
+        self._measure()
+        return not self.compacted or self._answered
 
     def tokens(self) -> int:
-        """Estimate how full the context is."""
-        estimate = estimate_context(self.messages)
-        if estimate.last_usage_index is None or estimate.last_usage_index >= self._fresh_from:
-            return estimate.tokens
-        # Answers that were kept by a compaction still report the usage of the long context.
-        return sum(map(estimate_tokens, self.messages))
+        """Estimate how full the context is: the last reported usage plus the length of later messages."""
+        self._measure()
+        return self._tokens
+
+    def _measure(self) -> None:
+        """Catch up with the messages, each looked at once."""
+        if self._measured == 0:
+            self._tokens, self._answered = 0, False
+        for index in range(self._measured, len(self.messages)):
+            message = self.messages[index]
+            used = 0
+            # Answers that were kept by a compaction still report the usage of the long context.
+            if (
+                index >= self._fresh_from
+                and isinstance(message, AssistantMessage)
+                and message.stop_reason not in ("error", "aborted")
+            ):
+                self._answered = True
+                used = context_tokens(message.usage)
+            self._tokens = used or self._tokens + estimate_tokens(message)
+        self._measured = len(self.messages)
 
     def last_assistant_text(self) -> str | None:
         """Return the text of the last answer that has any content."""

@@ -50,7 +50,7 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, UserMessage
 from spindle.shapes.model import Model
-from spindle.tools.base import Tool, ToolContext, ToolSettings
+from spindle.tools.base import ReadText, Tool, ToolContext, ToolSettings
 
 RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "
@@ -101,6 +101,9 @@ class Engine:
         """Of every run, unless its request sets others."""
         self.provider_session_id: str | None = None
         """Under this name the provider keeps what it can use again; None: the session's own id."""
+        self.read_text: ReadText | None = None
+        """Where files are that an editor has open."""
+        self.may_read: Callable[[str], bool] = lambda path: True
         self.failure: llm.Failure | None = None
         self.run: Run | None = None
         """The chain of work that is going on."""
@@ -533,9 +536,12 @@ class Engine:
             on_payload=hooks.before_provider_request,
             on_headers=hooks.before_provider_headers,
             on_response=hooks.after_provider_response,
+            before_send=self.conversation.on_disk,
         )
-        await self.conversation.on_disk()
-        return self.choice.registry.stream_for(model)(model, request, options)
+        stream = self.choice.registry.stream_for(model)
+        if stream not in llm.HTTP_STREAMS:  # those make the request meanwhile
+            await self.conversation.on_disk()
+        return stream(model, request, options)
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
@@ -568,7 +574,8 @@ class Engine:
             env["PI_SESSION_FILE"] = str(session.path)
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
-        return ToolContext(cwd=session.cwd, update=update, model=self.model, env=env, settings=self.tool_settings())
+        settings = self.tool_settings()
+        return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, self.may_read)
 
     def tool_settings(self, *, for_user: bool = False) -> ToolSettings:
         """Return what built-in tools obey. Commands of the user get the whole environment."""

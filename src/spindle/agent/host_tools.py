@@ -50,7 +50,7 @@ class HostTools:
         self._toolbox = toolbox
         self._publish = publish
         self._timeout_ms = timeout_ms
-        self._names: list[str] = []
+        self.names: list[str] = []
         self._pending: dict[str, _Pending] = {}
         replies.register("host_tool_result", partial(self._take, "result"))
         replies.register("host_tool_update", partial(self._take, "partialResult"))
@@ -61,7 +61,7 @@ class HostTools:
         names = [name for name, *_ in declared]
         if len(set(names)) != len(names):
             raise AgentError("RPC host tool names must be unique")
-        known, active = set(self._names), set(self._toolbox.active)
+        known, active = set(self.names), set(self._toolbox.active)
         for name in names:
             if name in BUILTIN_TOOLS or (name in self._toolbox and name not in known):
                 raise AgentError(f'RPC host tool "{name}" conflicts with an existing tool')
@@ -71,8 +71,8 @@ class HostTools:
             snippet = description.splitlines()[0]
             tool = Tool(name, description, parameters, partial(self._call, name), label=label, snippet=snippet)
             tools.append((tool, name in active if name in known else not hidden))
-        self._toolbox.exchange(self._names, tools)
-        self._names = names
+        self._toolbox.exchange(self.names, tools)
+        self.names = names
         return names
 
     def disconnect(self) -> None:

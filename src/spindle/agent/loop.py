@@ -4,6 +4,7 @@ It knows no files, sockets or settings. Everything it needs comes through a `Loo
 that collects events are enough to test it.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Container, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
@@ -21,6 +22,8 @@ from spindle.shapes.events import (
     Event,
     MessageStart,
     MessageUpdate,
+    TextDelta,
+    ThinkingDelta,
     TurnEnd,
     TurnStart,
 )
@@ -147,19 +150,23 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage
     """
     live: LiveMessage | None = None
     answer: AssistantMessage | None = None
+    first = False
     port.failure = None
     try:
         with signal:
             async with aclosing(await port.stream()) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, Started):
-                        live = chunk.live
+                        live, first = chunk.live, True
                         await port.emit(MessageStart(live))
                         await port.emit(MessageUpdate(AnswerStart(), live))
                     elif isinstance(chunk, Finished):
                         answer, port.failure = chunk.message, chunk.failure
                     else:
                         await port.emit(MessageUpdate(chunk, live))
+                        if first and isinstance(chunk, TextDelta | ThinkingDelta):
+                            first = False
+                            await asyncio.sleep(0)  # it leaves now, not with all that came along with it
     except (Aborted, AnswerStopped) as stop:
         why = str(stop) or "Request was aborted"
         if live is None:

@@ -20,6 +20,11 @@ from spindle.sessions.entries import SessionError
 from spindle.shapes.events import AgentSettled, ExtensionError
 from spindle.shapes.messages import AgentMessage, CustomMessage, Image, UserMessage
 
+
+class NotReady(AgentError):
+    """There is no model to ask, or no key for it."""
+
+
 Disposition = Literal["started", "queued", "handled"]
 
 
@@ -130,11 +135,11 @@ class Prompting:
         """Raise `AgentError` if there is no model, or no key for it."""
         choice = self._engine.choice
         if choice.model is None:
-            raise AgentError(choice.registry.no_model_text())
+            raise NotReady(choice.registry.no_model_text())
         try:
             choice.registry.require_credentials(choice.model)
         except MissingCredentials as error:
-            raise AgentError(str(error)) from None
+            raise NotReady(str(error)) from None
 
     # -- after acceptance ------------------------------------------------------------------------
 

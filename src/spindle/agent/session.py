@@ -1,8 +1,7 @@
 """The agent as every wire drives it: one object, one method per thing a client can ask for.
 
-The work is done by its parts: the engine (runs), the conversation (messages and session file), the way of a prompt,
-the changes of session, the model choice, the shell. This class holds them together, and is all that a wire, an
-extension or a program needs to know of them.
+Its parts do the work: engine, conversation, prompting, changes of session, model choice, shell. This class holds them
+together, and is all that a wire, an extension or a program needs to know of them.
 """
 
 import asyncio
@@ -53,7 +52,7 @@ from spindle.shapes.events import (
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
-from spindle.tools.base import Tool, ToolContext
+from spindle.tools.base import ReadText, Tool, ToolContext
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult
 
@@ -113,7 +112,7 @@ class AgentSession:
         self._approval.rebuild()
 
     def _make_dialogs(self) -> Dialogs:
-        if self.mode not in ("rpc", "remote"):
+        if self.mode not in ("rpc", "remote", "acp"):
             return NoDialogs()
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
         self._replies.register("extension_ui_response", dialogs.receive)
@@ -276,8 +275,8 @@ class AgentSession:
         return self.busy and self.lifecycle.signal.aborted
 
     @property
-    def has_pending_messages(self) -> bool:
-        return len(self._engine.queues) > 0
+    def pending_messages(self) -> int:
+        return len(self._engine.queues)
 
     @property
     def system_prompt(self) -> str:
@@ -364,6 +363,10 @@ class AgentSession:
         self.publish(StateChanged())
         return names
 
+    @property
+    def has_host_tools(self) -> bool:
+        return bool(self._host_tools.names)
+
     def use_extensions(self, hooks: Hooks, tools: Iterable[Tool]) -> None:
         """Let these hooks and tools take the place of those that plugins brought before."""
         self.hooks.replace(self._extension_hooks, hooks)
@@ -389,6 +392,10 @@ class AgentSession:
 
     def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
         return self._engine.tool_context(update)
+
+    def use_editor(self, read_text: ReadText | None) -> None:
+        """Let the read tool see files as an editor has them open."""
+        self._engine.read_text = read_text
 
     def add_resources(self, skills: list[str], prompts: list[str]) -> None:
         """Use skills and templates that extensions have found."""
@@ -518,10 +525,7 @@ class AgentSession:
     # -- other sessions --------------------------------------------------------------------------
 
     async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
-        """Begin an empty session with the same model. Returns whether an extension cancelled it.
-
-        `setup` may write to the new session before anyone sees it.
-        """
+        """Begin an empty session with the same model; `setup` may write to it. Returns whether it was cancelled."""
         return await self._changes.new(parent, setup)
 
     async def switch_session(self, path: str) -> tuple[bool, bool]:

@@ -68,6 +68,7 @@ class State(Wire, kw_only=True):
     """The texts that wait; messages of extensions are only counted."""
     approval: Asked
     """As `set_approval` set it."""
+    permission_mode: str
     todo_phases: list[TodoPhase]
     system_prompt: str
     dump_tools: list[dict[str, Any]]
@@ -100,6 +101,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
         queued_message_count=waiting,
         queue=Queued(*queues.texts()),
         approval=Asked(approval.tools, approval.max_turns),
+        permission_mode=approval.mode,
         todo_phases=todos.phases,
         system_prompt=engine.system_prompt,
         dump_tools=[

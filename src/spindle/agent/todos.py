@@ -83,7 +83,8 @@ class Todos(Hooks):
 
     def _last_written(self) -> list[TodoPhase] | None:
         conversation = self._engine.conversation
-        for message in reversed(conversation.messages):
+        results = (message for message in reversed(conversation.messages) if type(message) is ToolResultMessage)
+        for message in results:
             if (phases := _phases_of(message)) is not None:
                 return phases
         for entry in reversed(conversation.session.branch()) if conversation.compacted else ():

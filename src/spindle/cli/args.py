@@ -47,6 +47,7 @@ COMMANDS = {
     "models": Command("spindle.cli.models_command:run", "[SEARCH]", "Models that are ready to use; also: pull, remove"),
     "sessions": Command("spindle.cli.sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
     "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
+    "acp": Command("spindle.cli.serving:run_acp", "[OPTIONS]", "Serve an editor that speaks the Agent Client Protocol"),
     "schema": Command("spindle.cli.main:run_schema", "[--markdown]", "The commands and events of the wire"),
 }
 """A line here is all that a new sub-command needs."""
@@ -72,7 +73,7 @@ class Options(Struct):
     files: list[str] = []
     """`@file` arguments without their @."""
     mode: str | None = None
-    """`text`, `json` or `rpc`."""
+    """`text`, `json`, `rpc` or `acp`."""
     print: bool = False
     provider: str | None = None
     model: str | None = None
@@ -175,7 +176,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--thinking", "thinking", "LEVEL", f"How hard to think: {', '.join(LEVELS)}"),
     Option("--system-prompt", "system_prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
     Option("--append-system-prompt", "append_system_prompt", "TEXT", "Text or file to add to it; repeatable", "list"),
-    Option("--mode", "mode", "MODE", "text (default), json (events) or rpc", choices=("text", "json", "rpc")),
+    Option(
+        "--mode", "mode", "MODE", "text (default), json (events), rpc or acp", choices=("text", "json", "rpc", "acp")
+    ),
     Option("--print -p", "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print"),
     _switch("--continue -c", "continue_recent", "Go on with the newest session of this directory"),
     _switch("--resume -r", "resume", "Choose a session from a list"),

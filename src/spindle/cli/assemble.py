@@ -17,13 +17,14 @@ from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
 from spindle.children import kill_all
-from spindle.cli import warn
+from spindle.cli import end_of_start, warn
 from spindle.cli.args import Options, UsageError, unknown_options
 from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
 from spindle.extensions.discover import find_candidates
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.sessions.session import Session
 from spindle.shapes.codec import DecodeError, decode
 
 
@@ -38,18 +39,9 @@ def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
 
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
-    limits = run_limits(options)
-    permissions = _permissions(options)
     resources = load_resources(os.getcwd(), resource_options(options))
-    session = choose_session(options, resources.settings)
-    resources = resources.at(session.cwd)
-    report(resources.diagnostics, verbose=options.verbose)
-    dialogs = _terminal() if mode == "print" else None
-    extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
-    tools = [] if options.no_tools else options.tools
-    wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
-    wanted |= {"limits": limits, "permissions": permissions}
-    agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
+    session = choose_session(options, resources.settings, os.getcwd())
+    agent, extensions = await make_agent(options, mode, session, resources.at(session.cwd))
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
     if options.api_key and agent.model is None:
@@ -57,12 +49,32 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     if problem:
         await agent.close()
         raise UsageError(problem)
+    if options.name:
+        agent.set_name(options.name)
+    end_of_start()
+    return agent
+
+
+async def make_agent(
+    options: Options, mode: str, session: Session, resources: Resources
+) -> tuple[AgentSession, ExtensionHost]:
+    """Make the agent of a session as a command line has it. Raises `AgentError`, `UsageError`."""
+    try:
+        limits, permissions = run_limits(options), _permissions(options)
+    except UsageError:
+        session.close()
+        raise
+    report(resources.diagnostics, verbose=options.verbose)
+    dialogs = _terminal() if mode == "print" else None
+    extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
+    tools = [] if options.no_tools else options.tools
+    wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
+    wanted |= {"limits": limits, "permissions": permissions}
+    agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
     for found in (resources.registry.error, resources.registry.auth.problem):
         if found:
             warn(str(found))
-    if options.name:
-        agent.set_name(options.name)
-    return agent
+    return agent, extensions
 
 
 def _permissions(options: Options) -> PermissionOptions:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from spindle.cli import silence_stdout, tell, version_text
+from spindle.cli import end_of_start, silence_stdout, tell, version_text
 from spindle.cli.args import COMMANDS, Options, UsageError, parse
 
 _MODES = {
     "text": "one_shot:run_print",
     "json": "one_shot:run_json",
     "rpc": "serving:run_rpc",
+    "acp": "serving:run_acp",
     "remote": "serving:run_remote",
 }
 """Module and function of each mode; the function takes the options and returns the exit code."""
@@ -45,11 +46,15 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     options = parse(argv)
+    if options.command == "acp":  # a mode by another name: it takes every option
+        options = parse(["--mode", "acp", *options.command_arguments])
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
     if options.command is not None:
         arguments = [word for word in options.command_arguments if word not in ("--offline", "--verbose")]
-        return _load(COMMANDS[options.command].target)(arguments)
+        command = _load(COMMANDS[options.command].target)
+        end_of_start()
+        return command(arguments)
     if options.version:
         print(version_text(sys.argv[0]))
         return 0

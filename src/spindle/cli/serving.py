@@ -1,21 +1,14 @@
 """Modes that serve clients: `--mode rpc` one on stdin and stdout, `--remote` many over WebSocket."""
 
-import asyncio
 import os
 from pathlib import Path
 from typing import NoReturn
 
-from msgspec.structs import replace
-
-from spindle.agent.session import AgentSession
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble, resource_options, run_and_exit
+from spindle.cli.assemble import assemble, run_and_exit
 from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
-from spindle.resources.loader import load_resources
-from spindle.sessions.index import find_by_id
-from spindle.sessions.open import wanted_directory
 
 
 def run_rpc(options: Options) -> NoReturn:
@@ -42,30 +35,38 @@ async def _serve(options: Options, dialect: Dialect) -> int:
     return await Server(await assemble(options, mode="rpc"), wire, Renderer(dialect, options.updates)).run()
 
 
+def run_acp(options: Options) -> NoReturn:
+    """Serve an editor on stdio, then end the process. Raises `UsageError`."""
+    for name in choosing_options(options):
+        if name != "--no-session":
+            raise UsageError(f"{name} does not go with ACP: the editor chooses")
+    run_and_exit(_serve_editor(options))
+
+
+async def _serve_editor(options: Options) -> int:
+    from spindle.acp.editor import Editor
+    from spindle.cli import end_of_start
+    from spindle.cli.agent_source import CommandLineAgents
+    from spindle.rpc.stdio import StdioWire
+
+    wire = StdioWire.claim()
+    end_of_start()
+    return await Editor(wire, CommandLineAgents(options, "acp")).run()
+
+
 def run_remote(options: Options) -> int:
     """Serve until a signal comes. Raises `UsageError`."""
+    from spindle.cli.agent_source import CommandLineAgents
+
     try:
         from spindle.remote.access import parse_address
         from spindle.remote.options import RemoteOptions, changed
-        from spindle.remote.pool import UnknownSession
         from spindle.remote.server import RemoteServer
     except ImportError as error:
         raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle-agent[remote]'") from None
     for name in choosing_options(options):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
-
-    def find(session_id: str) -> str | None:
-        settings = load_resources(os.getcwd(), resource_options(options)).settings
-        return find_by_id(os.getcwd(), session_id, wanted_directory(options.session_dir, settings.session_dir))
-
-    async def make_agent(session_id: str | None) -> AgentSession:
-        if session_id is None:
-            return await assemble(options, mode="remote")
-        path = None if options.no_session else await asyncio.to_thread(find, session_id)
-        if path is None:
-            raise UnknownSession(f"No session {session_id} in this directory")
-        return await assemble(replace(options, session=path), mode="remote")
 
     try:
         host, port = parse_address(options.remote or "")
@@ -77,7 +78,7 @@ def run_remote(options: Options) -> int:
             insecure=options.remote_insecure,
             tls=_tls(options),
         )
-        server = RemoteServer(changed(settings, options.remote_options), make_agent)
+        server = RemoteServer(changed(settings, options.remote_options), CommandLineAgents(options, "remote"))
     except ValueError as error:
         raise UsageError(str(error)) from None
     if options.verbose:

@@ -22,11 +22,11 @@ class NothingChosen(Exception):
     """The user was asked and chose not to go on; the text says so."""
 
 
-def choose_session(options: Options, settings: Settings) -> Session:
+def choose_session(options: Options, settings: Settings, cwd: str) -> Session:
     """Open or begin the session. Raises `UsageError`, `SessionError`, `NothingChosen`."""
     _check(options)
     try:
-        session = _choose(options, settings)
+        session = _choose(options, settings, cwd)
     except SessionLocked as error:
         import shlex
 
@@ -42,8 +42,7 @@ def choose_session(options: Options, settings: Settings) -> Session:
     return session
 
 
-def _choose(options: Options, settings: Settings) -> Session:
-    cwd = os.getcwd()
+def _choose(options: Options, settings: Settings, cwd: str) -> Session:
     directory = sessions.wanted_directory(options.session_dir, settings.session_dir)
     saving: Saving = {"fsync": settings.fsync, "on_write_error": warn}
     nowhere = directory is None and agent_dir_problem() is not None

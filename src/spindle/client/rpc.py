@@ -311,13 +311,14 @@ class RpcClient(Commands):
         streaming_behavior: Behavior = None,
         on_event: Callable[[Event], None] | None = None,
         timeout: float | None = None,
+        **wishes: Unpack[Wishes],
     ) -> Run:
         """Send a prompt and return what came of it. A time-out does not stop the agent; `abort` does."""
         messages: list[Json] = []
         aborted = False
         try:
             async with asyncio.timeout(timeout):
-                async for event in self.run(message, images=images, streaming_behavior=streaming_behavior):
+                async for event in self.run(message, images=images, streaming_behavior=streaming_behavior, **wishes):
                     if on_event is not None:
                         on_event(event)
                     if event.type == "agent_end":

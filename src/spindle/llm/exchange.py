@@ -16,7 +16,7 @@ from spindle.llm import http
 from spindle.llm.errors import BadEventError, ModelError, hide_secrets, refusal_text, secrets_of
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
-from spindle.llm.stream import Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
+from spindle.llm.stream import HTTP_STREAMS, Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.model import Model
@@ -65,6 +65,7 @@ def over_http(prepare: Prepare) -> StreamFunction:
     def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
         return _exchange(prepare, model, request, options)
 
+    HTTP_STREAMS.add(stream)
     return stream
 
 
@@ -91,7 +92,10 @@ async def _exchange(
         secrets = secrets_of(options.api_key, headers)
         intake = _Intake(call.reader)
         progress = _Progress(options)
-        async with http.post(call.url, headers, encode(body), options.idle_timeout, options.proxy) as response:
+        data = encode(body)
+        if options.before_send is not None:
+            await options.before_send()
+        async with http.post(call.url, headers, data, options.idle_timeout, options.proxy) as response:
             if options.on_response is not None:
                 await options.on_response(response.status, response.headers)
             yield Started(live)

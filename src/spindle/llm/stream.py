@@ -63,6 +63,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     on_headers: Callable[[dict[str, str]], Awaitable[None]] | None = None
     """May change the request headers in place."""
     on_response: Callable[[int, Mapping[str, str]], Awaitable[None]] | None = None
+    before_send: Callable[[], Awaitable[None]] | None = None
+    """Waited for when the request is made and nothing of it has left."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -98,6 +100,8 @@ class StreamFunction(Protocol):
     def __call__(self, model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]: ...
 
 
+HTTP_STREAMS: set[StreamFunction] = set()
+"""Those that wait for `before_send` themselves."""
 BUILTIN_APIS = {
     "openai-completions": "openai_chat",
     "anthropic-messages": "anthropic",

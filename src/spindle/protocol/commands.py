@@ -5,7 +5,8 @@ answer. The list is made here and nowhere else: dispatch, the JSON Schema and th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -55,12 +56,16 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """Type of `data` in the answer; None if there is none."""
     key: str | None
     """`data` is an object with what the handler returns under this key; None: it is what the handler returns."""
-    handler: Callable[..., Awaitable[Any]]
+    handler: Callable[..., Any]
+    waits: bool
+    """Whether the handler is a coroutine; others answer at once."""
     doc: str
 
     async def run(self, call: Call, fields: msgspec.Struct) -> Any:
         """Return `data` of the answer; unset if there is none."""
-        result = await self.handler(call, *msgspec.structs.astuple(fields))
+        result = self.handler(call, *msgspec.structs.astuple(fields))
+        if self.waits:
+            result = await result
         if self.data is None:
             return msgspec.UNSET
         return result if self.key is None else {self.key: result}
@@ -80,8 +85,9 @@ def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[
         defaults = dict(zip(reversed(kinds), reversed(handler.__defaults__ or ()), strict=False))
         given = [(name, kind, defaults[name]) if name in defaults else (name, kind) for name, kind in kinds.items()]
         fields = msgspec.defstruct(names[0], given, bases=(Wire,))
+        waits = iscoroutinefunction(handler)
         for name in names:
-            COMMANDS[name] = CommandSpec(name, fields, answer, key, handler, handler.__doc__.strip())
+            COMMANDS[name] = CommandSpec(name, fields, answer, key, handler, waits, handler.__doc__.strip())
         return handler
 
     return register
@@ -140,7 +146,7 @@ async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ())
 
 
 @command("clear_queue")
-async def clear_queue(call: Call) -> Queued:
+def clear_queue(call: Call) -> Queued:
     """Empty both queues and return what was waiting."""
     return call.agent.clear_queue()
 
@@ -164,13 +170,13 @@ async def bash(call: Call, command: str, exclude_from_context: bool = False) -> 
 
 
 @command("abort_bash")
-async def abort_bash(call: Call) -> None:
+def abort_bash(call: Call) -> None:
     """Kill every running `bash` command."""
     call.agent.abort_bash()
 
 
 @command("shutdown")
-async def shutdown(call: Call) -> None:
+def shutdown(call: Call) -> None:
     """Answer, then end the process with code 0."""
     call.client.request_shutdown()
 
@@ -179,13 +185,13 @@ async def shutdown(call: Call) -> None:
 
 
 @command("get_state")
-async def get_state(call: Call) -> State:
+def get_state(call: Call) -> State:
     """Return where the agent stands."""
     return call.agent.state()
 
 
 @command("get_commands", key="commands")
-async def get_commands(call: Call) -> list[Any]:
+def get_commands(call: Call) -> list[Any]:
     """Return what may follow a slash: commands of extensions, prompt templates, skills."""
     return call.agent.commands()
 
@@ -197,7 +203,7 @@ async def complete_command(call: Call, name: str, prefix: str = "") -> list[str]
 
 
 @command("get_available_models", key="models")
-async def get_available_models(call: Call) -> list[Model]:
+def get_available_models(call: Call) -> list[Model]:
     """Return the models for which there are credentials."""
     return [model.shown() for model in call.agent.available_models()]
 
@@ -232,55 +238,55 @@ async def cycle_thinking_level(call: Call) -> Level | None:
 
 
 @command("get_available_thinking_levels", key="levels")
-async def get_available_thinking_levels(call: Call) -> list[ThinkingLevel]:
+def get_available_thinking_levels(call: Call) -> list[ThinkingLevel]:
     """Return the levels of the current model."""
     return call.agent.thinking_levels()
 
 
 @command("set_steering_mode")
-async def set_steering_mode(call: Call, mode: QueueMode) -> None:
+def set_steering_mode(call: Call, mode: QueueMode) -> None:
     """Deliver steering messages one per turn or all together."""
     call.agent.configure(steering_mode=mode)
 
 
 @command("set_follow_up_mode")
-async def set_follow_up_mode(call: Call, mode: QueueMode) -> None:
+def set_follow_up_mode(call: Call, mode: QueueMode) -> None:
     """Deliver follow-ups one per turn or all together."""
     call.agent.configure(follow_up_mode=mode)
 
 
 @command("set_interrupt_mode")
-async def set_interrupt_mode(call: Call, mode: Literal["immediate", "wait"]) -> None:
+def set_interrupt_mode(call: Call, mode: Literal["immediate", "wait"]) -> None:
     """Let steering cut a batch of tools short (`immediate`) or wait for its end (`wait`)."""
     call.agent.configure(interrupt_mode=mode)
 
 
 @command("set_update_mode")
-async def set_update_mode(call: Call, mode: UpdateMode) -> None:
+def set_update_mode(call: Call, mode: UpdateMode) -> None:
     """Send whole snapshots with every update (`full`) or only what is new (`delta`)."""
     call.client.set_update_mode(mode)
 
 
 @command("set_auto_compaction")
-async def set_auto_compaction(call: Call, enabled: bool) -> None:
+def set_auto_compaction(call: Call, enabled: bool) -> None:
     """Switch automatic compaction and overflow recovery on or off."""
     call.agent.configure(auto_compaction=enabled)
 
 
 @command("set_auto_retry")
-async def set_auto_retry(call: Call, enabled: bool) -> None:
+def set_auto_retry(call: Call, enabled: bool) -> None:
     """Switch retries of transient errors on or off."""
     call.agent.configure(auto_retry=enabled)
 
 
 @command("set_approval")
-async def set_approval(call: Call, tools: bool = False, max_turns: int | None = None) -> None:
+def set_approval(call: Call, tools: bool = False, max_turns: int | None = None) -> None:
     """Ask with a confirm dialog before every tool call, and again after so many model calls."""
     call.agent.set_approval(tools=tools, max_turns=max_turns)
 
 
 @command("set_permissions")
-async def set_permissions(
+def set_permissions(
     call: Call,
     mode: str | None = None,
     allow: list[str] | None = None,
@@ -292,19 +298,19 @@ async def set_permissions(
 
 
 @command("get_permissions")
-async def get_permissions(call: Call, tool: str | None = None, arguments: Any = None) -> PermissionState:
+def get_permissions(call: Call, tool: str | None = None, arguments: Any = None) -> PermissionState:
     """Return the permission mode and all rules; with a tool and its arguments also what they say about that call."""
     return call.agent.permissions(tool, arguments)
 
 
 @command("set_host_tools", key="toolNames")
-async def set_host_tools(call: Call, tools: list[Any]) -> list[str]:
+def set_host_tools(call: Call, tools: list[Any]) -> list[str]:
     """Declare the tools that run in the client, replacing those declared before."""
     return call.agent.set_host_tools(tools)
 
 
 @command("set_todos", key="todoPhases")
-async def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
+def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
     """Replace the todo list."""
     return call.agent.set_todos(phases)
 
@@ -313,19 +319,19 @@ async def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
 
 
 @command("get_messages", key="messages")
-async def get_messages(call: Call) -> list[Any]:
+def get_messages(call: Call) -> list[Any]:
     """Return the current context."""
     return call.agent.stored_messages()
 
 
 @command("get_last_assistant_text", key="text")
-async def get_last_assistant_text(call: Call) -> str | None:
+def get_last_assistant_text(call: Call) -> str | None:
     """Return the text of the last answer, or null."""
     return call.agent.last_assistant_text()
 
 
 @command("get_run_result", key="result")
-async def get_run_result(call: Call) -> RunResult | None:
+def get_run_result(call: Call) -> RunResult | None:
     """Return what came of the last run; null if there was none."""
     return call.agent.last_result()
 
@@ -342,7 +348,7 @@ class EntriesData(Wire):
 
 
 @command("get_entries", data=EntriesData)
-async def get_entries(call: Call, since: str | None = None) -> Any:
+def get_entries(call: Call, since: str | None = None) -> Any:
     """Return the session's entries in the order they were appended."""
     entries = msgspec.Raw(call.agent.session.entries_json(since))
     return {"entries": entries, "leafId": call.agent.session.leaf_id}
@@ -354,7 +360,7 @@ class TreeData(Wire):
 
 
 @command("get_tree", data=TreeData)
-async def get_tree(call: Call, flat: bool = False) -> Any:
+def get_tree(call: Call, flat: bool = False) -> Any:
     """Return the session's entries as a tree: nodes with `entry`, `children`, `label?`, `labelTimestamp?`.
 
     It nests as deep as the session is long, which many JSON readers refuse. With `flat` the nodes come in one list,
@@ -370,19 +376,19 @@ class ForkMessage(Wire):
 
 
 @command("get_fork_messages", "get_branch_messages", key="messages")
-async def get_fork_messages(call: Call) -> list[ForkMessage]:
+def get_fork_messages(call: Call) -> list[ForkMessage]:
     """Return every user message of the session, to choose where to fork."""
     return [ForkMessage(*pair) for pair in call.agent.user_messages()]
 
 
 @command("set_session_name")
-async def set_session_name(call: Call, name: str) -> None:
+def set_session_name(call: Call, name: str) -> None:
     """Name the session."""
     call.agent.set_name(name)
 
 
 @command("set_label")
-async def set_label(call: Call, entry_id: str, label: str | None = None) -> None:
+def set_label(call: Call, entry_id: str, label: str | None = None) -> None:
     """Label an entry of the session, to find it in the tree; without a label the entry loses its own."""
     call.agent.set_label(entry_id, label)
 

@@ -98,8 +98,8 @@ _EVENTS_OF_XCSH = {
 }
 # get_state: what is ours, and what only xcsh has besides.
 _STATE_OF_SPINDLE = (
-    "data.approval data.autoRetryEnabled data.contextUsage data.queue data.saveError data.sessionSaved "
-    "data.untrustedResources"
+    "data.approval data.autoRetryEnabled data.contextUsage data.permissionMode data.queue data.saveError "
+    "data.sessionSaved data.untrustedResources"
 )
 _WITHDRAWN = "extension_ui_request cancel"
 ANSWER_EDGES = "message_update start done error"

@@ -1,11 +1,12 @@
 """From a line to an answer: decode, find the command, check its fields, run it, put the response in the outbox.
 
-Every command runs as its own task, started in input order: quick ones answer at once whatever the slow ones do.
+Commands begin in input order. One that has to wait is a task of its own, so the others answer whatever it does.
 """
 
 import re
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -14,7 +15,7 @@ from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END
-from spindle.protocol.commands import COMMANDS, Call, Client
+from spindle.protocol.commands import COMMANDS, Call, Client, CommandSpec
 from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import SessionLocked
@@ -31,6 +32,8 @@ class Dispatcher:
         self._client = client
         self._output = output
         self._tasks = Tasks()
+        self._unbegun = 0
+        """Tasks that have not had their first turn."""
 
     def receive(self, line: bytes) -> None:
         """Take one line. Never raises: what is wrong with it becomes a response."""
@@ -45,8 +48,17 @@ class Dispatcher:
         """Take one parsed frame."""
         frame = value if isinstance(value, dict) else {}
         # Answers to dialogs and host tools go to those who wait for them and get no response.
-        if not self._agent.receive_reply(frame):
-            self._tasks.spawn(self._run(frame), "command")
+        if self._agent.receive_reply(frame):
+            return
+        kind = frame.get("type")
+        spec = COMMANDS.get(kind) if isinstance(kind, str) else None
+        self._unbegun += 1
+        work = self._run(frame, spec)
+        if self._unbegun > 1 or (spec is not None and spec.waits):
+            self._tasks.spawn(work, "command")
+        else:
+            with suppress(StopIteration):  # it never waits, so this is all of it
+                work.send(None)
 
     def refuse_line(self, reason: str, id: Any = msgspec.UNSET) -> None:
         """Answer a line that could not even be read."""
@@ -59,12 +71,12 @@ class Dispatcher:
     async def close(self) -> None:
         await self._tasks.end(COMMANDS_END)
 
-    async def _run(self, frame: dict[str, Any]) -> None:
+    async def _run(self, frame: dict[str, Any], spec: CommandSpec | None) -> None:
+        self._unbegun -= 1
         id = frame.get("id", msgspec.UNSET)
         kind = frame.get("type")
         name = "parse" if kind is None else kind if isinstance(kind, str) else encode(kind).decode()
         try:
-            spec = COMMANDS.get(name) if isinstance(kind, str) else None
             if spec is None:
                 raise AgentError("type is required" if kind is None else f"Unknown command: {name}")
             data = await spec.run(Call(self._agent, self._client, id), _read_fields(frame, spec.fields))

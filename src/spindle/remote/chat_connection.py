@@ -8,12 +8,14 @@ their turn while the connection is running and are refused while it waits for th
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 from spindle.agent import AgentError
 from spindle.flow import Tasks
 from spindle.limits import CHAT_STOP
+from spindle.protocol.live import LiveSession
 from spindle.remote.chat_protocol import (
     ChatRequest,
     Command,
@@ -29,8 +31,7 @@ from spindle.remote.chat_protocol import (
 from spindle.remote.chat_reply import FrameQueue
 from spindle.remote.chat_run import Answer, ChatRun, ChatState, Question
 from spindle.remote.options import RemoteOptions
-from spindle.remote.peer import BYE, Peer
-from spindle.remote.pool import LiveSession
+from spindle.remote.peer import BYE, REPLACED, Peer
 from spindle.shapes.codec import encode
 from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
 
@@ -53,6 +54,27 @@ INSTRUCTIONS = {
 """What an `Instruction` may name, as `GetCommands` lists it."""
 
 log = logging.getLogger("spindle.remote")
+
+
+class ChatSeat:
+    """The place of the one client of the remote protocol that a session has: the newest."""
+
+    def __init__(self) -> None:
+        self._taken_by: Peer | None = None
+        self._in_use = asyncio.Lock()
+
+    @asynccontextmanager
+    async def take(self, peer: Peer) -> AsyncIterator[None]:
+        """Sit down; the client before has stopped its work then."""
+        older, self._taken_by = self._taken_by, peer
+        if older is not None:
+            older.leave(REPLACED, "this session was opened elsewhere")
+        try:
+            async with self._in_use:
+                yield
+        finally:
+            if self._taken_by is peer:
+                self._taken_by = None
 
 
 class ChatConnection:

@@ -24,6 +24,8 @@ class RemoteOptions:
     """Chat requests before the user is asked whether to go on, unless the client says otherwise; 0: no limit."""
     frames_per_second: int = 200
     """What a connection may send in the long run; it is read no faster. Five seconds' worth may come at once."""
+    max_sessions: int = 2000
+    """How many sessions may be alive; 0: no limit."""
     keep_seconds: float = 600
     """How long a session without clients stays alive."""
     max_kept: int = 256
@@ -55,6 +57,7 @@ CHANGEABLE: dict[str, type] = {
 _MAY_BE_ZERO = (
     "max_queued",
     "max_turns",
+    "max_sessions",
     "keep_seconds",
     "max_kept",
     "request_timeout",

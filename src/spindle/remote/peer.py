@@ -11,6 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from spindle.limits import CLOSE_FRAME, LAST_FRAMES
+from spindle.protocol.live import SHUTDOWN, LiveSession
 
 # Close codes.
 BYE, GOING_AWAY, FAILED, TRY_AGAIN_LATER, REPLACED, NO_SUCH_SESSION = 1000, 1001, 1011, 1013, 4001, 4004
@@ -61,7 +62,15 @@ class Client(Protocol):
 
 
 class Peer:
-    def __init__(self, socket: ServerConnection, *, stall_timeout: float, frames_per_second: float) -> None:
+    """Also the client of the live session that its connection is about."""
+
+    holds = True
+
+    def __init__(
+        self, socket: ServerConnection, *, stall_timeout: float, frames_per_second: float, answers: bool = True
+    ) -> None:
+        """`answers`: its protocol has words for questions."""
+        self.answers = answers
         self._socket = socket
         self._stall_timeout = stall_timeout
         self._throttle = Throttle(frames_per_second)
@@ -77,6 +86,9 @@ class Peer:
             self._farewell = code, reason
         if self._reading is not None:
             self._reading.cancel()
+
+    def session_ended(self, live: LiveSession, reason: str) -> None:
+        self.leave(GOING_AWAY if reason == SHUTDOWN else BYE, reason)
 
     async def run(self, client: Client) -> None:
         """Serve a client until it is gone or has to go; the socket may still be open then."""

@@ -7,10 +7,10 @@ from spindle.flow import Tasks
 from spindle.limits import TASKS_END
 from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.live import LiveSession
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
 from spindle.remote.peer import BYE, Peer
-from spindle.remote.pool import LiveSession
 from spindle.shapes.codec import encode
 from spindle.version import __version__
 
@@ -34,7 +34,7 @@ class RpcConnection:
         hello = {
             "type": "ready",
             "version": __version__,
-            "sessionId": live.id,
+            "sessionId": live.session_id,
             "cwd": live.agent.cwd,
             "eventCount": live.log.count - len(first),
             "replay": replay is not None,

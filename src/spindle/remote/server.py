@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import parse_qs
+from weakref import WeakKeyDictionary
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
@@ -21,11 +22,11 @@ from websockets.typing import Subprotocol
 from spindle import limits
 from spindle.children import kill_all
 from spindle.protocol.dialect import DIALECTS, SPINDLE
+from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.remote.access import Access, Refusal, Slowdown, is_loopback
-from spindle.remote.chat_connection import ChatConnection
+from spindle.remote.chat_connection import ChatConnection, ChatSeat
 from spindle.remote.options import RemoteOptions
 from spindle.remote.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, BoundedConnection, Peer
-from spindle.remote.pool import MakeAgent, SessionPool, UnknownSession
 from spindle.remote.rpc_connection import RpcConnection
 from spindle.remote.socket_owner import can_tell, owner
 from spindle.shapes.codec import encode
@@ -44,7 +45,7 @@ log = logging.getLogger("spindle.remote")
 
 
 class RemoteServer:
-    def __init__(self, options: RemoteOptions, make_agent: MakeAgent) -> None:
+    def __init__(self, options: RemoteOptions, source: AgentSource) -> None:
         """Prepare a server. Raises `ValueError` if it would be open to every machine."""
         if not is_loopback(options.host) and options.token is None and not options.insecure:
             raise ValueError(
@@ -52,7 +53,11 @@ class RemoteServer:
                 "Set SPINDLE_REMOTE_TOKEN or --remote-token-file (or --remote-insecure if you know better)."
             )
         self._options = options
-        self._pool = SessionPool(make_agent, options)
+        kept = LiveLimits(
+            max_sessions=options.max_sessions, keep_seconds=options.keep_seconds, max_kept=options.max_kept
+        )
+        self._pool = SessionPool(source, kept, numbered=True)
+        self._seats: WeakKeyDictionary[LiveSession, ChatSeat] = WeakKeyDictionary()
         self._server: Server | None = None
         self._access = Access(options.host, options.port, options.token, options.origins)
         self._slowdown = Slowdown()
@@ -172,6 +177,7 @@ class RemoteServer:
             socket,
             stall_timeout=options.viewer_stall_timeout if path == RPC_PATH else options.stall_timeout,
             frames_per_second=options.frames_per_second,
+            answers=path == RPC_PATH,
         )
         self._peers[peer] = asyncio.current_task()
         log.info("connection %d: %s from %s", number, path, socket.remote_address)
@@ -194,7 +200,7 @@ class RemoteServer:
 
     async def _attach(self, peer: Peer, path: str, query: dict[str, str]) -> None:
         try:
-            live = await self._pool.join(peer, query.get("session"))
+            live = await self._pool.open(Wanted(session=query.get("session")), peer)
         except UnknownSession as error:
             peer.leave(NO_SUCH_SESSION, str(error))
             return
@@ -207,7 +213,7 @@ class RemoteServer:
                 dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
                 await peer.run(RpcConnection(peer, live, dialect, _number(query.get("since", ""))))
             else:
-                async with live.only_chat(peer):
+                async with self._seats.setdefault(live, ChatSeat()).take(peer):
                     await peer.run(ChatConnection(peer, live, self._options))
         finally:
             self._pool.leave(peer, live)

@@ -52,16 +52,18 @@ class _End(NamedTuple):
     read: Callable[[int], bytes]
     write: Callable[[bytes | memoryview], int]
     close: Callable[[], None]
+    waits: bool
+    """Whether the system tells when there is more to read; a file is always ready."""
 
 
 def _socket_end(descriptor: int) -> _End:
     end = socket.socket(fileno=os.dup(descriptor))
     flag = socket.MSG_DONTWAIT
-    return _End(end.fileno(), lambda size: end.recv(size, flag), lambda data: end.send(data, flag), end.close)
+    return _End(end.fileno(), lambda size: end.recv(size, flag), lambda data: end.send(data, flag), end.close, True)
 
 
-def _file_end(number: int) -> _End:
-    return _End(number, partial(os.read, number), partial(os.write, number), partial(os.close, number))
+def _file_end(number: int, *, waits: bool) -> _End:
+    return _End(number, partial(os.read, number), partial(os.write, number), partial(os.close, number), waits)
 
 
 def _open_end(descriptor: int, flags: int) -> _End | None:
@@ -71,9 +73,10 @@ def _open_end(descriptor: int, flags: int) -> _End | None:
         return _socket_end(descriptor)
     if not stat.S_ISFIFO(mode) and not os.isatty(descriptor):
         # Files and devices like /dev/null are never waited for.
-        return _file_end(os.dup(descriptor))
+        return _file_end(os.dup(descriptor), waits=False)
     try:
-        return _file_end(os.open(f"/proc/self/fd/{descriptor}", flags | os.O_NONBLOCK | os.O_NOCTTY))
+        number = os.open(f"/proc/self/fd/{descriptor}", flags | os.O_NONBLOCK | os.O_NOCTTY)
+        return _file_end(number, waits=True)
     except (OSError, AttributeError):
         return None
 
@@ -81,30 +84,56 @@ def _open_end(descriptor: int, flags: int) -> _End | None:
 class _ReadySource:
     def __init__(self, end: _End) -> None:
         self._end = end
+        self._loop = asyncio.get_running_loop()
+        self._more = True
+        """Whether bytes may be there already, so that reading comes before waiting."""
+        self._watched = False
+        self._wanted: asyncio.Future[bytes] | None = None
 
     async def read(self) -> bytes:
-        # Others have a turn between two reads, even if the client never pauses.
-        await asyncio.sleep(0)
-        while True:
-            try:
-                return self._end.read(CHUNK_BYTES)
-            except BlockingIOError:
-                await self._readable()
-            except OSError:
-                # A peer that reset the connection, a terminal that hung up: the end, only less polite.
-                return b""
+        if self._more:
+            # Others have a turn between two reads, even if the client never pauses.
+            await asyncio.sleep(0)
+            with contextlib.suppress(BlockingIOError):
+                return self._take()
+        if not self._watched:
+            self._loop.add_reader(self._end.number, self._come)
+            self._watched = True
+        self._wanted = self._loop.create_future()
+        try:
+            return await self._wanted
+        finally:
+            self._wanted = None
 
     def close(self) -> None:
+        self._unwatch()
         self._end.close()
 
-    async def _readable(self) -> None:
-        loop = asyncio.get_running_loop()
-        came = asyncio.Event()
-        loop.add_reader(self._end.number, came.set)
+    def _come(self) -> None:
+        if self._wanted is None:  # its turn has not come; the bytes stay where they are
+            self._more = True
+            self._unwatch()
+        elif not self._wanted.done():
+            with contextlib.suppress(BlockingIOError):
+                self._wanted.set_result(self._take())
+
+    def _take(self) -> bytes:
         try:
-            await came.wait()
-        finally:
-            loop.remove_reader(self._end.number)
+            data = self._end.read(CHUNK_BYTES)
+        except BlockingIOError:
+            self._more = False
+            raise
+        except OSError:
+            # A peer that reset the connection, a terminal that hung up: the end, only less polite.
+            data = b""
+        # A file has no readiness to wait for: it is read up to its end.
+        self._more = len(data) == CHUNK_BYTES or not self._end.waits
+        return data
+
+    def _unwatch(self) -> None:
+        if self._watched:
+            self._loop.remove_reader(self._end.number)
+            self._watched = False
 
 
 class _ReadyTarget:

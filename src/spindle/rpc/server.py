@@ -67,6 +67,7 @@ class Server:
             for line in lines.receive(chunk):
                 self._receive(line)
                 # The answer to a short line may be long, so it comes before the next line is looked at.
+                self._wire.flush()
                 await asyncio.sleep(0)
                 if self._outbox.flooded:
                     await self._outbox.room()

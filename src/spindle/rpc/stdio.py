@@ -32,7 +32,7 @@ class StdioWire:
         self._outbox: Outbox | None = None
         self._on_broken: Callable[[], None] = lambda: None
         self._scheduled = False
-        """`_flush` will be called by itself."""
+        """`flush` will be called by itself."""
         self._behind = False
         """The reader let the last bytes wait, so waiting deltas may be joined."""
         self._idle = asyncio.Event()
@@ -77,7 +77,7 @@ class StdioWire:
         if self._stdout is None:
             asyncio.get_running_loop().call_soon(self._broken, OSError(errno.EBADF, "stdout is closed"))
             return
-        self._target = open_target(self._stdout, self._flush, self._broken)
+        self._target = open_target(self._stdout, self.flush, self._broken)
         outbox.on_waiting = self._wake
         self._wake()
 
@@ -108,9 +108,9 @@ class StdioWire:
         if not self._scheduled and self._target is not None and not self._target.busy:
             # Not at once: what is put in the same turn of the loop goes out together.
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Write until nothing waits, the reader is behind, or it is the turn of other tasks."""
         self._scheduled = False
         outbox, target = self._outbox, self._target

@@ -7,6 +7,7 @@ The lock is a side file that says who writes. The kernel holds it, so it ends wi
 died; the text in the side file only tells people who it is. Readers and other programs (pi) are never kept out.
 """
 
+import errno
 import io
 import os
 import sys
@@ -200,19 +201,25 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
         backup.unlink(missing_ok=True)
 
 
-def put_side_file(path: Path, data: bytes | None, *, sync: bool) -> None:
-    """Put `data` at `path` for the owner only, all of it or nothing; None removes the file. Raises `OSError`."""
+def put_side_file(path: Path, data: bytes | None, *, is_new: bool, sync: bool) -> None:
+    """Put `data` at `path` for the owner only; None removes the file. An older file is there until all is written.
+
+    Raises `OSError`.
+    """
     if data is None:
         path.unlink(missing_ok=True)
         return
-    fresh = path.with_name(f"{path.name}.tmp")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(data)
+    target = path if is_new else path.with_name(f"{path.name}.tmp")
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
+    try:
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if sync:
-            file.flush()
             os.fsync(descriptor)
-    os.replace(fresh, path)
+    finally:
+        os.close(descriptor)
+    if not is_new:
+        os.replace(target, path)
 
 
 def sync_directory(path: Path) -> None:

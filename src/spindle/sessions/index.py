@@ -74,6 +74,20 @@ def find_by_id(cwd: StrPath, session_id: str, session_dir: StrPath | None = None
     return next((path for path, header in _headers(_files(directory), only_cwd) if header.id == session_id), None)
 
 
+def find_session(session_id: str, cwd: StrPath, session_dir: StrPath | None = None) -> str | None:
+    """Return the file of the session with exactly this id: of this project, else of any.
+
+    A file is named after its session as a rule, so few are opened.
+    """
+    directory, only_cwd = _place(cwd, session_dir)
+    for paths, wanted_cwd in ((_files(directory), only_cwd), (all_session_files(session_dir), None)):
+        named = sorted(paths, key=lambda path: not path.name.endswith(f"_{session_id}.jsonl"))
+        for path, header in _headers(named, wanted_cwd):
+            if header.id == session_id:
+                return path
+    return None
+
+
 def find_sessions(start: str, cwd: StrPath, session_dir: StrPath | None = None) -> list[Found]:
     """Return the sessions whose id is `start`, else those whose id begins with it; those of the project come first.
 

@@ -121,6 +121,18 @@ def loaded_after(session: Session, path: StrPath) -> Session:
     return session.beside((loaded and loaded.tree) or _empty(session.cwd), file, loaded, lock)
 
 
+def delete(path: StrPath) -> None:
+    """Remove a session file and what is kept beside it. Raises `SessionLocked` if a process writes to it."""
+    file = Path(absolute(path))
+    lock = try_lock(file)
+    try:
+        file.unlink(missing_ok=True)
+        file.with_name(f"{file.name}.queue").unlink(missing_ok=True)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
 def _read(file: Path, read_only: bool) -> tuple[Loaded | None, SessionLock | None]:
     """Return what is in a file and the lock on it; nothing if there is no file. Raises as `load` does."""
     lock = try_lock(file) if not read_only and os.path.isfile(file) else None

@@ -168,7 +168,7 @@ class Store:
         if data == self._beside or not self._has_begun:
             return
         try:
-            put_side_file(self._side_path, data, sync=self._fsync == "always")
+            put_side_file(self._side_path, data, is_new=self._beside is None, sync=self._fsync == "always")
         except OSError:
             return  # as with the lock: a place where no side file can be made
         self._beside = data

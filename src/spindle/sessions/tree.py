@@ -368,9 +368,9 @@ def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int]:
     """
     order = list(range(len(messages)))
     for index, answer in enumerate(messages):
-        calls = (
-            [b.id for b in answer.content if isinstance(b, ToolCall)] if isinstance(answer, AssistantMessage) else []
-        )
+        if not isinstance(answer, AssistantMessage) or len(answer.content) < 2:
+            continue  # most of them; this is done for every message of a long session
+        calls = [block.id for block in answer.content if isinstance(block, ToolCall)]
         if len(calls) < 2:
             continue
         places = []

@@ -371,6 +371,10 @@ class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
     text: str | None = None
     target_id: str | None = None
     """Of `cancel`: the dialog that is withdrawn."""
+    tool_call_id: str | None = None
+    """Of a question whether a tool may run: its call."""
+    always: list[str] | None = None
+    """Rules that a yes for good would keep."""
 
 
 # -- tools that run in the client, todos, stream rules ---------------------------------------------

@@ -38,6 +38,10 @@ class ToolSettings(Struct, frozen=True):
     """Whose children the programs are: they end with it."""
 
 
+ReadText = Callable[[str], Awaitable[str | None]]
+"""Takes an absolute path; returns the text as an editor has it, perhaps not saved yet, or None."""
+
+
 class ToolContext(Struct):
     """What one call gets besides its arguments. Abort arrives as asyncio cancellation."""
 
@@ -48,6 +52,10 @@ class ToolContext(Struct):
     env: Mapping[str, str] = {}
     """Extra variables for child processes."""
     settings: ToolSettings = ToolSettings()
+    read_text: ReadText | None = None
+    """Asked before a file is read."""
+    may_read: Callable[[str], bool] = lambda path: True
+    """Whether the permissions let the model see a file that a search has come upon."""
 
 
 class Tool(Struct, frozen=True):

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import msgspec
@@ -113,9 +114,10 @@ async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> Tool
     context = min(max(0, int(args.get("context") or 0)), _MAX_CONTEXT)
     in_folder = await run_abandonable(lambda _: _is_folder(path))
     matches: list[_Match] = []
+    may_read = lru_cache(None)(ctx.may_read)
 
     def take(line: bytes) -> bool:
-        if match := _read_match(line):
+        if (match := _read_match(line)) and may_read(match.path):
             matches.append(match)
         return len(matches) < limit
 

@@ -18,13 +18,18 @@ from spindle.tools.base import (
     os_error_text,
     text_result,
 )
-from spindle.tools.files import Cancel, require_regular, resolve_existing, run_abandonable
+from spindle.tools.files import Cancel, require_regular, resolve_existing, resolve_path, run_abandonable
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, LineWindow, truncate_head
 
 _CHUNK = 64 * 1024
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 async def _execute(call_id: str, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    if ctx.read_text is not None and not args["path"].lower().endswith(_PICTURES):
+        text = await ctx.read_text(resolve_path(args["path"], ctx.cwd))
+        if text is not None:
+            return _text(iter([text.encode("utf-8", "surrogatepass")]), args)
     return await run_abandonable(lambda cancel: _read(args, ctx, cancel))
 
 

@@ -1,7 +1,7 @@
 """Check the arguments of a tool call against the tool's JSON Schema, after mending what models often get wrong.
 
-Known keywords: type, properties, required, additionalProperties, items, enum, const, anyOf, oneOf, allOf and the
-minimum/maximum family. Others are ignored: a schema may say more than is checked here.
+Known keywords: $ref (within the schema), type, properties, required, additionalProperties, items, enum, const, pattern,
+anyOf, oneOf, allOf and the minimum/maximum family. Others are ignored: a schema may say more than is checked here.
 """
 
 import json
@@ -45,8 +45,8 @@ def validate_arguments(tool_name: str, schema: dict[str, Any], args: Any) -> Any
 
     Raises `ToolError` with one line per problem and the arguments as they came.
     """
-    mended = _mend(schema, args)
-    problems = [f"  - {'.'.join(path) or 'root'}: {reason}" for path, reason in _problems(schema, mended, ())]
+    mended = _mend(schema, args, schema)
+    problems = [f"  - {'.'.join(path) or 'root'}: {reason}" for path, reason in _problems(schema, mended, (), schema)]
     if not problems:
         return mended
     received = json.dumps(_plain(args), indent=2, ensure_ascii=False)
@@ -58,37 +58,38 @@ def validate_arguments(tool_name: str, schema: dict[str, Any], args: Any) -> Any
 # -- mending -------------------------------------------------------------------------------------
 
 
-def _mend(schema: Any, value: Any) -> Any:
+def _mend(schema: Any, value: Any, root: Any) -> Any:
+    schema = _followed(schema, root)
     if not isinstance(schema, dict):
         return value
     for member in schema.get("allOf", ()):
-        value = _mend(member, value)
+        value = _mend(member, value, root)
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
             members = schema[keyword]
-            candidates = [(one, value) for one in members] + [(one, _mend(one, value)) for one in members]
-            value = next((mended for one, mended in candidates if _accepts(one, mended)), value)
+            candidates = [(one, value) for one in members] + [(one, _mend(one, value, root)) for one in members]
+            value = next((mended for one, mended in candidates if _accepts(one, mended, root)), value)
     types = _types(schema)
     if types and not any(_is(value, kind) for kind in types):
         value = next((mended for kind in types if (mended := _convert(kind, value)) is not _NONE), value)
     if isinstance(value, dict):
-        return _mend_object(schema, value)
+        return _mend_object(schema, value, root)
     if isinstance(value, list):
-        return [_mend(_item_schema(schema, index), item) for index, item in enumerate(value)]
+        return [_mend(_item_schema(schema, index), item, root) for index, item in enumerate(value)]
     if isinstance(value, float) and value.is_integer() and ("integer" in types or "number" in types):
         return int(value)
     return value
 
 
-def _mend_object(schema: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+def _mend_object(schema: dict[str, Any], value: dict[str, Any], root: Any) -> dict[str, Any]:
     properties = schema.get("properties", {})
     required = schema.get("required", ())
     mended = {}
     for key, item in value.items():
         item_schema = properties.get(key, schema.get("additionalProperties", True))
-        if item is None and key in properties and key not in required and not _accepts(item_schema, None):
+        if item is None and key in properties and key not in required and not _accepts(item_schema, None, root):
             continue  # Models write null for "not given".
-        mended[key] = _mend(item_schema, item)
+        mended[key] = _mend(item_schema, item, root)
     return mended
 
 
@@ -134,9 +135,24 @@ def _to_number(value: Any) -> Any:
 # -- checking ------------------------------------------------------------------------------------
 
 _Path = tuple[str, ...]
+_MOST_REFERENCES = 100
+"""One after the other: a circle of them leads nowhere."""
 
 
-def _problems(schema: Any, value: Any, path: _Path) -> Iterator[tuple[_Path, str]]:
+def _followed(schema: Any, root: Any) -> Any:
+    """Return what a schema with `$ref` refers to, in the schema it is part of; what cannot be found accepts all."""
+    for _ in range(_MOST_REFERENCES):
+        if not isinstance(schema, dict) or not isinstance(target := schema.get("$ref"), str):
+            return schema
+        schema = root
+        for name in target.removeprefix("#").split("/")[1:]:
+            name = name.replace("~1", "/").replace("~0", "~")
+            schema = schema.get(name) if isinstance(schema, dict) else None
+    return True
+
+
+def _problems(schema: Any, value: Any, path: _Path, root: Any) -> Iterator[tuple[_Path, str]]:
+    schema = _followed(schema, root)
     if schema is False:
         yield path, "schema is false"
     if not isinstance(schema, dict):
@@ -145,14 +161,16 @@ def _problems(schema: Any, value: Any, path: _Path) -> Iterator[tuple[_Path, str
     if types and not any(_is(value, kind) for kind in types):
         yield path, f"must be {' or '.join(types)}"
     if isinstance(value, dict):
-        yield from _object_problems(schema, value, path)
+        yield from _object_problems(schema, value, path, root)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _problems(_item_schema(schema, index), item, (*path, str(index)))
+            yield from _problems(_item_schema(schema, index), item, (*path, str(index)), root)
     elif _is(value, "number"):
         for keyword, holds, reason in _LIMITS:
             if keyword in schema and not holds(value, schema[keyword]):
                 yield path, reason.format(format_number(schema[keyword]))
+    elif isinstance(value, str) and not _fits_pattern(schema.get("pattern"), value):
+        yield path, f"must match the pattern {schema['pattern']}"
     if type(value) in _SIZES:
         keyword, things = _SIZES[type(value)]
         if len(value) < (least := schema.get("min" + keyword, 0)):
@@ -163,35 +181,44 @@ def _problems(schema: Any, value: Any, path: _Path) -> Iterator[tuple[_Path, str
         yield path, "must be equal to constant"
     if "enum" in schema and not any(_same(value, allowed) for allowed in schema["enum"]):
         yield path, "must be equal to one of the allowed values"
-    yield from _union_problems(schema, value, path)
+    yield from _union_problems(schema, value, path, root)
 
 
-def _object_problems(schema: dict[str, Any], value: dict[str, Any], path: _Path) -> Iterator[tuple[_Path, str]]:
+def _fits_pattern(pattern: Any, text: str) -> bool:
+    try:
+        return not isinstance(pattern, str) or re.search(pattern, text) is not None
+    except re.error:  # one of another language
+        return True
+
+
+def _object_problems(
+    schema: dict[str, Any], value: dict[str, Any], path: _Path, root: Any
+) -> Iterator[tuple[_Path, str]]:
     properties = schema.get("properties", {})
     if missing := [name for name in schema.get("required", ()) if name not in value]:
         yield (*path, missing[0]), f"must have required properties {', '.join(missing)}"
     for name, item_schema in properties.items():
         if name in value:
-            yield from _problems(item_schema, value[name], (*path, name))
+            yield from _problems(item_schema, value[name], (*path, name), root)
     extra_schema = schema.get("additionalProperties", True)
     refused = [
         problem
         for name, item in value.items()
         if name not in properties
-        for problem in _problems(extra_schema, item, (*path, name))
+        for problem in _problems(extra_schema, item, (*path, name), root)
     ]
     if refused:
         yield from refused
         yield path, "must not have additional properties"
 
 
-def _union_problems(schema: dict[str, Any], value: Any, path: _Path) -> Iterator[tuple[_Path, str]]:
+def _union_problems(schema: dict[str, Any], value: Any, path: _Path, root: Any) -> Iterator[tuple[_Path, str]]:
     for member in schema.get("allOf", ()):
-        yield from _problems(member, value, path)
+        yield from _problems(member, value, path, root)
     for keyword, reason in _UNIONS:
         if keyword not in schema:
             continue
-        found = [list(_problems(member, value, path)) for member in schema[keyword]]
+        found = [list(_problems(member, value, path, root)) for member in schema[keyword]]
         matches = found.count([])
         if matches == 0:
             yield from (problem for problems in found for problem in problems)
@@ -199,8 +226,8 @@ def _union_problems(schema: dict[str, Any], value: Any, path: _Path) -> Iterator
             yield path, reason
 
 
-def _accepts(schema: Any, value: Any) -> bool:
-    return next(_problems(schema, value, ()), None) is None
+def _accepts(schema: Any, value: Any, root: Any) -> bool:
+    return next(_problems(schema, value, (), root), None) is None
 
 
 def _types(schema: dict[str, Any]) -> list[str]:

@@ -1,0 +1,342 @@
+"""`spindle acp`: the agent of an editor that speaks the Agent Client Protocol, from its first request to its end."""
+
+import asyncio
+import base64
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from spindle import limits
+from spindle.acp.json_rpc import (
+    AUTH_REQUIRED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    NOT_FOUND,
+    Connection,
+    RpcError,
+)
+from spindle.acp.seat import EditorAbilities, Seat
+from spindle.acp.updates import replay
+from spindle.children import kill_all
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.live import AgentSource, SessionPool, UnknownSession, Wanted
+from spindle.rpc.stdio import StdioWire
+from spindle.sessions.entries import iso_time
+from spindle.sessions.index import SessionInfo
+from spindle.version import __version__
+
+PAGE = 100
+"""Sessions in one answer of `session/list`."""
+OURS = "_spindle/"
+KEYS = {
+    "ANTHROPIC_API_KEY": "Anthropic",
+    "OPENAI_API_KEY": "OpenAI",
+    "GEMINI_API_KEY": "Google",
+    "OPENROUTER_API_KEY": "OpenRouter",
+}
+
+
+class StoredSessions(AgentSource, Protocol):
+    """Makes agents, and knows what is on disk."""
+
+    def stored(self, cwd: str | None) -> list[SessionInfo]:
+        """Return the stored sessions of a directory, or all, the latest first. Blocks."""
+
+    def delete(self, path: str) -> None:
+        """Remove a session that no process writes to. Raises `SessionError`. Blocks."""
+
+
+class _Params(msgspec.Struct, rename="camel"):
+    """Fields of any request; each method reads those it knows."""
+
+    session_id: str = ""
+    cwd: str | None = None
+    cursor: str | None = None
+    prompt: list[dict[str, Any]] = []
+    mode_id: str = ""
+    config_id: str = ""
+    value: Any = None
+    method_id: str = ""
+    mcp_servers: list[dict[str, Any]] = []
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class Editor:
+    def __init__(self, wire: StdioWire, source: StoredSessions) -> None:
+        self._wire = wire
+        self._source = source
+        self._pool = SessionPool(source)
+        self._connection = Connection(wire, self._handle)
+        self._can = EditorAbilities()
+        self._initialized = False
+        self._seats: dict[str, Seat] = {}
+        self._kept: dict[str, tuple[str, list[dict[str, Any]]]] = {}
+        """Mode and MCP servers of sessions that left memory: they hold again when the editor comes back to one."""
+        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._methods: dict[str, Callable[[_Params, Any], Awaitable[Any]]] = {
+            "authenticate": self._authenticate,
+            "session/new": self._new,
+            "session/load": self._load,
+            "session/resume": self._resume,
+            "session/list": self._list,
+            "session/close": self._close,
+            "session/delete": self._delete,
+            "session/prompt": self._prompt,
+            "session/cancel": self._cancel,
+            "session/set_mode": self._set_mode,
+            "session/set_config_option": self._set_option,
+        }
+
+    async def run(self) -> int:
+        """Serve until stdin ends or a signal comes; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, self._end_by_signal, 128 + number)
+        self._wire.attach(self._connection.outbox, on_broken=lambda: self._end(1))
+        reading = asyncio.create_task(self._connection.read())
+        reading.add_done_callback(lambda _: self._end(0))
+        code = await self._exit
+        reading.cancel()
+        for seat in list(self._seats.values()):
+            await seat.end()
+        await self._pool.close()
+        await self._connection.close()
+        if code != 1:
+            await self._wire.drain(limits.OUTPUT_DRAIN if code == 0 else limits.OUTPUT_DRAIN_AFTER_SIGNAL)
+        self._wire.close()
+        return code
+
+    def _end_by_signal(self, code: int) -> None:
+        if self._exit.done():  # the second signal: it is ending already, but too slowly
+            kill_all()
+            os._exit(code)
+        self._end(code)
+
+    def _end(self, code: int) -> None:
+        if not self._exit.done():
+            self._exit.set_result(code)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def _handle(self, method: str, params: dict[str, Any], id: Any) -> Any:
+        if method == "initialize":
+            return self._initialize(params)
+        if method == "$/cancel_request":
+            self._connection.cancel(params.get("requestId"))
+            return None
+        if not self._initialized:
+            raise RpcError(INVALID_REQUEST, "The first request must be initialize")
+        if method.startswith(OURS) and (name := method.removeprefix(OURS)) in _OUR_FRAMES:
+            given = {key: value for key, value in params.items() if key not in ("sessionId", "_meta")}
+            return await (await self._seat(str(params.get("sessionId", "")))).command(name, given)
+        if method not in self._methods:
+            raise RpcError(METHOD_NOT_FOUND, f"There is no method {method}")
+        return await self._methods[method](msgspec.convert(params, _Params), id)
+
+    def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(params.get("protocolVersion"), int):
+            raise RpcError(INVALID_PARAMS, "protocolVersion must be a number")
+        offered = _at(params, "clientCapabilities")
+        self._can = EditorAbilities(
+            forms=_at(offered, "elicitation").get("form") is not None,
+            notices=_at(offered, "session").get("notices") is not None,
+            compactions=_at(offered, "session").get("compaction") is not None,
+            files=_at(offered, "fs").get("readTextFile") is True,
+            events=_at(_at(params, "_meta"), "spindle").get("events") is True,
+        )
+        self._initialized = True
+        capabilities: dict[str, Any] = {
+            "loadSession": True,
+            "promptCapabilities": {"image": True, "embeddedContext": True},
+            "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+        }
+        if "set_mcp_servers" in COMMANDS:
+            capabilities["mcpCapabilities"] = {"http": True, "sse": False}
+        return {
+            "protocolVersion": 1,
+            "agentInfo": {"name": "spindle", "title": "Spindle", "version": __version__},
+            "agentCapabilities": capabilities,
+            "authMethods": list(_auth_methods(terminal=_at(offered, "auth").get("terminal") is True)),
+        }
+
+    async def _authenticate(self, params: _Params, _: Any) -> dict[str, Any]:
+        name = params.method_id.removeprefix("env:")
+        if name in KEYS and not os.environ.get(name):
+            raise RpcError(AUTH_REQUIRED, f"Set {name} in the environment of the editor, then start it again")
+        if name not in KEYS and params.method_id != "login":
+            raise RpcError(INVALID_PARAMS, f"There is no way to sign in called {params.method_id}")
+        return {}
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    async def _new(self, params: _Params, _: Any) -> dict[str, Any]:
+        live = await self._pool.open(Wanted(cwd=_directory(params.cwd)))
+        seat = await self._sit(live.handle, params.mcp_servers)
+        return {"sessionId": live.handle, **self._choices(seat)}
+
+    async def _load(self, params: _Params, _: Any) -> dict[str, Any]:
+        seat = await self._open(params, again=True)
+        for update in replay(seat.agent.session.branch(), seat.agent.cwd):
+            seat.tell(update)
+        seat.begin()
+        return self._choices(seat)
+
+    async def _resume(self, params: _Params, _: Any) -> dict[str, Any]:
+        return self._choices(await self._open(params))
+
+    async def _open(self, params: _Params, *, again: bool = False) -> Seat:
+        """Return the seat in a stored session; `again`: one that does not tell yet."""
+        if again and (seat := self._seats.pop(params.session_id, None)) is not None:
+            await seat.end()
+            self._pool.leave(seat, seat.live)
+        _directory(params.cwd)
+        return await self._seat(params.session_id, params.mcp_servers, begin=not again)
+
+    async def _seat(self, id: str, servers: list[dict[str, Any]] | None = None, *, begin: bool = True) -> Seat:
+        """Return the seat in a session: a live one, or one that is looked up on disk. Raises `RpcError`."""
+        if (seat := self._seats.get(id)) is not None:
+            return seat
+        if not id:
+            raise RpcError(INVALID_PARAMS, "sessionId is required")
+        mode, kept = self._kept.pop(id, ("", []))
+        try:
+            await self._pool.get(id)
+        except UnknownSession as error:
+            raise RpcError(NOT_FOUND, str(error)) from None
+        seat = await self._sit(id, kept if servers is None else servers, begin=begin)
+        if mode:
+            seat.agent.set_permissions(mode=mode)
+        return seat
+
+    async def _sit(self, id: str, servers: list[dict[str, Any]], *, begin: bool = True) -> Seat:
+        live = await self._pool.get(id)
+        if id in self._seats:  # another request was quicker
+            return self._seats[id]
+        seat = self._seats[id] = Seat(live, self._connection, self._can, self._left)
+        await self._pool.get(id, seat)
+        if servers:
+            await seat.command("set_mcp_servers", {"servers": _mcp_servers(servers)})
+            seat.servers = servers
+        if begin:
+            seat.begin()
+        return seat
+
+    def _left(self, seat: Seat) -> None:
+        """A session leaves memory; its id still works."""
+        id = seat.live.handle
+        if self._seats.get(id) is seat:
+            del self._seats[id]
+            self._kept[id] = seat.agent.permissions().mode, seat.servers
+
+    def _choices(self, seat: Seat) -> dict[str, Any]:
+        return {"modes": seat.modes(), "configOptions": seat.options()}
+
+    async def _list(self, params: _Params, _: Any) -> dict[str, Any]:
+        start = _read_cursor(params.cursor)
+        found = await asyncio.to_thread(self._source.stored, params.cwd and _directory(params.cwd))
+        page = found[start : start + PAGE]
+        sessions = [
+            {
+                "sessionId": info.id,
+                "cwd": info.cwd,
+                "title": " ".join((info.name or info.first_message).split())[:200],
+                "updatedAt": iso_time(info.modified),
+            }
+            for info in page
+        ]
+        more = start + PAGE < len(found)
+        return {"sessions": sessions, "nextCursor": _cursor(start + PAGE) if more else None}
+
+    async def _close(self, params: _Params, _: Any) -> dict[str, Any]:
+        seat = self._seats.get(params.session_id)
+        if seat is not None:
+            del self._seats[params.session_id]
+            seat.agent.stop()
+            await seat.agent.wait_idle()
+            await seat.end()
+            await self._pool.close_session(seat.live)
+        return {}
+
+    async def _delete(self, params: _Params, _: Any) -> dict[str, Any]:
+        await self._close(params, None)
+        path = await asyncio.to_thread(self._source.find, params.session_id, None)
+        if path is not None:
+            await asyncio.to_thread(self._source.delete, path)
+        return {}
+
+    # -- prompts and choices ---------------------------------------------------------------------
+
+    async def _prompt(self, params: _Params, _: Any) -> dict[str, Any]:
+        behavior = _at(params.meta or {}, "spindle").get("behavior", "steer")
+        if behavior not in ("steer", "followUp", "follow_up"):
+            raise RpcError(INVALID_PARAMS, "_meta.spindle.behavior must be steer or follow_up")
+        seat = await self._seat(params.session_id)
+        return await seat.prompt(params.prompt, "steer" if behavior == "steer" else "followUp")
+
+    async def _cancel(self, params: _Params, _: Any) -> None:
+        if (seat := self._seats.get(params.session_id)) is not None:
+            seat.cancel()
+
+    async def _set_mode(self, params: _Params, _: Any) -> dict[str, Any]:
+        await (await self._seat(params.session_id)).choose("mode", params.mode_id)
+        return {}
+
+    async def _set_option(self, params: _Params, _: Any) -> dict[str, Any]:
+        seat = await self._seat(params.session_id)
+        return {"configOptions": await seat.choose(params.config_id, params.value)}
+
+
+_OUR_FRAMES = {*COMMANDS, "extension_ui_response", "host_tool_result", "host_tool_update"}
+
+
+def _at(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _directory(cwd: str | None) -> str:
+    if cwd is None or not os.path.isabs(cwd):
+        raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {cwd!r}")
+    return cwd
+
+
+def _cursor(start: int) -> str:
+    return base64.urlsafe_b64encode(str(start).encode()).decode()
+
+
+def _read_cursor(cursor: str | None) -> int:
+    try:
+        return 0 if cursor is None else max(0, int(base64.urlsafe_b64decode(cursor.encode())))
+    except ValueError:
+        raise RpcError(INVALID_PARAMS, "The cursor is none of ours") from None
+
+
+def _auth_methods(*, terminal: bool) -> "list[dict[str, Any]]":
+    methods: list[dict[str, Any]] = []
+    if terminal:
+        login = {"id": "login", "type": "terminal", "name": "Sign in", "args": ["login"]}
+        methods.append(login | {"description": "Sign in to a provider in a terminal"})
+    for name, provider in KEYS.items():
+        if not os.environ.get(name):
+            methods.append({"id": f"env:{name}", "name": f"{provider} key", "description": f"Set {name}"})
+    return methods
+
+
+def _mcp_servers(servers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the servers as configuration files have them. Raises `RpcError`."""
+    found: dict[str, Any] = {}
+    for server in servers:
+        name = str(server.get("name", ""))
+        if server.get("type") == "sse":
+            raise RpcError(INVALID_PARAMS, f"The MCP server {name} speaks SSE, which is not supported; use HTTP")
+        pairs = server.get("headers") if "url" in server else server.get("env")
+        table = {str(pair.get("name")): str(pair.get("value")) for pair in pairs or () if isinstance(pair, dict)}
+        if "url" in server:
+            found[name] = {"type": "http", "url": server["url"], "headers": table}
+        else:
+            found[name] = {"command": server.get("command"), "args": server.get("args") or [], "env": table}
+    return found

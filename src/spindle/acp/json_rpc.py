@@ -1,0 +1,161 @@
+"""JSON-RPC 2.0, one object a line, in both directions: either side sends requests and notifications."""
+
+import asyncio
+import itertools
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from spindle.agent import AgentError
+from spindle.flow import Tasks
+from spindle.limits import COMMANDS_END
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.outbox import Outbox
+from spindle.rpc.framing import LineReader, LineTooLong
+from spindle.rpc.stdio import StdioWire
+from spindle.sessions.entries import SessionError
+from spindle.shapes.codec import DecodeError, decode, encode
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+CANCELLED, AUTH_REQUIRED, NOT_FOUND = -32800, -32000, -32002
+
+Handler = Callable[[str, dict[str, Any], Any], Awaitable[Any]]
+"""Takes method, params and the request's id (None for a notification); returns the result. Raises `RpcError`."""
+
+
+class RpcError(Exception):
+    """Goes to the other side as the answer to its request; or came from there."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class _Plain:
+    """Renders frames for an outbox: they are JSON values already."""
+
+    def render(self, frame: Any) -> bytes:
+        return encode({"jsonrpc": "2.0", **frame}) + b"\n"
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        """There are no updates of ours."""
+
+
+class Connection:
+    def __init__(self, wire: StdioWire, handle: Handler) -> None:
+        self._wire = wire
+        self._handle = handle
+        self.outbox = Outbox(_Plain())  # type: ignore[arg-type]
+        self._tasks = Tasks()
+        self._answering: dict[Any, asyncio.Task[None]] = {}
+        """Requests of the other side by their id."""
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        """Our requests that are not answered."""
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        self.outbox.put({"method": method, "params": params})  # type: ignore[arg-type]
+
+    async def request(self, method: str, params: dict[str, Any]) -> Any:
+        """Ask the other side and return its result. Raises `RpcError`. Cancelling this tells it not to bother."""
+        number = next(self._numbers)
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        self.outbox.put({"id": number, "method": method, "params": params})  # type: ignore[arg-type]
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.notify("$/cancel_request", {"requestId": number})
+            raise
+        finally:
+            del self._asked[number]
+
+    # -- in --------------------------------------------------------------------------------------
+
+    async def read(self) -> None:
+        """Take what comes, up to the end of file."""
+        lines = LineReader()
+        async for chunk in self._wire.chunks():
+            for line in lines.receive(chunk):
+                self._receive(line)
+                await asyncio.sleep(0)
+                if self.outbox.flooded:
+                    await self.outbox.room()
+        if (last := lines.close()) is not None:
+            self._receive(last)
+
+    async def close(self) -> None:
+        """End what is being answered."""
+        for answer in self._asked.values():
+            answer.cancel()
+        await self._tasks.end(COMMANDS_END)
+
+    def cancel(self, id: Any) -> bool:
+        """Cancel the answer to a request. Returns whether it was being answered."""
+        task = self._answering.get(id)
+        return task is not None and task.cancel()
+
+    def _receive(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            self._refuse(None, PARSE_ERROR, str(line))
+            return
+        if not line.strip():
+            return
+        try:
+            frame = decode(line)
+        except DecodeError as error:
+            self._refuse(None, PARSE_ERROR, str(error))
+            return
+        id = frame.get("id") if isinstance(frame, dict) else None
+        if not isinstance(frame, dict) or not isinstance(id, str | int | float | None):
+            self._refuse(None, INVALID_REQUEST, "A frame is an object, and its id a string or a number")
+        elif isinstance(method := frame.get("method"), str):
+            params = frame.get("params")
+            if params is not None and not isinstance(params, dict):
+                self._refuse(id, INVALID_PARAMS, "params must be an object")
+                return
+            task = self._tasks.spawn(self._answer(method, params or {}, id, is_request="id" in frame), f"acp {method}")
+            if id is not None:
+                self._answering[id] = task
+                task.add_done_callback(lambda _: self._answering.pop(id, None))
+        elif (answer := self._asked.get(id)) is not None and not answer.done():  # type: ignore[arg-type]
+            if isinstance(refusal := frame.get("error"), dict):
+                answer.set_exception(RpcError(refusal.get("code", INTERNAL_ERROR), str(refusal.get("message", ""))))
+            else:
+                answer.set_result(frame.get("result"))
+        elif "result" not in frame and "error" not in frame:
+            self._refuse(id, INVALID_REQUEST, "method is required")
+
+    async def _answer(self, method: str, params: dict[str, Any], id: Any, *, is_request: bool) -> None:
+        try:
+            result = await self._handle(method, params, id)
+        except RpcError as error:
+            code, text, data = error.code, str(error), error.data
+        except (AgentError, SessionError) as error:
+            code, text, data = INTERNAL_ERROR, str(error), None
+        except msgspec.ValidationError as error:
+            code, text, data = INVALID_PARAMS, str(error).replace("`", ""), None
+        except asyncio.CancelledError:
+            if is_request:
+                self._refuse(id, CANCELLED, "The request was cancelled")
+            raise
+        except Exception as error:  # a bug: the editor gets its answer, and we get to see it
+            traceback.print_exception(error, file=sys.stderr)
+            code, text, data = INTERNAL_ERROR, f"{type(error).__name__}: {error}", None
+        else:
+            if is_request:
+                self.outbox.put({"id": id, "result": result})  # type: ignore[arg-type]
+            return
+        if is_request:
+            self._refuse(id, code, text, data)
+        else:
+            print(f"{method}: {text}", file=sys.stderr)
+
+    def _refuse(self, id: Any, code: int, text: str, data: Any = None) -> None:
+        error = {"code": code, "message": text} | ({} if data is None else {"data": data})
+        self.outbox.put({"id": id, "error": error})  # type: ignore[arg-type]

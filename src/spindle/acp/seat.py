@@ -1,0 +1,473 @@
+"""One session of an editor: its prompts, what it is told, and what can be chosen."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from spindle.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
+from spindle.acp.questions import Questions
+from spindle.acp.updates import CallView, Update, chunk, describe, line, plan, planned_diff, text_block, user_chunks
+from spindle.agent import AgentError
+from spindle.agent.prompting import NotReady
+from spindle.agent.session import AgentSession
+from spindle.flow import Tasks
+from spindle.limits import TASKS_END
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.live import LiveSession
+from spindle.protocol.render import Response
+from spindle.shapes.codec import to_builtins
+from spindle.shapes.events import (
+    AgentSettled,
+    AutoRetryStart,
+    CompactionEnd,
+    CompactionStart,
+    Event,
+    ExtensionError,
+    ExtensionUIRequest,
+    MessageStart,
+    MessageUpdate,
+    Notice,
+    SessionChanged,
+    SessionInfoChanged,
+    StateChanged,
+    TextDelta,
+    ThinkingDelta,
+    ThinkingLevelChanged,
+    TodoAutoClear,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    TurnEnd,
+)
+from spindle.shapes.messages import UserMessage
+from spindle.tools.todo import TODO_TOOL
+
+MODES = {
+    "bypass": ("Bypass", "Every tool call is allowed"),
+    "default": ("Ask", "Reading is free, everything else is asked about"),
+    "acceptEdits": ("Accept edits", "Edits in the working directory are allowed, the rest is asked about"),
+    "plan": ("Plan", "Only reading is allowed"),
+    "dontAsk": ("Don't ask", "What no rule allows is refused"),
+}
+_ENDS = {"maxTurns": "max_turn_requests", "maxTotalTokens": "max_tokens", "aborted": "cancelled"}
+_REFUSED = ("refusal", "content_filter", "SAFETY", "PROHIBITED_CONTENT", "RECITATION")
+
+
+class EditorAbilities(msgspec.Struct, frozen=True):
+    """What the editor said it can do."""
+
+    forms: bool = False
+    notices: bool = False
+    compactions: bool = False
+    files: bool = False
+    """It gives files as they are open in it."""
+    events: bool = False
+    """It wants our own events, too."""
+
+
+class Seat:
+    holds = False
+    answers = True
+
+    def __init__(
+        self, live: LiveSession, connection: Connection, can: EditorAbilities, on_left: Callable[["Seat"], None]
+    ) -> None:
+        """`on_left` is called when the session leaves memory."""
+        self.live = live
+        self.servers: list[dict[str, Any]] = []
+        """MCP servers of the editor."""
+        self._on_left = on_left
+        self._connection = connection
+        self._can = can
+        self._prompts: list[asyncio.Future[AgentSettled]] = []
+        """Requests that wait for the end of the run."""
+        self._own = 0
+        """Messages of the editor that start a run: it shows them already."""
+        self._calls: dict[str, CallView] = {}
+        self._running: list[str] = []
+        """Calls that are being carried out, the newest last."""
+        self._message_id = self._compaction_id = ""
+        self._plan: Update = {"sessionUpdate": "plan", "entries": []}
+        self._options: list[dict[str, Any]] = []
+        self._usage: Update = {}
+        self._questions = Questions(connection, self.agent, live.handle, forms=can.forms)
+        self._tasks = Tasks()
+        self._commands: Dispatcher | None = None
+        self._command_answers: dict[str, asyncio.Future[Response]] = {}
+
+    @property
+    def agent(self) -> AgentSession:
+        return self.live.agent
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Tell of the session from now on."""
+        self._options = self.options()
+        self.agent.subscribe(self)
+        self.agent.use_editor(self._read_text if self._can.files else None)
+        self._tasks.spawn(self._introduce(), "acp begin")
+
+    async def _introduce(self) -> None:
+        await self.agent.begin()
+        commands = []
+        for command in map(to_builtins, self.agent.commands()):
+            shown = {"name": command["name"], "description": command.get("description") or command["name"]}
+            commands.append({**shown, "input": {"hint": "arguments"}})
+        self.tell({"sessionUpdate": "available_commands_update", "availableCommands": commands})
+        self._show_plan()
+        await self._show_usage()
+
+    async def end(self) -> None:
+        """Tell no more, and answer what still waits."""
+        self.agent.unsubscribe(self)
+        self.agent.use_editor(None)
+        self._questions.close()
+        self._settle(AgentSettled(True, "aborted"))
+        if self._commands is not None:
+            await self._commands.close()
+        await self._tasks.end(TASKS_END, asyncio.current_task())
+
+    def session_ended(self, live: LiveSession, reason: str) -> None:
+        self._on_left(self)
+        self._tasks.spawn(self.end(), "acp end")
+
+    # -- prompts ---------------------------------------------------------------------------------
+
+    async def prompt(self, content: list[dict[str, Any]], behavior: str) -> dict[str, Any]:
+        """Send a message and return how the run ended that it began or joined. Raises `RpcError`."""
+        text, images = _read_content(content)
+        agent = self.agent
+        try:
+            disposition = await agent.submit(text, images, behavior, source="acp")
+        except NotReady as error:
+            raise RpcError(AUTH_REQUIRED, str(error)) from None
+        except AgentError as error:
+            raise RpcError(INTERNAL_ERROR, str(error)) from None
+        if disposition == "handled":
+            await agent.finished()
+            return {"stopReason": "end_turn"}
+        self._own += disposition == "started"
+        end: asyncio.Future[AgentSettled] = asyncio.get_running_loop().create_future()
+        self._prompts.append(end)
+        try:
+            settled = await end
+        except asyncio.CancelledError:  # by `$/cancel_request`
+            self._prompts = [other for other in self._prompts if other is not end]
+            self.cancel()
+            await agent.wait_idle()
+            return {"stopReason": "cancelled"}
+        return {"stopReason": self._stop_reason(settled)}
+
+    def cancel(self) -> None:
+        """Stop the run; what waits in the queues is dropped, and said to be."""
+        queued = self.agent.clear_queue()
+        for text in (*queued.steering, *queued.follow_up):
+            self.tell(line(f"Not delivered: {text}"))
+        self.agent.stop()
+
+    def _stop_reason(self, settled: AgentSettled) -> str:
+        answer = self.agent.last_answer()
+        reason = _ENDS.get(settled.stop_reason)
+        if reason is not None:
+            return reason
+        if answer is not None and answer.raw_stop_reason in _REFUSED:
+            return "refusal"
+        if settled.stop_reason in ("error", "stalled", "schema"):
+            raise RpcError(INTERNAL_ERROR, settled.error_message or f"The run ended with {settled.stop_reason}")
+        if settled.stop_reason in ("maxCost", "maxTime", "repeated"):
+            return "max_turn_requests"
+        cut = settled.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
+        return "max_tokens" if cut else "end_turn"
+
+    def _settle(self, settled: AgentSettled) -> None:
+        waiting, self._prompts = self._prompts, []
+        self._own = 0
+        for end in waiting:
+            if not end.done():
+                end.set_result(settled)
+
+    # -- what can be chosen ----------------------------------------------------------------------
+
+    def modes(self) -> dict[str, Any]:
+        known = [{"id": id, "name": name, "description": text} for id, (name, text) in MODES.items()]
+        return {"currentModeId": self.agent.permissions().mode, "availableModes": known}
+
+    def options(self) -> list[dict[str, Any]]:
+        agent, model = self.agent, self.agent.model
+        modes = [{"value": id, "name": name, "description": text} for id, (name, text) in MODES.items()]
+        options = [_select("mode", "Permissions", "mode", agent.permissions().mode, modes)]
+        models = {f"{one.provider}/{one.id}": one for one in [*agent.available_models(), *([model] if model else [])]}
+        if model is not None:
+            choices = [
+                {"value": id, "name": one.name or one.id, "description": one.provider} for id, one in models.items()
+            ]
+            options.append(_select("model", "Model", "model", f"{model.provider}/{model.id}", choices))
+            levels = [{"value": level, "name": level.capitalize()} for level in agent.thinking_levels()]
+            options.append(_select("thinking", "Thinking", "thought_level", agent.thinking_level, levels))
+        return options
+
+    async def choose(self, option: str, value: Any) -> list[dict[str, Any]]:
+        """Set an option and return all of them. Raises `RpcError`."""
+        known = {entry["id"]: [choice["value"] for choice in entry["options"]] for entry in self.options()}
+        if option not in known:
+            raise RpcError(INVALID_PARAMS, f"There is no option {option}; there are {', '.join(known)}")
+        if value not in known[option]:
+            raise RpcError(INVALID_PARAMS, f"{value} is none of {', '.join(known[option])}")
+        if option == "mode":
+            self.agent.set_permissions(mode=value)
+        elif option == "model":
+            provider, _, id = str(value).partition("/")
+            await self.agent.set_model(provider, id)
+        else:
+            await self.agent.set_thinking_level(value)
+        return self.options()
+
+    # -- commands of ours ------------------------------------------------------------------------
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        """Our own events go out in delta form."""
+
+    def request_shutdown(self) -> None:
+        """Editors end us by closing stdin."""
+
+    async def command(self, name: str, params: dict[str, Any]) -> Any:
+        """Carry out a command of the RPC protocol. Raises `RpcError`."""
+        if self._commands is None:
+            self._commands = Dispatcher(self.agent, self, _Answers(self._command_answers))
+        id = str(uuid.uuid4())
+        answer = self._command_answers[id] = asyncio.get_running_loop().create_future()
+        self._commands.receive_value({**params, "id": id, "type": name})
+        if name in ("extension_ui_response", "host_tool_result", "host_tool_update"):
+            del self._command_answers[id]
+            return {}
+        response = await answer
+        if not response.success:
+            raise RpcError(INTERNAL_ERROR, str(response.error))
+        return {} if response.data is msgspec.UNSET else to_builtins(response.data)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        return self._connection.outbox.full
+
+    async def room(self) -> None:
+        await self._connection.outbox.room()
+
+    def tell(self, update: Update) -> None:
+        self._connection.notify("session/update", {"sessionId": self.live.handle, "update": update})
+
+    def put(self, event: Event) -> None:
+        if self._can.events and not isinstance(event, MessageUpdate):
+            params = {"sessionId": self.live.handle, "event": to_builtins(event)}
+            self._connection.notify("_spindle/event", params)
+        match event:
+            case MessageUpdate(assistant_message_event=piece):
+                self._put_piece(piece)
+            case MessageStart(message=UserMessage() as message):
+                if self._own:
+                    self._own -= 1
+                else:
+                    for update in user_chunks(message):
+                        self.tell(update)
+            case MessageStart():
+                self._message_id = str(uuid.uuid4())
+            case ToolExecutionStart():
+                self._running.append(event.tool_call_id)
+                self.tell(self._call(event.tool_call_id, event.tool_name).begin(event.args, running=True))
+            case ToolExecutionUpdate():
+                view = self._call(event.tool_call_id, event.tool_name)
+                if (tail := view.progress(event.partial_result.content)) is not None:
+                    self.tell(tail)
+            case ToolExecutionEnd():
+                self._end_call(event)
+            case TurnEnd():
+                self._calls.clear()
+                self._tasks.spawn(self._show_usage(), "acp usage")
+            case AgentSettled():
+                self._calls.clear()
+                self._running.clear()
+                self._settle(event)
+            case ExtensionUIRequest():
+                self._put_request(event)
+            case StateChanged() | ThinkingLevelChanged() | SessionChanged():
+                self._show_options()
+                self._show_plan()
+                self._tasks.spawn(self._show_usage(), "acp usage")
+            case SessionInfoChanged():
+                self.tell({"sessionUpdate": "session_info_update", "title": event.name})
+            case TodoAutoClear():
+                self._show_plan()
+            case CompactionStart() | CompactionEnd():
+                self._put_compaction(event)
+            case AutoRetryStart():
+                seconds = event.delay_ms / 1000
+                text = f"Trying again in {seconds:g} s ({event.attempt} of {event.max_attempts}): {event.error_message}"
+                self.remark(text)
+            case Notice():
+                self.remark(event.message, event.level)
+            case ExtensionError():
+                self.remark(f"{event.extension_path or 'Spindle'}: {event.error}", "error")
+
+    def remark(self, text: str, level: str = "info") -> None:
+        """Say something that is not part of the answer."""
+        notice = {"sessionUpdate": "notice", "severity": level, "title": text}
+        self.tell(notice if self._can.notices else line(text))
+
+    def _put_piece(self, piece: Any) -> None:
+        if isinstance(piece, TextDelta):
+            self.tell(chunk("agent_message", text_block(piece.delta), self._message_id))
+        elif isinstance(piece, ThinkingDelta):
+            self.tell(chunk("agent_thought", text_block(piece.delta), self._message_id))
+        elif isinstance(piece, ToolCallStart):
+            self.tell(self._call(piece.id, piece.tool_name).begin())
+        elif isinstance(piece, ToolCallEnd):
+            call = piece.tool_call
+            self.tell(self._call(call.id, call.name).begin(call.arguments))
+
+    def _call(self, id: str, name: str) -> CallView:
+        if id not in self._calls:
+            self._calls[id] = CallView(id, name, self.agent.cwd)
+        return self._calls[id]
+
+    def _end_call(self, event: ToolExecutionEnd) -> None:
+        self._running = [id for id in self._running if id != event.tool_call_id]
+        result = event.result
+        view = self._call(event.tool_call_id, event.tool_name)
+        self.tell(view.end(result.content, event.is_error, result.details))
+        if event.tool_name == TODO_TOOL:
+            self._show_plan()
+
+    def _put_request(self, request: ExtensionUIRequest) -> None:
+        match request.method:
+            case "select" | "confirm" | "input" | "editor":
+                self._questions.ask(request, self._about(request))
+            case "cancel":
+                self._questions.withdraw(request.target_id)
+            case "notify":
+                self.remark(request.message or "", request.notify_type or "info")
+            case "setTitle":
+                self.tell({"sessionUpdate": "session_info_update", "title": request.title})
+
+    def _about(self, request: ExtensionUIRequest) -> Update | None:
+        """Return the call that a question is about: the one it names, else the one that a hook looks at."""
+        id = request.tool_call_id or (self._running[-1] if self._running else None)
+        if id is None:
+            return None
+        view = self._calls.get(id)
+        name, arguments = (view.name, view.arguments) if view is not None else ("", None)
+        about: Update = {"toolCallId": id, **describe(name, arguments, self.agent.cwd), "status": "pending"}
+        if arguments is not None:
+            about["rawInput"] = arguments
+        if diff := planned_diff(name, arguments, self.agent.cwd):
+            about["content"] = diff
+        if request.tool_call_id is None:
+            about["title"] = request.title or about["title"]
+        return about
+
+    def _put_compaction(self, event: CompactionStart | CompactionEnd) -> None:
+        if self._can.compactions:
+            if isinstance(event, CompactionStart):
+                self._compaction_id = str(uuid.uuid4())
+            update: Update = {"sessionUpdate": "compaction_update", "compactionId": self._compaction_id}
+            if isinstance(event, CompactionStart):
+                update["status"] = "in_progress"
+            elif event.result is not None:
+                update |= {"status": "completed", "summary": [text_block(event.result.summary)]}
+            else:
+                update |= {"status": "cancelled" if event.aborted else "failed", "error": event.error_message}
+            self.tell(update)
+        elif isinstance(event, CompactionStart):
+            self.remark("Summarising the older part of the conversation")
+        elif event.result is None:
+            self.remark(event.error_message or "The conversation was not summarised", "warning")
+        if isinstance(event, CompactionEnd):
+            self._tasks.spawn(self._show_usage(), "acp usage")
+
+    async def _read_text(self, path: str) -> str | None:
+        try:
+            answer = await self._connection.request("fs/read_text_file", {"sessionId": self.live.handle, "path": path})
+        except RpcError:
+            return None  # it is not open there, or no text
+        text = answer.get("content") if isinstance(answer, dict) else None
+        return text if isinstance(text, str) else None
+
+    # -- what changes by itself ------------------------------------------------------------------
+
+    def _show_options(self) -> None:
+        options = self.options()
+        if options == self._options:
+            return
+        before, self._options = self._options, options
+        self.tell({"sessionUpdate": "config_option_update", "configOptions": options})
+        if options[0]["currentValue"] != before[0]["currentValue"]:
+            self.tell({"sessionUpdate": "current_mode_update", "currentModeId": options[0]["currentValue"]})
+
+    def _show_plan(self) -> None:
+        shown = plan(self.agent.state().todo_phases)
+        if shown != self._plan:
+            self._plan = shown
+            self.tell(shown)
+
+    async def _show_usage(self) -> None:
+        usage, stats = self.agent.context_usage(), await self.agent.stats()
+        if usage is None or usage.tokens is None:
+            return
+        update: Update = {"sessionUpdate": "usage_update", "used": usage.tokens, "size": usage.context_window}
+        if stats.cost is not None:
+            update["cost"] = {"amount": stats.cost, "currency": "USD"}
+        if update != self._usage:
+            self._usage = update
+            self.tell(update)
+
+
+class _Answers:
+    """Hands responses to those who wait for them."""
+
+    def __init__(self, waiting: dict[str, asyncio.Future[Response]]) -> None:
+        self._waiting = waiting
+
+    def put(self, response: Response) -> None:
+        if (answer := self._waiting.pop(response.id, None)) is not None and not answer.done():
+            answer.set_result(response)
+
+
+def _select(id: str, name: str, category: str, value: str, options: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": id, "name": name, "category": category, "type": "select", "currentValue": value, "options": options
+    }  # fmt: skip
+
+
+def _read_content(content: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """Return the text and the images of a prompt. Raises `RpcError`."""
+    texts: list[str] = []
+    images: list[dict[str, Any]] = []
+    for index, block in enumerate(content):
+        kind = block.get("type")
+        resource = block.get("resource")
+        if kind == "text" and isinstance(block.get("text"), str):
+            texts.append(block["text"])
+        elif kind == "image":
+            images.append({"type": "image", "data": block.get("data"), "mimeType": block.get("mimeType")})
+        elif kind == "resource_link" and isinstance(block.get("uri"), str):
+            texts.append(_mention(block["uri"]))
+        elif kind == "resource" and isinstance(resource, dict) and isinstance(resource.get("text"), str):
+            texts.append(f"\n{_mention(str(resource.get('uri', '')))}\n```\n{resource['text']}\n```\n")
+        elif kind == "resource" and isinstance(resource, dict) and str(resource.get("mimeType")).startswith("image/"):
+            images.append({"type": "image", "data": resource.get("blob"), "mimeType": resource["mimeType"]})
+        else:
+            raise RpcError(INVALID_PARAMS, f"prompt[{index}]: a block of type {kind} cannot be taken")
+    return "".join(texts), images
+
+
+def _mention(uri: str) -> str:
+    parts = urlsplit(uri)
+    return f"@{unquote(parts.path)}" if parts.scheme == "file" else uri

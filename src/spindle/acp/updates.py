@@ -1,0 +1,239 @@
+"""What an agent tells, in the words of the Agent Client Protocol: events and stored messages become session updates."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from spindle.sessions.entries import Entry
+from spindle.sessions.tree import entry_message
+from spindle.shapes.codec import to_builtins
+from spindle.shapes.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    text_of,
+)
+from spindle.tools.todo import TODO_TOOL, TodoPhase
+
+Update = dict[str, Any]
+
+KINDS = {
+    "read": "read",
+    "ls": "search",
+    "find": "search",
+    "grep": "search",
+    "edit": "edit",
+    "write": "edit",
+    "bash": "execute",
+    TODO_TOOL: "think",
+}
+OUTPUT_CHARS = 8192
+"""So much of the end of a running command's output is shown."""
+UPDATE_SECONDS = 0.1
+"""Between two updates of one call."""
+DIFF_BYTES = 1 << 20
+"""Larger files are shown by the pieces that change."""
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def chunk(kind: str, content: dict[str, Any], message_id: str | None = None) -> Update:
+    """`kind`: `user_message`, `agent_message` or `agent_thought`."""
+    update: Update = {"sessionUpdate": f"{kind}_chunk", "content": content}
+    return update | ({"messageId": message_id} if message_id else {})
+
+
+def line(text: str) -> Update:
+    """A remark that is not part of the answer."""
+    return chunk("agent_thought", text_block(f"{text}\n"))
+
+
+def blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return texts and images as the content of a call."""
+    shown = []
+    for block in content:
+        if isinstance(block, Text):
+            shown.append({"type": "content", "content": text_block(block.text)})
+        elif isinstance(block, Image):
+            shown.append({"type": "content", "content": _image(block)})
+    return shown
+
+
+def _image(block: Image) -> dict[str, Any]:
+    return {"type": "image", "data": block.data, "mimeType": block.mime_type}
+
+
+# -- tool calls ----------------------------------------------------------------------------------
+
+
+def describe(name: str, arguments: Any, cwd: str) -> Update:
+    """Return what is known of a call from its arguments: title, kind, where it works."""
+    given = arguments if isinstance(arguments, dict) else {}
+    path, subject = given.get("path"), given.get("command") or given.get("pattern") or given.get("path")
+    title = " ".join(str(subject).split()) if isinstance(subject, str) else ""
+    title = title if name == "bash" and title else f"{name} {title}".rstrip()
+    update: Update = {"title": title[:200] or name, "name": name, "kind": KINDS.get(name, "other")}
+    if isinstance(path, str) and path:
+        place: dict[str, Any] = {"path": _absolute(path, cwd)}
+        if isinstance(offset := given.get("offset"), int) and offset > 0:
+            place["line"] = offset
+        update["locations"] = [place]
+    return update
+
+
+def planned_diff(name: str, arguments: Any, cwd: str, *, done: bool = False) -> list[dict[str, Any]]:
+    """Return what a call of edit or write is going to change, by its arguments; `done`: it has been changed."""
+    given = arguments if isinstance(arguments, dict) else {}
+    path = given.get("path")
+    if not isinstance(path, str):
+        return []
+    if name == "write" and isinstance(text := given.get("content"), str):
+        return [_diff(_absolute(path, cwd), None if done else _file_text(_absolute(path, cwd)), text)]
+    if name != "edit":
+        return []
+    edits = given.get("edits") if isinstance(given.get("edits"), list) else [given]
+    return [
+        _diff(_absolute(path, cwd), edit["oldText"], edit["newText"])
+        for edit in edits or ()
+        if isinstance(edit, dict) and isinstance(edit.get("oldText"), str) and isinstance(edit.get("newText"), str)
+    ]
+
+
+def _diff(path: str, old: str | None, new: str) -> dict[str, Any]:
+    return {"type": "diff", "path": path, "oldText": old, "newText": new}
+
+
+def _absolute(path: str, cwd: str) -> str:
+    return os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))
+
+
+def _file_text(path: str) -> str | None:
+    """Return a text file that is not too long; None: there is none."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(DIFF_BYTES + 1)
+        return data.decode() if len(data) <= DIFF_BYTES else None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+class CallView:
+    """One tool call as the editor sees it, from its first piece to its end."""
+
+    def __init__(self, id: str, name: str, cwd: str) -> None:
+        self._id = id
+        self.name = name
+        self._cwd = cwd
+        self.arguments: Any = None
+        self._shown = False
+        self._before: tuple[str, str | None] | None = None
+        """Path and text of the file that is going to change."""
+        self._next = 0.0
+        """When the next update of a running call may go out."""
+
+    def begin(self, arguments: Any = None, *, running: bool = False) -> Update:
+        """Return the call as it is known now; `running`: it is being carried out."""
+        self.arguments = arguments
+        update: Update = {"toolCallId": self._id, **describe(self.name, arguments, self._cwd)}
+        update |= {"status": "in_progress" if running else "pending"}
+        if arguments is not None:
+            update["rawInput"] = arguments
+        path = arguments.get("path") if isinstance(arguments, dict) else None
+        if running and self.name in ("edit", "write") and isinstance(path, str):
+            place = _absolute(path, self._cwd)
+            self._before = place, _file_text(place)
+        return self._told(update)
+
+    def progress(self, content: Iterable[Any]) -> Update | None:
+        """Return the end of the output so far, unless the editor was told a moment ago."""
+        now, tail = time.monotonic(), text_of(list(content))[-OUTPUT_CHARS:]
+        if now < self._next or not tail:
+            return None
+        self._next = now + UPDATE_SECONDS
+        return self._told({"toolCallId": self._id, "status": "in_progress", "content": blocks([Text(tail)])})
+
+    def end(self, content: list[Any], is_error: bool, details: Any = None) -> Update:
+        shown = blocks(content)
+        if not is_error and self.name in ("edit", "write"):
+            shown = self._changes() or shown
+        raw: dict[str, Any] = {"output": text_of(content)}
+        if details is not None:
+            raw["details"] = to_builtins(details)
+        status = "failed" if is_error else "completed"
+        return self._told({"toolCallId": self._id, "status": status, "content": shown, "rawOutput": raw})
+
+    def _changes(self) -> list[dict[str, Any]]:
+        if self._before is not None:
+            path, old = self._before
+            new = _file_text(path)
+            if new is not None and (old is not None or self.name == "write"):
+                return [_diff(path, old, new)]
+        return planned_diff(self.name, self.arguments, self._cwd, done=True)
+
+    def _told(self, update: Update) -> Update:
+        kind = "tool_call_update" if self._shown else "tool_call"
+        self._shown = True
+        if kind == "tool_call" and "title" not in update:
+            update = {**describe(self.name, self.arguments, self._cwd), **update}
+        return {"sessionUpdate": kind, **update}
+
+
+# -- plan, stored messages -----------------------------------------------------------------------
+
+
+def plan(phases: list[TodoPhase]) -> Update:
+    tasks = [task for phase in phases for task in phase.tasks if task.status != "abandoned"]
+    entries = [{"content": task.content, "priority": "medium", "status": task.status} for task in tasks]
+    return {"sessionUpdate": "plan", "entries": entries}
+
+
+def user_chunks(message: UserMessage, message_id: str | None = None) -> Iterator[Update]:
+    content = [Text(message.content)] if isinstance(message.content, str) else message.content
+    for block in content:
+        shown = _image(block) if isinstance(block, Image) else text_block(block.text)
+        yield chunk("user_message", shown, message_id)
+
+
+def replay(branch: Iterable[Entry], cwd: str) -> Iterator[Update]:
+    """Return a conversation as the updates that would have told it."""
+    calls: dict[str, CallView] = {}
+    for entry in branch:
+        match entry_message(entry):
+            case UserMessage() as message:
+                yield from user_chunks(message, entry.id)
+            case AssistantMessage() as message:
+                for block in message.content:
+                    if isinstance(block, Text) and block.text:
+                        yield chunk("agent_message", text_block(block.text), entry.id)
+                    elif isinstance(block, Thinking) and block.thinking:
+                        yield chunk("agent_thought", text_block(block.thinking), entry.id)
+                    elif isinstance(block, ToolCall):
+                        calls[block.id] = CallView(block.id, block.name, cwd)
+                        yield calls[block.id].begin(block.arguments)
+                if message.stop_reason == "error" and message.error_message:
+                    yield line(f"The model failed: {message.error_message}")
+            case ToolResultMessage() as message:
+                view = calls.pop(message.tool_call_id, None)
+                view = view or CallView(message.tool_call_id, message.tool_name, cwd)
+                yield view.end(message.content, message.is_error, message.details)
+            case BashExecutionMessage() as message:
+                view = CallView(entry.id, "bash", cwd)
+                yield view.begin({"command": message.command})
+                yield view.end([Text(message.output)], bool(message.exit_code or message.cancelled))
+            case CustomMessage() as message if message.display:
+                yield chunk("agent_message", text_block(text_of(message.content)), entry.id)
+            case BranchSummaryMessage() | CompactionSummaryMessage():
+                yield line("What came before was summarised.")
+    for view in calls.values():
+        yield view.end([Text("No result is known.")], True)

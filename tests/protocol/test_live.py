@@ -1,0 +1,223 @@
+"""The pool of live sessions, with agents as the command line makes them."""
+
+import asyncio
+import json
+
+import pytest
+
+from spindle.agent import AgentError
+from spindle.cli.agent_source import CommandLineAgents
+from spindle.cli.args import parse
+from spindle.protocol.live import LiveLimits, SessionPool, TooManySessions, UnknownSession, Wanted
+from tests.agent.rig import run, until_true
+
+
+class Viewer:
+    answers = True
+
+    def __init__(self, *, holds=True):
+        self.holds = holds
+        self.ended = []
+
+    def session_ended(self, live, reason):
+        self.ended.append((live.handle, reason))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A project that the process was started in, beside two others; the model says what it is told to."""
+    monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "agent"))
+    for name in ("here", "one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "script.json").write_text(json.dumps([{"text": "first"}, {"text": "second"}]))
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def pool_of(place, *args, roots=(), **limits):
+    options = parse(["--model", f"scripted/{place}/script.json", *args])
+    return SessionPool(CommandLineAgents(options, "rpc", roots), LiveLimits(**limits))
+
+
+async def say(live, text="hi"):
+    await live.agent.submit(text)
+    await live.agent.wait_idle()
+
+
+def test_each_session_has_its_own_directory_settings_and_extensions(place):
+    (place / "one" / ".pi" / "extensions").mkdir(parents=True)
+    (place / "one" / ".pi" / "settings.json").write_text('{"steeringMode": "all"}')
+    (place / "one" / ".pi" / "extensions" / "hello.py").write_text(
+        "def extension(agent):\n    @agent.command('hello')\n    async def hello(args, ctx): ...\n"
+    )
+
+    async def main():
+        pool = pool_of(place, "--approve")
+        one = await pool.open(Wanted(cwd=str(place / "one"), name="the first"))
+        two = await pool.open(Wanted(cwd=str(place / "two")))
+        assert [live.agent.cwd for live in pool] == [str(place / "one"), str(place / "two")]
+        assert [live.agent.state().steering_mode for live in pool] == ["all", "one-at-a-time"]
+        assert "hello" in [item.name for item in one.agent.commands()]
+        assert "hello" not in [item.name for item in two.agent.commands()]
+        one.agent.set_host_tools([{"name": "mine", "description": "d", "parameters": {"type": "object"}}])
+        assert "mine" not in [tool.name for tool in two.agent.all_tools()]
+        assert (await one.info()).name == "the first"
+        await pool.close()
+        assert len(pool) == 0
+
+    run(main())
+
+
+def test_a_stored_session_is_found_by_id_from_any_directory_and_by_path(place):
+    async def main():
+        pool = pool_of(place)
+        live = await pool.open(Wanted(cwd=str(place / "one")))
+        await say(live)
+        id, path = live.session_id, str(live.agent.session.path)
+        await pool.close_session(live)
+        assert len(pool) == 0
+        again = await pool.get(id)
+        assert again.agent.cwd == str(place / "one") and again.handle == id
+        assert await pool.open(Wanted(session=path)) is again
+        assert await pool.open(Wanted(session=id, cwd=str(place / "two"))) is again
+        with pytest.raises(UnknownSession, match="No session nothing"):
+            await pool.get("nothing")
+        await pool.close()
+
+    run(main())
+
+
+def test_a_handle_stays_when_the_conversation_goes_on_in_another_file(place):
+    async def main():
+        pool = pool_of(place)
+        live = await pool.open(Wanted())
+        await say(live)
+        handle = live.handle
+        await live.agent.new_session()
+        await say(live)
+        assert live.handle == handle != live.session_id
+        assert await pool.get(handle) is live and await pool.get(live.session_id) is live
+        older = await pool.open(Wanted(session=handle))  # the conversation of that id is another one by now
+        assert older is not live and older.session_id == handle and older.handle != handle
+        await pool.close_session(older)
+        second = live.session_id
+        await pool.close_session(live)
+        assert (await pool.get(handle)).session_id == second
+        assert [live.handle for live in pool] == [handle]
+        await pool.close()
+
+    run(main())
+
+
+def test_one_that_cannot_be_opened_harms_no_other(place):
+    (place / "two" / "broken.jsonl").write_text('{"not": "a session"}\n')
+
+    async def main():
+        pool = pool_of(place, roots=[str(place)])
+        live = await pool.open(Wanted())
+        bad = [
+            Wanted(cwd=str(place / "missing")),
+            Wanted(cwd="/"),
+            Wanted(session=str(place / "two" / "broken.jsonl")),
+            Wanted(model="no/such-model"),
+        ]
+        failed = await asyncio.gather(*(pool.open(wanted) for wanted in bad), return_exceptions=True)
+        assert all(isinstance(error, Exception) for error in failed)
+        assert "no directory" in str(failed[0]) and f"allowed: {place}" in str(failed[1])
+        await say(live)
+        assert live.agent.last_assistant_text() == "first" and list(pool) == [live]
+        await pool.close()
+
+    run(main())
+
+
+def test_sessions_do_not_wait_for_each_other(place):
+    (place / "one" / ".pi" / "extensions").mkdir(parents=True)
+    (place / "one" / ".pi" / "extensions" / "slow.py").write_text(
+        "import asyncio\n\nasync def extension(agent):\n    await asyncio.sleep(60)\n"
+    )
+
+    async def main():
+        pool = pool_of(place, "--approve")
+        slow = asyncio.create_task(pool.open(Wanted(cwd=str(place / "one"))))
+        await asyncio.sleep(0)
+        live = await pool.open(Wanted(cwd=str(place / "two")))
+        await say(live)
+        assert not slow.done()
+        slow.cancel()
+        await pool.close()
+
+    run(main())
+
+
+def test_two_clients_open_one_file_together(place):
+    async def main():
+        pool = pool_of(place)
+        live = await pool.open(Wanted())
+        await say(live)
+        id, path = live.session_id, str(live.agent.session.path)
+        await pool.close_session(live)
+        one, two = await asyncio.gather(pool.get(id), pool.open(Wanted(session=path)))
+        assert one is two
+        await pool.close()
+
+    run(main())
+
+
+def test_a_session_that_is_not_used_leaves_memory_and_its_id_still_works(place):
+    async def main():
+        pool, viewer = pool_of(place, keep_seconds=0.05), Viewer(holds=False)
+        used = await pool.open(Wanted(), Viewer())
+        live = await pool.open(Wanted(), viewer)
+        unsaved = await pool.open(Wanted(), viewer)
+        await say(live, "remember me")
+        await until_true(lambda: len(pool) == 2)
+        assert viewer.ended == [(live.handle, "idle")]
+        assert list(pool) == [used, unsaved]  # the one is held, the other is nowhere else
+        again = await pool.get(live.handle, viewer)
+        assert "remember me" in str(again.agent.messages)
+        await pool.close()
+
+    run(main())
+
+
+def test_a_session_at_work_stays_without_clients(place):
+    (place / "script.json").write_text(json.dumps([{"text": "slow", "delay": 30}]))
+
+    async def main():
+        pool = pool_of(place, keep_seconds=0.05)
+        live = await pool.open(Wanted())
+        await live.agent.submit("go")
+        await asyncio.sleep(0.2)
+        assert list(pool) == [live]
+        await pool.close()
+
+    run(main())
+
+
+def test_there_are_no_more_sessions_than_allowed(place):
+    async def main():
+        pool = pool_of(place, max_sessions=2)
+        held = await pool.open(Wanted(), Viewer())
+        await pool.open(Wanted())
+        third = await pool.open(Wanted(), Viewer())  # the second makes way
+        assert list(pool) == [held, third]
+        with pytest.raises(TooManySessions, match="2 sessions are open"):
+            await pool.open(Wanted())
+        await pool.close()
+
+    run(main())
+
+
+def test_an_extension_ends_its_own_session_only(place):
+    async def main():
+        pool, viewer = pool_of(place), Viewer()
+        one, two = await pool.open(Wanted(), viewer), await pool.open(Wanted())
+        one.agent.shutdown_requested.set()
+        await until_true(lambda: len(pool) == 1)
+        assert viewer.ended == [(one.handle, "an extension ended the session")] and list(pool) == [two]
+        with pytest.raises(AgentError):
+            await pool.get(one.handle)
+        await pool.close()
+
+    run(main())
