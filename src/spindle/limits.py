@@ -108,3 +108,9 @@ CHAT_STOP: Final = 10.0
 RECONNECT_DELAY: Final = 0.1
 """Before a lost server is looked for again; doubled after each failure."""
 RECONNECT_LONGEST_DELAY: Final = 2.0
+
+# -- the terminal --------------------------------------------------------------------------------
+PROGRESS_TICK: Final = 0.5
+"""Between two looks at what a one-shot run does."""
+STDIN_PATIENCE: Final = 2.0
+"""Before a person is told that piped input is waited for."""

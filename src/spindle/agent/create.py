@@ -103,6 +103,8 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
     start = initial_model(
         registry, settings, chosen=chosen, scope=scope, session=session.model() if session.has_messages() else None
     )
+    if not options.models:
+        warnings = []  # of the settings: `spindle doctor` tells
     for warning in [*warnings, chosen.warning if chosen else None, start.message]:
         if warning:
             options.warn(warning)

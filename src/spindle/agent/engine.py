@@ -537,6 +537,7 @@ class Engine:
         timeout = self.settings.http_idle_timeout_ms
         options = llm.StreamOptions(
             api_key=auth.api_key,
+            key_source=self.choice.registry.credential_source(model.provider),
             headers=auth.headers,
             env=auth.env,
             if_refused=auth.if_refused,

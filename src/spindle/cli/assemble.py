@@ -18,7 +18,7 @@ from spindle.agent.dialogs import Dialogs
 from spindle.agent.session import AgentSession
 from spindle.children import kill_all
 from spindle.cli import end_of_start, warn
-from spindle.cli.args import Options, UsageError, help_text, unknown_options
+from spindle.cli.args import Options, UsageError, unknown_options
 from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
 from spindle.extensions.discover import find_candidates
@@ -145,6 +145,8 @@ def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
 
 def run_help(options: Options) -> int:
     """Print the help, with the options of the extensions that a run with these options would load."""
+    from spindle.cli.usage import help_text
+
     resources = load_resources(os.getcwd(), resource_options(options))
     if any(find_candidates(resources, ())):
         run_and_exit(_help_with_extensions(options, resources))  # extensions may have started threads that never end
@@ -153,6 +155,7 @@ def run_help(options: Options) -> int:
 
 
 async def _help_with_extensions(options: Options, resources: Resources) -> int:
+    from spindle.cli.usage import help_text
     from spindle.tools.base import builtin_tools
 
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, warn=warn))

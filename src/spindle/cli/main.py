@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from spindle.cli import end_of_start, silence_stdout, tell, version_text
-from spindle.cli.args import COMMANDS, FOREIGN_COMMANDS, Options, UsageError, parse
+from spindle.cli.args import COMMANDS, Options, UsageError, parse
 
 _MODES = {
     "text": "one_shot:run_print",
@@ -45,16 +45,16 @@ def run(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    name = argv[0] if argv else ""
-    if name == "acp":
-        argv = ["--mode", *argv]
-    elif name in COMMANDS:
-        command = _load(COMMANDS[name].target)
-        end_of_start()
-        return command(argv[1:])
-    if name in FOREIGN_COMMANDS:
-        raise UsageError("That is a command of pi which Spindle does not have; to send it as a message use -p")
     options = parse(argv)
+    if options.command == "acp":  # a mode by another name: it takes every option
+        options = parse(["--mode", "acp", *options.command_arguments])
+    if options.offline:
+        os.environ["PI_OFFLINE"] = "1"
+    if options.command is not None:
+        arguments = [word for word in options.command_arguments if word not in ("--offline", "--verbose")]
+        command = _load(COMMANDS[options.command].target)
+        end_of_start()
+        return command(arguments)
     if options.version:
         print(version_text(sys.argv[0]))
         return 0
@@ -68,8 +68,6 @@ def _run(argv: list[str]) -> int:
         return run_help(options)
     for note in options.notes:
         tell("Note", note)
-    if options.offline:
-        os.environ["PI_OFFLINE"] = "1"
     if options.list_models is not None:
         from spindle.cli.models_command import list_models
 
@@ -107,14 +105,16 @@ def _load(target: str) -> Callable[[Any], int]:
 
 def run_schema(argv: list[str]) -> int:
     """`spindle schema [--markdown]`: print the commands and events of the wire."""
+    import json
+
+    from spindle.cli.usage import CommandParser
     from spindle.protocol.schema import json_schema, reference_page
 
-    if argv == ["--markdown"]:
+    parser = CommandParser("spindle schema", description="Print the commands and events of the wire as JSON Schema.")
+    parser.add_argument("--markdown", action="store_true", help="print the reference page (docs/protocol.md) instead")
+    if parser.parse_args(argv).markdown:
         print(reference_page(), end="")
         return 0
-    if argv:
-        raise UsageError("Usage: spindle schema [--markdown]")
-    import json
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

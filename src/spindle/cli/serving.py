@@ -63,7 +63,7 @@ def run_remote(options: Options) -> int:
         from spindle.remote.options import RemoteOptions, changed
         from spindle.remote.server import RemoteServer
     except ImportError as error:
-        raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle[remote]'") from None
+        raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle-agent[remote]'") from None
     for name in choosing_options(options):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")

@@ -18,6 +18,7 @@ from spindle.limits import COMMANDS_END
 from spindle.protocol.commands import COMMANDS, Call, Client, CommandSpec
 from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
+from spindle.sessions.file import SessionLocked
 from spindle.shapes.codec import DecodeError, decode, encode
 
 
@@ -79,6 +80,9 @@ class Dispatcher:
             if spec is None:
                 raise AgentError("type is required" if kind is None else f"Unknown command: {name}")
             data = await spec.run(Call(self._agent, self._client, id), _read_fields(frame, spec.fields))
+        except SessionLocked as error:
+            advice = "Begin another with new_session, or start an agent that goes on in a copy: --fork and this path"
+            self._refuse(id, name, f"{error.what}. {advice}")
         except (AgentError, SessionError) as error:
             self._refuse(id, name, str(error))
         except Exception as error:  # a bug must not cost the client its answer, nor the others the process
