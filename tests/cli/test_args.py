@@ -203,12 +203,12 @@ def test_words_that_look_like_commands_are_no_prompts(argv: list[str], told: str
 @pytest.mark.parametrize(
     "argv",
     [
-        ["-p", "login"],
-        ["login", "-p"],
-        ["--", "login"],
-        ["--mode", "json", "login"],
-        ["--mode", "rpc", "login"],
-        ["@file", "login"],
+        ["-p", "install"],
+        ["install", "-p"],
+        ["--", "install"],
+        ["--mode", "json", "install"],
+        ["--mode", "rpc", "install"],
+        ["@file", "install"],
         ["fix the bug"],
         ["fix", "the", "bug"],
         ["why?"],

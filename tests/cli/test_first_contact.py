@@ -161,15 +161,16 @@ def test_a_refused_key_is_named(place: Place) -> None:
     assert given.stderr == f"401 from anthropic: the key given with --api-key {words}"
 
 
-def test_an_expired_login_gives_advice_that_exists(place: Place) -> None:
+def test_a_login_that_cannot_be_used_gives_advice_that_exists(place: Place) -> None:
     entry = {"type": "oauth", "access": "a", "refresh": "r", "expires": 1}
     place.write("agent/auth.json", {"anthropic": entry, "nobody": entry}).chmod(0o600)
     done = place.run("--no-session", "--model", "anthropic/claude-opus-4-8", "-p", "hi")
     assert done.returncode == 1
-    assert "the login in auth.json has expired" in done.stderr
+    assert "Anthropic's terms allow such logins in its own programs only" in done.stderr
+    assert "set ANTHROPIC_API_KEY" in done.stderr
     assert "/login" not in done.stderr
     report = place.run("doctor").stdout
-    assert "anthropic: the login has expired" in report
+    assert "anthropic: auth.json holds a login to an Anthropic subscription." in report
     assert "nobody: there is no such provider here" in report
 
 
@@ -301,11 +302,11 @@ def test_a_terminal_shows_what_happens(place: Place) -> None:
         terminal.read_until("waiting to try again (1 of 3) …")
         terminal.read_until("bash failed: Command exited with code 3")
         mock.wait_gate("answer")
+        terminal.read_until("waiting for mock/m2 …")
         mock.release("answer")
         assert terminal.end() == (0, "the answer\n")
     call_line = next(line for line in terminal.seen.splitlines() if "bash echo" in line)
     assert call_line.rpartition("\x1b[K")[2] == ("bash " + long)[:59], "a line fits the terminal"
-    assert "waiting for mock/m2 …" in terminal.seen
     assert "…" not in terminal.seen.rpartition("\r\x1b[K")[2], "no status is left behind"
 
 
