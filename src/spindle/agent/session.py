@@ -78,7 +78,7 @@ class AgentSession:
     ) -> None:
         self.resources = resources
         self.mode = mode
-        """Which kind of wire drives it: `rpc`, `json`, `print`, `remote`, or `sdk` for a Python program."""
+        """Which kind of wire drives it: `rpc`, `json`, `print`, `chat`, `remote`, or `sdk` for a Python program."""
         self.plugins = plugins or NoPlugins()
         self.shutdown_requested = asyncio.Event()
         """An extension wants the session to end."""
@@ -113,7 +113,7 @@ class AgentSession:
         self._approval.rebuild()
 
     def _make_dialogs(self) -> Dialogs:
-        if self.mode not in ("rpc", "remote"):
+        if self.mode not in ("rpc", "remote", "chat"):
             return NoDialogs()
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
         self._replies.register("extension_ui_response", dialogs.receive)

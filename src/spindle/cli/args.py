@@ -34,6 +34,7 @@ class Command(Struct, frozen=True):
 
 
 COMMANDS = {
+    "chat": Command("spindle.cli.interactive:run_command", "[options]"),
     "doctor": Command("spindle.cli.doctor:run_doctor"),
     "models": Command("spindle.cli.models_command:run", "[SEARCH]"),
     "sessions": Command("spindle.cli.sessions_command:run", "..."),
@@ -50,6 +51,8 @@ class Options(Struct):
     """`@file` arguments without their @."""
     mode: str | None = None
     """`text`, `json` or `rpc`."""
+    attach: str | None = None
+    """URL of the server whose session the chat holds."""
     print: bool = False
     provider: str | None = None
     model: str | None = None
@@ -149,6 +152,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--system-prompt", "system_prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
     Option("--append-system-prompt", "append_system_prompt", "TEXT", "Text or file to add to it; repeatable", "list"),
     Option("--mode", "mode", "MODE", "text (default), json (events) or rpc", choices=("text", "json", "rpc")),
+    Option("--attach", "attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see --remote)"),
     Option("--print -p", "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print"),
     _switch("--continue -c", "continue_recent", "Go on with the newest session of this directory"),
     _switch("--resume -r", "resume", "Choose a session from a list"),
@@ -301,7 +305,8 @@ _HEAD = """\
 Usage: spindle [options] [--] [@files...] [messages...]
        spindle {commands}
 
-Spindle is a coding agent without a face: programs drive it (--mode rpc, --remote), scripts run it (-p, --mode json).
+Spindle is a coding agent: on a terminal you talk to it, programs drive it (--mode rpc, --remote), scripts run it
+(-p, --mode json).
 Text piped in and the contents of @files go before the first message; further messages follow one by one.
 
 Options:

@@ -18,6 +18,7 @@ _MODES = {
     "json": "one_shot:run_json",
     "rpc": "serving:run_rpc",
     "remote": "serving:run_remote",
+    "chat": "interactive:run_chat",
 }
 """Module and function of each mode; the function takes the options and returns the exit code."""
 
@@ -73,15 +74,27 @@ def _run(argv: list[str]) -> int:
         from spindle.export import run_export
 
         return run_export(options.export, next(iter(options.messages), None), redact=options.redact)
-    return _run_agent(options)
+    return run_agent(options, _mode(options))
 
 
-def _run_agent(options: Options) -> int:
+def _mode(options: Options) -> str:
+    if options.remote is not None:
+        return "remote"
+    if options.mode is None and not options.print:
+        from spindle.cli.interactive import wanted
+
+        if wanted(options):
+            return "chat"
+    return options.mode or "text"
+
+
+def run_agent(options: Options, mode: str) -> int:
+    """Run an agent in one of the modes and return the exit code. Raises `UsageError`."""
     from spindle.agent import AgentError
     from spindle.cli.session_choice import NothingChosen
     from spindle.sessions.entries import SessionError
 
-    run_mode = _load("spindle.cli." + _MODES["remote" if options.remote is not None else options.mode or "text"])
+    run_mode = _load("spindle.cli." + _MODES[mode])
     try:
         return run_mode(options)
     except (AgentError, SessionError) as error:

@@ -30,7 +30,7 @@ _Inputs: TypeAlias = tuple[list[str], list[Image]]
 """The prompts in order, and images that go with the first."""
 
 
-def _gather(options: Options) -> _Inputs:
+def gather(options: Options) -> _Inputs:
     """Put the first message together from piped text, files and words, without separators. Raises `UsageError`."""
     first = ""
     if sys.stdin is not None and not sys.stdin.isatty():
@@ -41,7 +41,11 @@ def _gather(options: Options) -> _Inputs:
         first += text
         images += [image] if image else []
     first += "".join(options.messages[:1])
-    messages = [*filter(None, [first]), *options.messages[1:]]
+    return [*filter(None, [first]), *options.messages[1:]], images
+
+
+def _something_to_do(options: Options) -> _Inputs:
+    messages, images = gather(options)
     if not messages:
         raise UsageError("Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)")
     return messages, images
@@ -140,7 +144,7 @@ class _ErrorTeller:
 
 def run_print(options: Options) -> NoReturn:
     """`spindle -p`: run the messages, then end the process. Raises `UsageError`."""
-    run_and_exit(_until_signal(_print(options, _gather(options))))
+    run_and_exit(_until_signal(_print(options, _something_to_do(options))))
 
 
 async def _print(options: Options, inputs: _Inputs) -> int:
@@ -194,7 +198,7 @@ def run_json(options: Options) -> NoReturn:
     """`spindle --mode json`: run the messages, then end the process. Raises `UsageError`."""
     from spindle.cli.serving import chosen_dialect
 
-    run_and_exit(_until_signal(_stream(options, chosen_dialect(options), _gather(options))))
+    run_and_exit(_until_signal(_stream(options, chosen_dialect(options), _something_to_do(options))))
 
 
 async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs) -> int:

@@ -1,0 +1,262 @@
+"""The commands behind a slash that the chat itself knows. Extensions, templates and skills bring the others."""
+
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from spindle.console.look import one_line
+from spindle.console.question import Question
+from spindle.console.view import text_of
+
+if TYPE_CHECKING:
+    from spindle.console.talk import Talk
+
+Json = dict[str, Any]
+Found = list[tuple[str, str]]
+"""What an argument may become, and what is said about each."""
+
+_MODES = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
+_KEYS = """\
+Enter sends, and steers while the agent works; Alt-Enter sends when it is done. Ctrl-J or \\ at the end: a new line.
+Esc or Ctrl-C interrupts. Up takes queued messages back. Ctrl-R searches old messages. Ctrl-G opens your editor.
+Ctrl-O shows the last tool's whole result, Ctrl-T the last thoughts. Ctrl-V or a dropped file adds a picture.
+@ names a file, ! runs a shell command, !! does so without telling the model. Ctrl-D leaves, Ctrl-Z suspends."""
+
+
+class Command(NamedTuple):
+    run: Callable[[str], Awaitable[None]]
+    usage: str
+    about: str
+    complete: Callable[[], Awaitable[Found]] | None = None
+
+
+class Slash:
+    def __init__(self, talk: "Talk") -> None:
+        self._talk = talk
+        self._client = talk.client
+        self._say = talk.view.say
+        self.commands = {
+            "model": Command(self._model, "[NAME]", "Choose the model", self._models),
+            "thinking": Command(self._thinking, "[LEVEL]", "How hard the model thinks", self._levels),
+            "new": Command(self._new, "", "Begin an empty session"),
+            "resume": Command(self._resume, "[ID]", "Go on with another session", self._sessions),
+            "tree": Command(self._tree, "", "Go to another place in this session"),
+            "fork": Command(self._fork, "", "Begin a session before one of your messages"),
+            "compact": Command(self._compact, "[HINTS]", "Replace the older part of the context by a summary"),
+            "cost": Command(self._cost, "", "Tokens and money so far"),
+            "name": Command(self._name, "[NAME]", "Name this session"),
+            "export": Command(self._export, "[FILE]", "Write this session as an HTML page"),
+            "permissions": Command(self._permissions, "[MODE]", "What may run", self._permission_modes),
+            "mcp": Command(self._mcp, "", "The MCP servers and their tools"),
+            "help": Command(self._help, "", "Commands and keys"),
+            "quit": Command(self._quit, "", "Leave"),
+        }
+        if talk.url is not None:
+            self.commands["share-link"] = Command(self._share_link, "", "The address of this session's web page")
+
+    async def arguments(self, name: str, typed: str) -> Found:
+        """Return what the argument of a command may become."""
+        command = self.commands.get(name)
+        if command is None:
+            return [(text, "") for text in await self._client.complete_command(name, typed)]
+        found = [] if command.complete is None else await command.complete()
+        words = typed.lower().split()
+        return [item for item in found if all(word in " ".join(item).lower() for word in words)]
+
+    async def _choose(self, title: str, labels: list[str], typed: str = "", at: int = 0) -> int | None:
+        """Let the user pick one of a list; return its number."""
+        width = len(str(len(labels)))
+        options = [f"{number:>{width}}  {label}" for number, label in enumerate(labels, 1)]
+        chosen = await self._talk.editor.ask(Question(title, options, prefill=typed, chosen=at))
+        return None if chosen is None else options.index(chosen)
+
+    # -- model -----------------------------------------------------------------------------------
+
+    async def _models(self) -> Found:
+        models = await self._client.get_available_models()
+        return [(f"{model['provider']}/{model['id']}", one_line(model["name"])) for model in models]
+
+    async def _model(self, wanted: str) -> None:
+        names = [name for name, _ in await self._models()]
+        fitting = [
+            name for name in names if wanted.lower() == name.lower() or name.lower().endswith(f"/{wanted.lower()}")
+        ]
+        if len(fitting) != 1:
+            fitting = [name for name in names if all(word in name.lower() for word in wanted.lower().split())]
+        if not fitting:
+            self._talk.view.fail(f'No model is like "{wanted}"' if names else "There is no model: see spindle doctor")
+            return
+        number = 0 if len(fitting) == 1 and wanted else await self._choose("Which model?", fitting)
+        if number is not None:
+            provider, _, id = fitting[number].partition("/")
+            await self._client.set_model(provider, id)
+            self._say(f"Model: {fitting[number]}", "dim")
+
+    async def _levels(self) -> Found:
+        return [(level, "") for level in await self._client.get_available_thinking_levels()]
+
+    async def _thinking(self, level: str) -> None:
+        levels = [name for name, _ in await self._levels()]
+        if not level:
+            number = await self._choose(f"How hard to think? (now {self._talk.state.get('thinkingLevel')})", levels)
+            if number is None:
+                return
+            level = levels[number]
+        await self._client.set_thinking_level(level)
+        await self._talk.learn()
+        self._say(f"Thinking: {self._talk.state.get('thinkingLevel')}", "dim")
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    async def _new(self, _: str) -> None:
+        await self._client.new_session()
+
+    async def _sessions(self) -> Found:
+        return [(item["id"][:13], _session_label(item)) for item in await self._client.list_sessions()]
+
+    async def _resume(self, wanted: str) -> None:
+        await self.resume(wanted)
+
+    async def resume(self, wanted: str = "", *, newest: bool = False) -> bool:
+        """Let the user choose a session, unless one is named; return whether there is one now."""
+        found = [item for item in await self._client.list_sessions() if item["id"].startswith(wanted)]
+        if not found:
+            self._say(f'No session begins with "{wanted}"' if wanted else "No sessions here yet", "yellow")
+            return False
+        at_once = newest or (wanted and len(found) == 1)
+        number = 0 if at_once else await self._choose("Which session?", [_session_label(item) for item in found])
+        if number is None:
+            return False
+        await self._client.switch_session(found[number]["path"])
+        return True
+
+    async def _fork(self, _: str) -> None:
+        messages = await self._client.get_fork_messages()
+        labels = [one_line(item["text"])[:200] for item in messages]
+        if not labels:
+            self._say("There is nothing to fork yet", "yellow")
+        elif (number := await self._choose("Fork before which message?", labels, at=len(labels) - 1)) is not None:
+            self._talk.editor.put((await self._client.fork(messages[number]["entryId"]))["text"])
+
+    async def _tree(self, _: str) -> None:
+        answer = await self._client.request("get_tree", flat=True)
+        places = _places(answer["tree"], answer["leafId"])
+        if not places:
+            self._say("There is nothing in this session yet", "yellow")
+            return
+        here = max((number for number, (_, label) in enumerate(places) if "●" in label), default=0)
+        number = await self._choose("Go on from where?", [label for _, label in places], at=here)
+        if number is None or (number == here and places[here][0] == answer["leafId"]):
+            return
+        ways = ["No", "Yes"]
+        how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ways, {"n": 0, "y": 1}))
+        if how is not None:
+            done = await self._client.navigate_tree(places[number][0], summarize=how == "Yes")
+            self._talk.editor.put(done.get("editorText") or "")
+
+    async def _name(self, name: str) -> None:
+        if not name:
+            name = await self._talk.editor.ask(Question("Name of this session?")) or ""
+        if name.strip():
+            await self._client.set_session_name(name.strip())
+            self._say(f"This session is called {one_line(name)}", "dim")
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    async def _compact(self, hints: str) -> None:
+        await self._client.compact(hints or None)
+
+    async def _cost(self, _: str) -> None:
+        stats = await self._client.get_session_stats()
+        tokens = stats["tokens"]
+        names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
+        parts = [f"{tokens[key]:,} {name}" for key, name in names.items() if tokens.get(key)]
+        messages = f"{stats['userMessages']} messages of yours, {stats['assistantMessages']} answers"
+        self._say(f"${stats['cost']:.4f} · {', '.join(parts) or 'no tokens'}", kind="note")
+        self._say(f"{messages}, {stats['toolCalls']} tool calls", "dim", kind="more")
+
+    async def _export(self, path: str) -> None:
+        self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
+
+    async def _permission_modes(self) -> Found:
+        return [(mode, "") for mode in _MODES]
+
+    async def _permissions(self, mode: str) -> None:
+        if mode:
+            await self._client.request("set_permissions", mode=mode)
+        held = await self._client.request("get_permissions")
+        self._say(f"Permission mode: {held['mode']}")
+        for rule in held["rules"]:
+            self._say(f"  {rule['behavior']:<5} {one_line(rule['rule'])}  ({rule['source']})", "dim", kind="more")
+
+    async def _mcp(self, _: str) -> None:
+        await self._talk.learn()
+        servers = self._talk.state.get("mcp") or []
+        if isinstance(servers, dict):
+            servers = servers.get("servers") or [{"name": name, **facts} for name, facts in servers.items()]
+        if not servers:
+            self._say("No MCP servers", "dim")
+        for number, server in enumerate(servers):
+            facts = [f"{key} {len(value) if isinstance(value, list) else value}" for key, value in server.items()]
+            self._say(one_line(" · ".join(facts).removeprefix("name ")), kind="more" if number else "note")
+
+    async def _share_link(self, _: str) -> None:
+        parts = urlsplit(str(self._talk.url))
+        scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+        self._say(urlunsplit((scheme, parts.netloc, "/", "", self._talk.state["sessionId"])), "cyan")
+        self._say("Whoever opens it needs to be let in: the same user, or the server's token.", "dim", kind="more")
+
+    async def _help(self, _: str) -> None:
+        own = {f"/{name} {command.usage}".strip(): command.about for name, command in self.commands.items()}
+        others = {f"/{name}": about for name, about in self._talk.commands.items() if name not in self.commands}
+        width = max(map(len, [*own, *others]))
+        self._say("\n".join(f"{name:<{width}}  {about}".rstrip() for name, about in {**own, **others}.items()))
+        self._say("\n" + _KEYS, "dim", kind="more")
+
+    async def _quit(self, _: str) -> None:
+        self._talk.editor.close()
+
+
+def _session_label(item: Json) -> str:
+    when = datetime.fromisoformat(item["modified"]).astimezone()
+    day = "" if time.time() - when.timestamp() < 43_200 else when.strftime("%Y-%m-%d ")
+    title = one_line(item.get("name") or item["firstMessage"])[:80]
+    return f"{day}{when:%H:%M}  {title} ({item['messageCount']} messages)"
+
+
+def _places(nodes: list[Json], leaf: str | None) -> list[tuple[str, str]]:
+    """Return ids and labels of the entries worth going to, branches indented; ● marks where we are and came from."""
+    by_id = {node["id"]: node for node in nodes}
+    current: set[str] = set()
+    while leaf is not None and leaf in by_id:
+        current.add(leaf)
+        leaf = by_id[leaf]["parentId"]
+    children: dict[str | None, list[str]] = {}
+    shown_above: dict[str | None, str | None] = {None: None}
+    """The nearest entry at or above each that is shown."""
+    for node in nodes:  # parents come first
+        above = shown_above.get(node["parentId"])
+        shown_above[node["id"]] = node["id"] if _title(node["entry"]) else above
+        if _title(node["entry"]):
+            children.setdefault(above, []).append(node["id"])
+    found: list[tuple[str, str]] = []
+    waiting = [(id, 0) for id in reversed(children.get(None, []))]
+    while waiting:
+        id, depth = waiting.pop()
+        label = f" [{one_line(by_id[id]['label'])}]" if by_id[id].get("label") else ""
+        mark = "●" if id in current else " "
+        found.append((id, f"{mark} {'  ' * depth}{_title(by_id[id]['entry'])}{label}"))
+        below = children.get(id, [])
+        waiting += [(child, depth + (len(below) > 1)) for child in reversed(below)]
+    return found
+
+
+def _title(entry: Json) -> str:
+    """Return one line about an entry; empty if it is not one to go to."""
+    if entry["type"] in ("compaction", "branch_summary"):
+        return f"({entry['type'].replace('_', ' ')})"
+    message = entry.get("message") or {}
+    text = one_line(text_of(message.get("content")))[:120] if message.get("role") in ("user", "assistant") else ""
+    return f"{'you' if message['role'] == 'user' else 'agent'}: {text}" if text else ""
