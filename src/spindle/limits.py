@@ -96,3 +96,9 @@ CHAT_STOP: Final = 10.0
 RECONNECT_DELAY: Final = 0.1
 """Before a lost server is looked for again; doubled after each failure."""
 RECONNECT_LONGEST_DELAY: Final = 2.0
+
+# -- the chat on a terminal ------------------------------------------------------------------------
+CLIPBOARD: Final = 5.0
+"""For a program to hand over the picture in the clipboard."""
+FILE_LIST: Final = 10.0
+"""For a list of the files that a message may name."""

@@ -17,9 +17,9 @@ _NO_EXTRA = (
     "spindle --remote serves a web page, --mode json and --mode rpc talk to programs"
 )
 _NO_MODEL = """\
-There is no model yet. Set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, …; see spindle doctor),
-or start a model server on this machine (Ollama, LM Studio, llama.cpp), then: spindle --model ollama/NAME,
-or use a small model that runs right here: spindle models pull smollm2 ({size} MB, {licence})."""
+No model is ready. Set a provider's key (ANTHROPIC_API_KEY, …; see spindle doctor),
+or start Ollama, LM Studio or llama.cpp here, then: spindle --model ollama/NAME,
+or let a small model run right here: spindle models pull smollm2 ({size} MB)."""
 
 
 def wanted(options: Options) -> bool:
@@ -76,7 +76,7 @@ def _offer_model() -> str:
     from spindle.cli.models_command import SMALL, run
     from spindle.cli.session_choice import NothingChosen
 
-    print(_NO_MODEL.format(size=SMALL.download // 1_000_000, licence=SMALL.licence))
+    print(_NO_MODEL.format(size=SMALL.download // 1_000_000))
     try:
         answer = input("Get it now? [y/N] ")
     except EOFError:

@@ -12,8 +12,8 @@ _CODE_CONTEXT = 60
 
 
 class Block(NamedTuple):
-    kind: Literal["text", "open", "code", "close"]
-    """Markdown; the fence before code; finished lines of it; the fence after it."""
+    kind: Literal["text", "item", "open", "code", "close"]
+    """Markdown; the next item of a list; the fence before code; finished lines of it; the fence after it."""
     text: str
     language: str = ""
     before: tuple[str, ...] = ()
@@ -29,6 +29,8 @@ class Blocks:
         self._fence: str | None = None
         self._language = ""
         self._before: list[str] = []
+        self._listing = False
+        """The block that goes on is an item, and so was the one before it."""
 
     @property
     def open(self) -> str:
@@ -39,9 +41,13 @@ class Blocks:
         """Take the next piece; return the blocks that are finished now."""
         *lines, self._rest = (self._rest + text).split("\n")
         found = [block for line in lines for block in self._line(line)]
-        starts_anew = self._rest[:1] not in ("", " ", "\t") and not _ITEM.match(self._rest + " ")
-        if self._fence is None and starts_anew and self._lines[-1:] == [""]:
-            found += self._end()  # a new paragraph begins
+        if (
+            self._fence is None
+            and self._lines[-1:] == [""]
+            and self._rest[:1].strip()
+            and not _ITEM.match(self._lines[0])
+        ):
+            found += self._end()  # a new block begins; a list may go on
         return found
 
     def flush(self) -> list[Block]:
@@ -54,9 +60,11 @@ class Blocks:
     def _line(self, line: str) -> list[Block]:
         if self._fence is not None:
             return self._code_line(line)
-        nested = bool(self._lines) and bool(_ITEM.match(self._lines[0]))
         starts_anew = bool(line.strip()) and not line[:1].isspace()
-        found = self._end() if self._lines[-1:] == [""] and starts_anew and not (nested and _ITEM.match(line)) else []
+        next_item = starts_anew and bool(self._lines) and bool(_ITEM.match(line)) and bool(_ITEM.match(self._lines[0]))
+        found = self._end() if starts_anew and (self._lines[-1:] == [""] or next_item) else []
+        if found or not self._lines:
+            self._listing = next_item
         if fence := _FENCE.match(line):
             found += self._end()
             self._fence, self._language, self._before = fence[1], fence[2], []
@@ -79,7 +87,7 @@ class Blocks:
         lines, self._lines = self._lines, []
         if self._fence is None:
             text = "\n".join(lines).strip("\n")
-            return [Block("text", text)] if text else []
+            return [Block("item" if self._listing else "text", text)] if text else []
         before = tuple(self._before)
         self._before = [*self._before, *lines][-_CODE_CONTEXT:]
         return [Block("code", "\n".join(lines), self._language, before)] if lines else []

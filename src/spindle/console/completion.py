@@ -1,6 +1,5 @@
 """What may be written next: commands and their arguments behind a slash, files behind an @."""
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -15,14 +14,16 @@ _SHOWN = 30
 _FRESH = 10.0
 """Seconds for which a list of files is good."""
 
-Complete = Callable[[str, str], Awaitable[list[tuple[str, str]]]]
-"""Takes a command's name and the argument so far; returns texts and what is said about each."""
-
 
 class ChatCompleter(Completer):
-    def __init__(self, commands: Callable[[], dict[str, str]], arguments: Complete, cwd: str) -> None:
+    def __init__(
+        self,
+        commands: Callable[[], dict[str, str]],
+        arguments: Callable[[str, str], Awaitable[list[tuple[str, str]]]],
+        cwd: str,
+    ) -> None:
+        """`commands` gives names and descriptions; `arguments` what the argument of one may become, described too."""
         self._commands = commands
-        """Names and descriptions."""
         self._arguments = arguments
         self._cwd = cwd
         self._files: list[str] = []
@@ -70,22 +71,11 @@ def _in_order(letters: str, text: str) -> bool:
 
 
 async def _list_files(cwd: str) -> list[str]:
-    """List the files below a directory that are not ignored, with ripgrep if there is one."""
+    """List the files below a directory that are not ignored; none without ripgrep."""
+    from spindle.limits import FILE_LIST
     from spindle.process import run
     from spindle.tools.grep import find_ripgrep
 
     rg = find_ripgrep(str(agent_dir() / "bin"))
-    if rg is None:
-        return await asyncio.to_thread(_walk, cwd)
-    done = await run([rg, "--files", "--null"], cwd=cwd, timeout=_FRESH)
-    return [os.fsdecode(name) for name in done.output.split(b"\0")[:_FILES] if name]
-
-
-def _walk(cwd: str) -> list[str]:
-    found: list[str] = []
-    for folder, folders, names in os.walk(cwd):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "node_modules"]
-        found += [os.path.relpath(os.path.join(folder, name), cwd) for name in names if not name.startswith(".")]
-        if len(found) >= _FILES:
-            break
-    return found[:_FILES]
+    output = b"" if rg is None else (await run([rg, "--files", "--null"], cwd=cwd, timeout=FILE_LIST)).output
+    return [os.fsdecode(name) for name in output.split(b"\0")[:_FILES] if name]

@@ -6,7 +6,6 @@ rich is imported when the first block is rendered.
 import io
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -56,7 +55,8 @@ def fit(text: str, width: int) -> str:
 
 
 def rows(text: str, width: int) -> list[str]:
-    """Break lines where the terminal would."""
+    """Break lines where the terminal would; of a very long text only the end."""
+    text = text[max(0, len(text) // width - 40) * width :]
     found: list[str] = []
     for line in text.split("\n"):
         row, used = "", 0
@@ -85,17 +85,15 @@ class Look:
 
     @property
     def width(self) -> int:
-        try:
-            return os.get_terminal_size(1).columns or 80
-        except OSError:
-            return 80
+        return self.size()[0]
 
-    @property
-    def height(self) -> int:
+    def size(self) -> tuple[int, int]:
+        """Return columns and lines; not by the environment, which does not change with the window."""
         try:
-            return os.get_terminal_size(1).lines or 24
+            columns, lines = os.get_terminal_size(1)
         except OSError:
-            return 24
+            columns, lines = 0, 0
+        return columns or 80, lines or 24
 
     def paint(self, text: str, *styles: str) -> str:
         codes = [_SGR[style] for style in styles if self.colour or style not in _COLOURS]
@@ -103,10 +101,7 @@ class Look:
 
     def signs(self, text: str) -> str:
         """Return a text with signs that this terminal can show."""
-        if self.unicode:
-            return text
-        text = unicodedata.normalize("NFC", text.translate(_ASCII))
-        return text.encode("ascii", "replace").decode()
+        return text if self.unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
 
     # -- rich ------------------------------------------------------------------------------------
 

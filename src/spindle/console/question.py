@@ -5,8 +5,6 @@ from typing import Any
 
 from spindle.console.look import clean, one_line
 
-Json = dict[str, Any]
-
 _YES, _NO = "Yes", "No"
 _SHOWN = 10
 """So many options are shown at a time."""
@@ -54,42 +52,29 @@ class Question:
         if not self.options:
             return line
         word = line.strip()
-        number = self.keys.get(word[:1]) if word[:1] in self.keys and len(word) != 2 else None
         if word.isdecimal() and 0 < int(word) <= len(self.options):
-            number = int(word) - 1
-        if number is not None:
-            return self.options[number]
-        return next((option for option in self.options if option.lower() == word.lower()), None)
+            return self.options[int(word) - 1]
+        number = self.keys.get(word, self.keys.get({"yes": "y", "no": "n", "always": "a"}.get(word.lower(), "")))
+        return None if number is None else self.options[number]
 
 
-def question_of(request: Json) -> Question:
+def question_of(request: dict[str, Any]) -> Question:
     """Make a question of an `extension_ui_request`."""
     title = one_line(request.get("title") or "")
-    match request["method"]:
-        case "confirm":
-            message = clean(request.get("message") or "").strip()
-            return Question(f"{title}\n{message}".strip(), [_YES, _NO], {"y": 0, "n": 1})
-        case "select":
-            options = [one_line(str(option)) for option in request.get("options") or ()]
-            return Question(title, options, _permission_keys(options))
+    if request["method"] == "confirm":
+        message = clean(request.get("message") or "").strip()
+        return Question(f"{title}\n{message}".strip(), [_YES, _NO], {"y": 0, "n": 1})
+    if request["method"] == "select":
+        options = [one_line(str(option)) for option in request.get("options") or ()]
+        about_permissions = options[:1] == ["Allow once"] and options[-1:] == ["Deny"]
+        keys = ("yn" if len(options) == 2 else "yaAn") if about_permissions else ""
+        return Question(title, options, {key: number for number, key in enumerate(keys)})
     hint = f" ({one_line(request['placeholder'])})" if request.get("placeholder") else ""
     return Question(title + hint, prefill=clean(request.get("prefill") or ""))
 
 
-def answer_to(request: Json, answer: str | None) -> Any:
+def answer_to(request: dict[str, Any], answer: str | None) -> Any:
     """Return an answer in the form that the request wants: the option as it was given, a truth value, a text."""
-    if answer is None:
-        return None
-    if request["method"] == "confirm":
+    if request["method"] == "confirm" and answer is not None:
         return answer == _YES
-    if request["method"] == "select":
-        return next(option for option in request["options"] if one_line(str(option)) == answer)
-    return answer
-
-
-def _permission_keys(options: list[str]) -> dict[str, int]:
-    """Return y, a, A and n for the options of a question about permissions."""
-    if options[:1] != ["Allow once"] or options[-1:] != ["Deny"]:
-        return {}
-    keys = ["y", "a", "A", "n"] if len(options) == 4 else ["y", "n"]
-    return {key: number for number, key in enumerate(keys)}
+    return next((option for option in request.get("options") or () if one_line(str(option)) == answer), answer)

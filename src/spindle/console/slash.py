@@ -18,15 +18,23 @@ Found = list[tuple[str, str]]
 """What an argument may become, and what is said about each."""
 
 _MODES = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
-_KEYS = """\
-Enter sends, and steers while the agent works; Alt-Enter sends when it is done. Ctrl-J or \\ at the end: a new line.
-Esc or Ctrl-C interrupts. Up takes queued messages back. Ctrl-R searches old messages. Ctrl-G opens your editor.
-Ctrl-O shows the last tool's whole result, Ctrl-T the last thoughts. Ctrl-V or a dropped file adds a picture.
-@ names a file, ! runs a shell command, !! does so without telling the model. Ctrl-D leaves, Ctrl-Z suspends."""
+_KEYS = {
+    "Enter": "Send; while the agent works: steer it",
+    "Alt-Enter": "Send when the agent is done",
+    "Ctrl-J, \\ Enter": "A new line",
+    "Esc, Ctrl-C": "Interrupt",
+    "Up": "Take queued messages back; older messages",
+    "Ctrl-R": "Search older messages",
+    "Ctrl-G": "Write in your editor",
+    "Ctrl-O, Ctrl-T": "The last result, the last thoughts",
+    "Ctrl-V": "Add the picture in the clipboard",
+    "@, !, !!": "A file; a shell command; one in private",
+    "Ctrl-Z, Ctrl-D": "Suspend, leave",
+}
 
 
 class Command(NamedTuple):
-    run: Callable[[str], Awaitable[None]]
+    run: Callable[[str], Awaitable[Any]]
     usage: str
     about: str
     complete: Callable[[], Awaitable[Found]] | None = None
@@ -41,7 +49,7 @@ class Slash:
             "model": Command(self._model, "[NAME]", "Choose the model", self._models),
             "thinking": Command(self._thinking, "[LEVEL]", "How hard the model thinks", self._levels),
             "new": Command(self._new, "", "Begin an empty session"),
-            "resume": Command(self._resume, "[ID]", "Go on with another session", self._sessions),
+            "resume": Command(self.resume, "[ID]", "Go on with another session", self._sessions),
             "tree": Command(self._tree, "", "Go to another place in this session"),
             "fork": Command(self._fork, "", "Begin a session before one of your messages"),
             "compact": Command(self._compact, "[HINTS]", "Replace the older part of the context by a summary"),
@@ -65,11 +73,13 @@ class Slash:
         words = typed.lower().split()
         return [item for item in found if all(word in " ".join(item).lower() for word in words)]
 
-    async def _choose(self, title: str, labels: list[str], typed: str = "", at: int = 0) -> int | None:
-        """Let the user pick one of a list; return its number."""
+    async def _choose(self, title: str, labels: list[str], at: int = 0, *, at_once: bool = False) -> int | None:
+        """Let the user pick one of a list, `at_once` not if there is only one; return its number."""
+        if at_once and len(labels) == 1:
+            return 0
         width = len(str(len(labels)))
         options = [f"{number:>{width}}  {label}" for number, label in enumerate(labels, 1)]
-        chosen = await self._talk.editor.ask(Question(title, options, prefill=typed, chosen=at))
+        chosen = await self._talk.editor.ask(Question(title, options, chosen=at))
         return None if chosen is None else options.index(chosen)
 
     # -- model -----------------------------------------------------------------------------------
@@ -80,18 +90,13 @@ class Slash:
 
     async def _model(self, wanted: str) -> None:
         names = [name for name, _ in await self._models()]
-        fitting = [
-            name for name in names if wanted.lower() == name.lower() or name.lower().endswith(f"/{wanted.lower()}")
-        ]
-        if len(fitting) != 1:
-            fitting = [name for name in names if all(word in name.lower() for word in wanted.lower().split())]
+        words = wanted.lower().split()
+        exact = [name for name in names if wanted.lower() in (name.lower(), name.lower().partition("/")[2])]
+        fitting = exact or [name for name in names if all(word in name.lower() for word in words)]
         if not fitting:
-            self._talk.view.fail(f'No model is like "{wanted}"' if names else "There is no model: see spindle doctor")
-            return
-        number = 0 if len(fitting) == 1 and wanted else await self._choose("Which model?", fitting)
-        if number is not None:
-            provider, _, id = fitting[number].partition("/")
-            await self._client.set_model(provider, id)
+            self._talk.view.fail(f'No model is like "{wanted}"; spindle doctor says what is missing')
+        elif (number := await self._choose("Which model?", fitting, at_once=bool(words))) is not None:
+            await self._client.set_model(*fitting[number].split("/", 1))
             self._say(f"Model: {fitting[number]}", "dim")
 
     async def _levels(self) -> Found:
@@ -99,14 +104,11 @@ class Slash:
 
     async def _thinking(self, level: str) -> None:
         levels = [name for name, _ in await self._levels()]
-        if not level:
-            number = await self._choose(f"How hard to think? (now {self._talk.state.get('thinkingLevel')})", levels)
-            if number is None:
-                return
-            level = levels[number]
-        await self._client.set_thinking_level(level)
-        await self._talk.learn()
-        self._say(f"Thinking: {self._talk.state.get('thinkingLevel')}", "dim")
+        number = None if level else await self._choose("How hard to think?", levels)
+        if level or number is not None:
+            await self._client.set_thinking_level(level or levels[number or 0])
+            await self._talk.learn()
+            self._say(f"Thinking: {self._talk.state['thinkingLevel']}", "dim")
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -116,17 +118,14 @@ class Slash:
     async def _sessions(self) -> Found:
         return [(item["id"][:13], _session_label(item)) for item in await self._client.list_sessions()]
 
-    async def _resume(self, wanted: str) -> None:
-        await self.resume(wanted)
-
     async def resume(self, wanted: str = "", *, newest: bool = False) -> bool:
         """Let the user choose a session, unless one is named; return whether there is one now."""
         found = [item for item in await self._client.list_sessions() if item["id"].startswith(wanted)]
         if not found:
             self._say(f'No session begins with "{wanted}"' if wanted else "No sessions here yet", "yellow")
             return False
-        at_once = newest or (wanted and len(found) == 1)
-        number = 0 if at_once else await self._choose("Which session?", [_session_label(item) for item in found])
+        labels = [_session_label(item) for item in (found[:1] if newest else found)]
+        number = await self._choose("Which session?", labels, at_once=newest or bool(wanted))
         if number is None:
             return False
         await self._client.switch_session(found[number]["path"])
@@ -196,11 +195,11 @@ class Slash:
         servers = self._talk.state.get("mcp") or []
         if isinstance(servers, dict):
             servers = servers.get("servers") or [{"name": name, **facts} for name, facts in servers.items()]
+        for server in servers:
+            facts = [f"{key} {len(value) if isinstance(value, list) else value}" for key, value in server.items()]
+            self._say(one_line(" · ".join(facts).removeprefix("name ")))
         if not servers:
             self._say("No MCP servers", "dim")
-        for number, server in enumerate(servers):
-            facts = [f"{key} {len(value) if isinstance(value, list) else value}" for key, value in server.items()]
-            self._say(one_line(" · ".join(facts).removeprefix("name ")), kind="more" if number else "note")
 
     async def _share_link(self, _: str) -> None:
         parts = urlsplit(str(self._talk.url))
@@ -211,9 +210,9 @@ class Slash:
     async def _help(self, _: str) -> None:
         own = {f"/{name} {command.usage}".strip(): command.about for name, command in self.commands.items()}
         others = {f"/{name}": about for name, about in self._talk.commands.items() if name not in self.commands}
-        width = max(map(len, [*own, *others]))
-        self._say("\n".join(f"{name:<{width}}  {about}".rstrip() for name, about in {**own, **others}.items()))
-        self._say("\n" + _KEYS, "dim", kind="more")
+        for group in ({**own, **others}, _KEYS):
+            width = max(map(len, group))
+            self._say("\n".join(f"{name:<{width}}  {about}".rstrip() for name, about in group.items()), kind="text")
 
     async def _quit(self, _: str) -> None:
         self._talk.editor.close()

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from spindle.client import CommandFailed, Event, RpcClient, RpcError
+from spindle.console.attachments import Entry
 from spindle.console.completion import ChatCompleter
-from spindle.console.editor import AnyEditor, Editor, Entry, LineEditor
+from spindle.console.editor import Editor
+from spindle.console.line_editor import LineEditor
 from spindle.console.look import Look, clean, fit, one_line
 from spindle.console.question import answer_to, question_of
 from spindle.console.slash import Slash
@@ -44,14 +46,10 @@ class Talk:
         """The end of their output, as far as it is no whole line."""
         self._tasks = Tasks()
         self._look = look = Look()
-        self.editor: AnyEditor
         self.view = View(look, lambda text: self.editor.write(text))
         self._slash = Slash(self)
-        if look.plain:
-            self.editor = LineEditor(look, self)
-        else:
-            completer = ChatCompleter(lambda: self.commands, self._slash.arguments, os.getcwd())
-            self.editor = Editor(look, self, completer, history, vi)
+        completer = ChatCompleter(lambda: self.commands, self._slash.arguments, os.getcwd())
+        self.editor = LineEditor(look, self) if look.plain else Editor(look, self, completer, history, vi=vi)
         client.on_ui_request = self._ui_request
 
     async def run(
@@ -84,9 +82,13 @@ class Talk:
         return 0
 
     def _greet(self) -> None:
-        model = self.state.get("model")
         where = f" at {self.url}" if self.url else ""
-        self.view.say(f"Spindle{where} · {model['id'] if model else 'no model'} · /help", "dim")
+        self.view.say(f"Spindle{where} · {self._model} · /help", "dim")
+
+    @property
+    def _model(self) -> str:
+        """The model's name without the folders or the makers before it."""
+        return str((self.state.get("model") or {}).get("id", "no model")).rpartition("/")[2]
 
     # -- what the user enters --------------------------------------------------------------------
 
@@ -114,6 +116,7 @@ class Talk:
             else:
                 behavior: Any = "followUp" if entry.later else "steer"
                 await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
+                return  # events follow
         except CommandFailed as refused:
             self.view.fail(refused.error)
         except RpcError as error:
@@ -148,12 +151,11 @@ class Talk:
         return [self._look.signs(line) for line in [*self.view.live(), *running, *widgets, *queued]]
 
     def status(self) -> str:
-        model = self.state.get("model") or {}
         usage = self._stats.get("contextUsage") or {}
         level = self.state.get("thinkingLevel")
         percent, window = usage.get("percent"), usage.get("contextWindow")
         parts = [
-            str(model.get("id", "no model")) + (f" ({level})" if level and level != "off" else ""),
+            self._model + (f" ({level})" if level and level != "off" else ""),
             f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
             f"${self._stats['cost']:.3f}" if self._stats.get("cost") else "",
             self._branch,
@@ -164,6 +166,7 @@ class Talk:
         text = " · ".join(part for part in parts if part)
         return self._look.paint(self._look.signs(fit(text, self._look.width - 1)), "dim")
 
+    @property
     def has_queue(self) -> bool:
         return bool(self._queue)
 
@@ -183,15 +186,15 @@ class Talk:
             self.editor.put("\n\n".join(texts))
 
     def unfold(self, what: str) -> None:
-        text = self.view.result if what == "result" else self.view.thoughts
-        self.view.say(text or "There is nothing to show", "dim", kind="unfolded")
+        self.view.say(self.view.folded[what] or "There is nothing to show", "dim", kind="unfolded")
 
     # -- what the agent tells --------------------------------------------------------------------
 
     async def _watch(self, events: Any) -> None:
         async for event in events:
             self._receive(event)
-            self.editor.refresh() if not self._look.plain or event.type == "agent_settled" else None
+            if not self._look.plain or event.type == "agent_settled":
+                self.editor.refresh()
 
     def _receive(self, event: Event) -> None:
         self.view.show(event)
@@ -205,7 +208,9 @@ class Talk:
             case "session_changed" if event["reason"] != "bash":
                 self._tasks.spawn(self._changed(), "session-changed")
         if event.type in _LEARN_AFTER:
-            self._tasks.spawn(self.learn(), "learn")
+            learning = self._tasks.spawn(self.learn(), "learn")
+            if not self._look.plain:
+                learning.add_done_callback(lambda _: self.editor.refresh())
 
     async def _changed(self) -> None:
         """Another session, or another place in this one: show where we are."""
