@@ -6,6 +6,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -433,24 +435,38 @@ def test_starting_costs_little(chat: Chat) -> None:
     assert used < 1.0  # about 0.3 on a quiet machine; the limit is 0.5
 
 
-def test_attached_to_a_server(place: Place) -> None:
-    server = place.start(
-        "--remote", "127.0.0.1:0", "--model", place.script({"match": "slow", "text": ["Be", {"wait": 30}]}, "Fine.")
-    )
-    assert server.stderr is not None
-    heard = server.stderr.readline().decode()
-    address = re.search(r"http://([\d.:]+)/", heard)
-    assert address, heard
-    attach = ["--attach", f"ws://{address[1]}"]
+@contextmanager
+def serving(
+    place: Place, *steps: object, arguments: Sequence[str] = ()
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server and its address."""
+    server = place.start("--remote", "127.0.0.1:0", "--model", place.script(*steps), *arguments)
+    assert server.stderr is not None and server.stdout is not None
     try:
-        with Terminal(attach, env=place.environment(), cwd=place.project) as terminal:
-            terminal.wait_for(f"Spindle at ws://{address[1]}")
+        heard = server.stderr.readline().decode()
+        address = re.search(r"http://([\d.:]+)/", heard)
+        assert address, heard
+        yield server, address[1]
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+        server.stdout.close()
+
+
+def test_attached_to_a_server(place: Place) -> None:
+    def attached(*arguments: str) -> Terminal:
+        return Terminal(["--attach", f"ws://{address}", *arguments], env=place.environment(), cwd=place.project)
+
+    with serving(place, {"match": "slow", "text": ["Be", {"wait": 30}]}, "Fine.") as (server, address):
+        with attached() as terminal:
+            terminal.wait_for(f"Spindle at ws://{address}", "0% of 1")
             terminal.enter("hello")
             terminal.wait_for("❯ hello\n\nFine.", PROMPT)
             terminal.enter("/share-link")
-            link = re.search(rf"http://{address[1]}/#(\S+)", terminal.wait_for("the server's token"))
+            link = re.search(rf"http://{address}/#(\S+)", terminal.wait_for("the server's token"))
             assert link
-            with Terminal([*attach, "--session", link[1]], env=place.environment(), cwd=place.project) as other:
+            with attached("--session", link[1]) as other:
                 other.wait_for("❯ hello\n\nFine.", PROMPT)
                 other.enter("slow")
                 terminal.wait_for("❯ slow\n\nBe\n❯\n")  # both see it
@@ -459,12 +475,33 @@ def test_attached_to_a_server(place: Place) -> None:
             server.kill()
             assert terminal.wait_exit() == 1
             assert terminal.is_restored() and "The connection was lost" in terminal.text
-    finally:
-        server.kill()
-        server.wait()
-        server.stderr.close()
-        assert server.stdout is not None
-        server.stdout.close()
-    with Terminal(attach, env=place.environment(), cwd=place.project) as terminal:
-        terminal.wait_for("Error: Cannot connect")
-        assert terminal.wait_exit() == 1
+        with attached() as terminal:
+            terminal.wait_for("Error: --attach: Cannot connect")
+            assert terminal.wait_exit() == 1
+
+
+def test_a_question_finds_those_who_come_later(place: Place) -> None:
+    call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
+    mode = ["--permission-mode", "default"]
+    with serving(place, call, "Done.", arguments=mode) as (_, address):
+        attach = ["--attach", f"ws://{address}"]
+        with Terminal(attach, env=place.environment(), cwd=place.project) as terminal:
+            terminal.wait_for("0% of 1")
+            terminal.enter("go")
+            terminal.wait_for("Allow bash? touch a", "n  Deny\n?")
+            with Terminal([*attach, "-r"], env=place.environment(), cwd=place.project) as other:
+                other.wait_for("Which session?")
+                other.quiet()
+                other.keys("\r")
+                other.wait_for("Session is in use by process")  # but the chat goes on, in a session of its own
+                other.enter("hello")
+                other.wait_for("❯ hello\n\nDone.")
+            session = re.search(r'"id":"([\w-]+)"', sessions(place))
+            assert session
+            with Terminal([*attach, "--session", session[1]], env=place.environment(), cwd=place.project) as other:
+                other.wait_for("Allow bash? touch a", "n  Deny\n?")
+                other.quiet()
+                other.keys("y")
+                other.wait_for("Done.")
+            terminal.wait_for("Done.", PROMPT)
+    assert (place.project / "a").exists()

@@ -82,7 +82,7 @@ def _offer_model() -> str:
     except EOFError:
         answer = ""
     if answer.strip().lower() not in ("y", "yes") or run(["pull", "smollm2"]):
-        raise NothingChosen("")
+        raise NothingChosen("No model was chosen")
     return f"local/{SMALL.name}"
 
 
@@ -96,14 +96,14 @@ async def _attach(options: Options) -> int:
     try:
         target = websocket_url(url, "/rpc", **({"session": options.session} if options.session else {}))
         client = RpcClient(target, token=token or remote_token(options), updates="delta")
-    except (ValueError, ImportError) as error:
+    except ValueError as error:
         raise UsageError(f"--attach: {error}") from None
     vi = load_resources(os.getcwd()).settings.editing_mode == "vi"
     first = {"messages": options.messages, "resume": options.resume, "newest": options.continue_recent}
     try:
         return await _run(client, vi=vi, url=url, **first)
-    except ConnectionFailed as error:
-        raise UsageError(str(error), 1) from None
+    except (ConnectionFailed, ImportError) as error:
+        raise UsageError(f"--attach: {error}", 1) from None
 
 
 async def _run(client: "RpcClient", *, vi: bool, url: str | None = None, **how: Any) -> int:
@@ -112,18 +112,15 @@ async def _run(client: "RpcClient", *, vi: bool, url: str | None = None, **how: 
 
     from spindle.console.talk import Talk
 
-    history = agent_dir() / "chat_history"
-    history.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(history, os.O_CREAT | os.O_APPEND, 0o600))
+    talk = Talk(client, history=agent_dir() / "chat_history", url=url, vi=vi)
     caught: list[int] = []
+
+    def stop(number: int) -> None:
+        caught.append(128 + number)
+        talk.editor.close()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     async with client:
-        talk = Talk(client, history=history, url=url, vi=vi)
-
-        def stop(number: int) -> None:
-            caught.append(128 + number)
-            talk.editor.close()
-
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, stop, number)
         code = await talk.run(**how)
     return caught[0] if caught else code

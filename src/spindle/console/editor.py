@@ -75,6 +75,13 @@ class _Output(Vt100_Output):
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
 
 
+class _History(FileHistory):
+    def store_string(self, string: str) -> None:
+        os.makedirs(os.path.dirname(self.filename), exist_ok=True)
+        os.close(os.open(self.filename, os.O_CREAT | os.O_APPEND, 0o600))  # others must not read it
+        super().store_string(string)
+
+
 class _Above(io.TextIOBase):
     """Stands for stdout and stderr while the prompt is shown; works from any thread."""
 
@@ -99,12 +106,13 @@ class Editor:
         self._one_at_a_time = asyncio.Lock()
         self._stopped_at = float("-inf")
         """When Ctrl-C was last pressed with nothing to stop."""
+        self._closed = False
         self._unwritten = ""
         self._writing: asyncio.Future[None] | None = None
         self._buffer = Buffer(
             completer=completer,
             complete_while_typing=Condition(lambda: self._question is None),
-            history=FileHistory(history),
+            history=_History(str(history)),
             tempfile_suffix=".md",
             on_text_changed=self._typed,
         )
@@ -125,6 +133,8 @@ class Editor:
 
     async def run(self) -> None:
         """Show the prompt until `close`."""
+        if self._closed:  # a signal came early
+            return
         before = sys.stdout, sys.stderr
         sys.stdout = sys.stderr = _Above(self)
         ticking = asyncio.create_task(self._tick())
@@ -139,6 +149,7 @@ class Editor:
             self.entries.close()
 
     def close(self) -> None:
+        self._closed = True
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
 

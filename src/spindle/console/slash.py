@@ -192,12 +192,12 @@ class Slash:
 
     async def _mcp(self, _: str) -> None:
         await self._talk.learn()
-        servers = self._talk.state.get("mcp") or []
-        if isinstance(servers, dict):
-            servers = servers.get("servers") or [{"name": name, **facts} for name, facts in servers.items()]
+        servers = self._talk.state.get("mcpServers") or []
         for server in servers:
-            facts = [f"{key} {len(value) if isinstance(value, list) else value}" for key, value in server.items()]
-            self._say(one_line(" · ".join(facts).removeprefix("name ")))
+            tools = f" · {server['tools']} tools" if server.get("tools") is not None else ""
+            self._say(one_line(f"{server['name']}: {server['state']}{tools} · {server.get('source') or ''}"))
+            if server.get("error"):
+                self._say(f"  {one_line(server['error'])}", "red", kind="more")
         if not servers:
             self._say("No MCP servers", "dim")
 

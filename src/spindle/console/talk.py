@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ _LEARN_AFTER = frozenset(
 
 class Talk:
     def __init__(self, client: RpcClient, *, history: Path, url: str | None = None, vi: bool = False) -> None:
-        """Prepare a chat over a client that is started. `url`: the server it is attached to."""
+        """Prepare a chat over a client before it starts, for it may be asked at once. `url`: the server it is of."""
         self.client = client
         self.url = url
         self.state: Json = {}
@@ -93,35 +94,44 @@ class Talk:
     # -- what the user enters --------------------------------------------------------------------
 
     async def _work(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
-        if (resume or newest) and not await self._slash.resume(newest=newest) and resume:
-            self.editor.close()
-            return
+        if resume or newest:
+            await self._done(self._resume(newest=newest))
         for message in messages:
-            self._tasks.spawn(self._enter(Entry(message, list(images), later=True)), "entry")
+            self._do(self._enter(Entry(message, list(images), later=True)))
             images = ()
         async for entry in self.editor.entries:
-            self._tasks.spawn(self._enter(entry), "entry")
+            self._do(self._enter(entry))
+
+    async def _resume(self, *, newest: bool) -> None:
+        if not await self._slash.resume(newest=newest) and not newest:
+            self.editor.close()
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._tasks.spawn(self._done(work), "chat")
+
+    async def _done(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Wait for something that the agent was asked; what goes wrong is told, and nothing more."""
+        try:
+            await work
+        except RpcError as error:
+            self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
+        if not self._look.plain or not self.busy:
+            self.editor.refresh()
 
     async def _enter(self, entry: Entry) -> None:
-        """Do what was entered. What goes wrong is told, and nothing more."""
         text = entry.text
         name, _, argument = text[1:].partition(" ")
-        try:
-            if text.startswith("!") and text.strip("! "):
-                await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
-            elif text.startswith("/") and name in self._slash.commands:
-                await self._slash.commands[name].run(argument.strip())
-            elif text.startswith("/") and name not in self.commands and name.isidentifier() and not argument:
-                self.view.fail(f"There is no command /{name}; see /help")
-            else:
-                behavior: Any = "followUp" if entry.later else "steer"
-                await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
-                return  # events follow
-        except CommandFailed as refused:
-            self.view.fail(refused.error)
-        except RpcError as error:
-            self.view.fail(str(error))
-        self.editor.refresh()
+        if text.startswith("!") and text.strip("! "):
+            await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
+        elif text.startswith("/") and name in self._slash.commands:
+            await self._slash.commands[name].run(argument.strip())
+        elif text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name) and not argument:
+            self.view.fail(f"There is no command /{name}; see /help")
+        else:
+            behavior: Any = "followUp" if entry.later else "steer"
+            given = await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
+            if given.get("disposition") == "started":
+                self.view.show({"type": "agent_start"})
 
     async def _run_shell(self, command: str, *, secret: bool) -> None:
         self.view.say(f"$ {one_line(command)}", "bold", kind="bash")
@@ -172,13 +182,13 @@ class Talk:
 
     def interrupt(self) -> None:
         if self._shell:
-            self._tasks.spawn(self.client.request("abort_bash"), "interrupt")
+            self._do(self.client.request("abort_bash"))
         if self.view.since is not None:
             self.take_back()  # the user decides again what comes next
-            self._tasks.spawn(self.client.abort(), "interrupt")
+            self._do(self.client.abort())
 
     def take_back(self) -> None:
-        self._tasks.spawn(self._take_back(), "take-back")
+        self._do(self._take_back())
 
     async def _take_back(self) -> None:
         waiting = await self.client.clear_queue()
@@ -193,7 +203,7 @@ class Talk:
     async def _watch(self, events: Any) -> None:
         async for event in events:
             self._receive(event)
-            if not self._look.plain or event.type == "agent_settled":
+            if not self._look.plain:
                 self.editor.refresh()
 
     def _receive(self, event: Event) -> None:
@@ -206,11 +216,9 @@ class Talk:
                 if lines:
                     self.view.say("\n".join(lines), kind="more")
             case "session_changed" if event["reason"] != "bash":
-                self._tasks.spawn(self._changed(), "session-changed")
+                self._do(self._changed())
         if event.type in _LEARN_AFTER:
-            learning = self._tasks.spawn(self.learn(), "learn")
-            if not self._look.plain:
-                learning.add_done_callback(lambda _: self.editor.refresh())
+            self._do(self.learn())
 
     async def _changed(self) -> None:
         """Another session, or another place in this one: show where we are."""
@@ -219,7 +227,6 @@ class Talk:
         name = one_line(self.state.get("sessionName") or self.state["sessionId"][:8])
         self.view.say(f"Session {name}" + ("" if messages else " (empty)"), "dim", kind="session")
         self.view.history(messages)
-        self.editor.refresh()
 
     async def learn(self) -> None:
         """Ask the agent how it stands."""

@@ -174,9 +174,10 @@ class View:
         ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
         ending += f" · {took / 1000:.1f}s" if took is not None else ""
         call = f"{result.get('toolName')} {_subject(self._calls.pop(result.get('toolCallId', ''), None))}"
-        head = fit(f"{'✗' if failed else '✓'} {call}", max(20, width * 2 // 3 - len(ending)))
         tail = f" · {one_line(lines[-1])}" if text and not failed else ""
-        self.say(fit(head + tail, max(10, width - len(ending))) + ending, "red" if failed else "green", kind="tool")
+        line = fit(fit(call, max(20, width * 2 // 3 - len(ending))) + tail, max(10, width - len(ending) - 2)) + ending
+        sign = self._look.paint("✗", "red") if failed else self._look.paint("✓", "green")
+        self.say(f"{sign} {self._look.paint(line, 'dim')}", kind="tool")
         details = result.get("details")
         shown, most = (lines[-_OF_FAILURE:], _OF_FAILURE) if failed and text else ([], _OF_DIFF)
         if isinstance(details, dict) and isinstance(details.get("diff"), str) and not failed:
