@@ -483,21 +483,21 @@ def test_attached_to_a_server(place: Place) -> None:
 def test_a_question_finds_those_who_come_later(place: Place) -> None:
     call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
     mode = ["--permission-mode", "default"]
-    with serving(place, call, "Done.", arguments=mode) as (_, address):
+    with serving(place, call, {"match": "go", "text": "Done."}, "Hi.", arguments=mode) as (_, address):
         attach = ["--attach", f"ws://{address}"]
         with Terminal(attach, env=place.environment(), cwd=place.project) as terminal:
             terminal.wait_for("0% of 1")
             terminal.enter("go")
             terminal.wait_for("Allow bash? touch a", "n  Deny\n?")
+            session = re.search(r'"id":"([\w-]+)"', sessions(place))
+            assert session
             with Terminal([*attach, "-r"], env=place.environment(), cwd=place.project) as other:
                 other.wait_for("Which session?")
                 other.quiet()
                 other.keys("\r")
                 other.wait_for("Session is in use by process")  # but the chat goes on, in a session of its own
                 other.enter("hello")
-                other.wait_for("❯ hello\n\nDone.")
-            session = re.search(r'"id":"([\w-]+)"', sessions(place))
-            assert session
+                other.wait_for("❯ hello\n\nHi.")
             with Terminal([*attach, "--session", session[1]], env=place.environment(), cwd=place.project) as other:
                 other.wait_for("Allow bash? touch a", "n  Deny\n?")
                 other.quiet()

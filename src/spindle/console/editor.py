@@ -40,7 +40,7 @@ _TOO_SOON = 0.4
 """Seconds in which a key that answers a question does not count: it was meant for the text."""
 _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
-_GATHER = 0.02
+_GATHER = 0.05
 """Seconds for which pieces to print are gathered."""
 _TICK = 0.2
 """Seconds between two looks at the clock while something runs."""
