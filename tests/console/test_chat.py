@@ -151,7 +151,9 @@ def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
 
 
 def test_pasting(place: Place, chat: Chat) -> None:
-    terminal = chat(steps=[{"match": "line 5000", "text": "All of it."}, "Fine."])
+    place.write("bin/xclip", f"#!/bin/sh\necho {PIXEL} | base64 -d\n").chmod(0o755)
+    path = f"{place.root}/bin:{place.env['PATH']}"
+    terminal = chat(steps=[{"match": "line 5000", "text": "All of it."}, "Fine."], env={"PATH": path})
     terminal.keys("look: ")
     terminal.paste("".join(f"line {number}\n" for number in range(1, 5001)))
     terminal.wait_for("\n❯ look: [paste 1: 5000 lines]\n")
@@ -170,7 +172,11 @@ def test_pasting(place: Place, chat: Chat) -> None:
     terminal.wait_for("❯ [image 1: a picture.png]\n")
     terminal.keys("\r")
     terminal.wait_for("❯ [image 1: a picture.png]\n  [1 image]\n\nFine.")
-    assert '"mimeType":"image/png"' in sessions(place)
+    terminal.keys("\x16")  # Ctrl-V
+    terminal.wait_for("❯ [image 2: clipboard]\n")
+    terminal.keys("\r")
+    terminal.wait_for("❯ [image 2: clipboard]\n  [1 image]\n\nFine.")
+    assert sessions(place).count('"mimeType":"image/png"') == 2
     assert "two\n+lines and\n+three" in (place.agent / "chat_history").read_text()
     assert (place.agent / "chat_history").stat().st_mode & 0o777 == 0o600
 
@@ -429,6 +435,7 @@ def test_other_modes_import_none_of_it(place: Place, arguments: list[str]) -> No
 
 
 def test_starting_costs_little(chat: Chat) -> None:
+    chat(ready="❯")  # compiles what was not compiled yet
     terminal = chat(ready="❯")
     fields = Path(f"/proc/{terminal.pid}/stat").read_text().rpartition(")")[2].split()
     used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -67,20 +67,22 @@ class Talk:
         editing = asyncio.create_task(self.editor.run())
         watching = asyncio.create_task(self._watch(events))
         working = asyncio.create_task(self._work(messages, images, resume=resume, newest=newest))
+        parts = [editing, watching, working]
         try:
-            await asyncio.wait([editing, watching], return_when=asyncio.FIRST_COMPLETED)
-        finally:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        finally:  # whatever happened, the terminal is given back first
             self.editor.close()
+            await asyncio.wait([editing])
+            failed = [error for part in parts if part.done() and (error := part.exception()) is not None]
+            watching.cancel()
             working.cancel()
-            await asyncio.wait([editing, working])
+            await asyncio.wait(parts)
             await self._tasks.end(COMMANDS_END)
-        if editing.exception() is not None:
-            raise editing.exception()  # type: ignore[misc]
-        if watching.done() and (error := watching.exception()) is not None:
-            print(f"Error: {error}")
-            return 1
-        watching.cancel()
-        return 0
+        if failed and not isinstance(failed[0], RpcError):
+            raise failed[0]  # a bug of ours
+        if failed:
+            print(f"Error: {failed[0]}")
+        return 1 if failed else 0
 
     def _greet(self) -> None:
         where = f" at {self.url}" if self.url else ""
