@@ -205,7 +205,7 @@ class Editor:
 
     def _layout(self) -> Layout:
         search = SearchToolbar()
-        control = BufferControl(self._buffer, search_buffer_control=search.control)
+        control = BufferControl(self._buffer, search_buffer_control=search.control, preview_search=True)
         text = Window(control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
         above, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
         spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago

@@ -105,8 +105,9 @@ class View:
                 self.say(f"Trying again in {event['delayMs'] / 1000:.0f} s ({times})", "yellow", kind="error")
             case "compaction_end":
                 self._waiting_for = ""
-                self.since = self.since if event["reason"] != "manual" else None
-                if event.get("errorMessage"):
+                asked_for = event["reason"] == "manual"  # then the answer says what went wrong
+                self.since = None if asked_for else self.since
+                if event.get("errorMessage") and not asked_for:
                     self.fail(event["errorMessage"])
                 elif event.get("result"):
                     self.say(f"Compacted: {event['result']['tokensBefore']:,} tokens before", "dim")
