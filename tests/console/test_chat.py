@@ -415,6 +415,12 @@ def test_without_a_terminal_there_is_no_chat(place: Place) -> None:
     assert (done.returncode, done.stdout) == (2, "") and "needs a terminal" in done.stderr
 
 
+def test_an_address_that_is_none(place: Place) -> None:
+    with Terminal(["--attach", "nonsense"], env=place.environment(), cwd=place.project) as terminal:
+        terminal.wait_for("--attach needs the address of a server")
+        assert terminal.wait_exit() == 2
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--mode", "rpc"], ["--no-session", "-p", "hello"]])
 def test_other_modes_import_none_of_it(place: Place, arguments: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "spindle", "--model", place.script("hi"), *arguments]

@@ -96,8 +96,8 @@ async def _attach(options: Options) -> int:
     try:
         target = websocket_url(url, "/rpc", **({"session": options.session} if options.session else {}))
         client = RpcClient(target, token=token or remote_token(options), updates="delta")
-    except ValueError as error:
-        raise UsageError(f"--attach: {error}") from None
+    except ValueError:
+        raise UsageError(f'--attach needs the address of a server, as ws://127.0.0.1:3838, not "{url}"') from None
     vi = load_resources(os.getcwd()).settings.editing_mode == "vi"
     first = {"messages": options.messages, "resume": options.resume, "newest": options.continue_recent}
     try:
