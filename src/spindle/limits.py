@@ -114,3 +114,9 @@ PROGRESS_TICK: Final = 0.5
 """Between two looks at what a one-shot run does."""
 STDIN_PATIENCE: Final = 2.0
 """Before a person is told that piped input is waited for."""
+
+# -- the chat on a terminal ------------------------------------------------------------------------
+CLIPBOARD: Final = 5.0
+"""For a program to hand over the picture in the clipboard."""
+FILE_LIST: Final = 10.0
+"""For a list of the files that a message may name."""

@@ -77,7 +77,7 @@ class AgentSession:
     ) -> None:
         self.resources = resources
         self.mode = mode
-        """Which kind of wire drives it: `rpc`, `json`, `print`, `remote`, or `sdk` for a Python program."""
+        """Which kind of wire drives it: `rpc`, `json`, `print`, `chat`, `remote`, or `sdk` for a Python program."""
         self.plugins = plugins or NoPlugins()
         self.shutdown_requested = asyncio.Event()
         """An extension wants the session to end."""
@@ -112,7 +112,7 @@ class AgentSession:
         self._approval.rebuild()
 
     def _make_dialogs(self) -> Dialogs:
-        if self.mode not in ("rpc", "remote", "acp"):
+        if self.mode not in ("rpc", "remote", "acp", "chat"):
             return NoDialogs()
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
         self._replies.register("extension_ui_response", dialogs.receive)

@@ -43,6 +43,7 @@ class Command(Struct, frozen=True):
 
 
 COMMANDS = {
+    "chat": Command("spindle.cli.interactive:run_chat", "[OPTIONS]", "Talk to it here; plain spindle does, too"),
     "doctor": Command("spindle.cli.doctor:run_doctor", "", "What is found, what is wrong, which model would be used"),
     "models": Command("spindle.cli.models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh"),
     "login": Command("spindle.cli.login_command:run_login", "[PROVIDER]", "Sign in to Copilot, ChatGPT or OpenRouter"),
@@ -56,7 +57,6 @@ COMMANDS = {
 MISSING_COMMANDS = {
     "help": "spindle --help shows the help",
     "version": "spindle --version shows the version",
-    "chat": "there is no terminal chat; spindle -p MESSAGE runs one message",
     "auth": "keys are in the environment and in auth.json (spindle doctor says which)",
     "config": "settings are in settings.json (spindle doctor says where)",
     "install": "extensions are Python files in the folder extensions of the agent directory, or named with -e",
@@ -74,6 +74,8 @@ class Options(Struct):
     """`@file` arguments without their @."""
     mode: str | None = None
     """`text`, `json`, `rpc` or `acp`."""
+    attach: str | None = None
+    """URL of the server whose session the chat holds."""
     print: bool = False
     provider: str | None = None
     model: str | None = None
@@ -179,6 +181,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--mode", "mode", "MODE", "text (default), json (events), rpc or acp", choices=("text", "json", "rpc", "acp")
     ),
+    Option("--attach", "attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see --remote)"),
     Option("--print -p", "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print"),
     _switch("--continue -c", "continue_recent", "Go on with the newest session of this directory"),
     _switch("--resume -r", "resume", "Choose a session from a list"),

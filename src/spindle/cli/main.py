@@ -19,6 +19,7 @@ _MODES = {
     "rpc": "serving:run_rpc",
     "acp": "serving:run_acp",
     "remote": "serving:run_remote",
+    "chat": "interactive:run_chat",
 }
 """Module and function of each mode; the function takes the options and returns the exit code."""
 
@@ -46,8 +47,9 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     options = parse(argv)
-    if options.command == "acp":  # a mode by another name: it takes every option
-        options = parse(["--mode", "acp", *options.command_arguments])
+    mode = options.command if options.command in _MODES else None
+    if mode is not None:  # a mode by another name: it takes every option
+        options = parse(options.command_arguments)
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
     if options.command is not None:
@@ -76,15 +78,26 @@ def _run(argv: list[str]) -> int:
         from spindle.export import run_export
 
         return run_export(options.export, next(iter(options.messages), None), redact=options.redact)
-    return _run_agent(options)
+    return _run_agent(options, mode or _mode(options))
 
 
-def _run_agent(options: Options) -> int:
+def _mode(options: Options) -> str:
+    if options.remote is not None:
+        return "remote"
+    if options.mode is None and not options.print:
+        from spindle.cli.interactive import wanted
+
+        if wanted(options):
+            return "chat"
+    return options.mode or "text"
+
+
+def _run_agent(options: Options, mode: str) -> int:
     from spindle.agent import AgentError
     from spindle.cli.session_choice import NothingChosen
     from spindle.sessions.entries import SessionError
 
-    run_mode = _load("spindle.cli." + _MODES["remote" if options.remote is not None else options.mode or "text"])
+    run_mode = _load("spindle.cli." + _MODES[mode])
     try:
         return run_mode(options)
     except (AgentError, SessionError) as error:

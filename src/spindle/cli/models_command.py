@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _COLUMNS: tuple[str, ...] = ("provider", "model", "context", "max-out", "thinking", "images")
 _MB = 1_000_000
 _BAR = 30
+SMALL = PULLABLE["smollm2"]
+"""What is offered to those who have no model."""
 
 
 def run(argv: list[str]) -> int:

@@ -33,7 +33,7 @@ _Inputs: TypeAlias = tuple[list[str], list[Image]]
 """The prompts in order, and images that go with the first."""
 
 
-def _gather(options: Options) -> _Inputs:
+def gather(options: Options) -> _Inputs:
     """Put the first message together from piped text, files and words, without separators. Raises `UsageError`."""
     first = ""
     if sys.stdin is not None and not sys.stdin.isatty():
@@ -44,7 +44,11 @@ def _gather(options: Options) -> _Inputs:
         first += text
         images += [image] if image else []
     first += "".join(options.messages[:1])
-    messages = [*filter(None, [first]), *options.messages[1:]]
+    return [*filter(None, [first]), *options.messages[1:]], images
+
+
+def _something_to_do(options: Options) -> _Inputs:
+    messages, images = gather(options)
     if not messages:
         raise UsageError("Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)")
     return messages, images
@@ -193,7 +197,7 @@ class _ErrorTeller:
 def run_print(options: Options) -> NoReturn:
     """`spindle -p`: run the messages, then end the process. Raises `UsageError`."""
     caught: list[int] = []
-    run_and_exit(_until_signal(_print(options, _gather(options), caught), caught))
+    run_and_exit(_until_signal(_print(options, _something_to_do(options), caught), caught))
 
 
 async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
@@ -263,7 +267,7 @@ def run_json(options: Options) -> NoReturn:
     from spindle.cli.serving import chosen_dialect
 
     caught: list[int] = []
-    run_and_exit(_until_signal(_stream(options, chosen_dialect(options), _gather(options), caught), caught))
+    run_and_exit(_until_signal(_stream(options, chosen_dialect(options), _something_to_do(options), caught), caught))
 
 
 async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs, caught: list[int]) -> int:

@@ -73,7 +73,7 @@ def run_remote(options: Options) -> int:
         settings = RemoteOptions(
             host=host,
             port=port,
-            token=_token(options),
+            token=remote_token(options),
             origins=frozenset(options.remote_origins),
             insecure=options.remote_insecure,
             tls=_tls(options),
@@ -92,7 +92,7 @@ def run_remote(options: Options) -> int:
         raise UsageError(f"Cannot listen on {options.remote}: {error.strerror or error}") from None
 
 
-def _token(options: Options) -> str | None:
+def remote_token(options: Options) -> str | None:
     """Take the token from a file or the environment; never from the command line, where other users see it."""
     if options.remote_token_file is not None:
         file = Path(options.remote_token_file)

@@ -16,7 +16,7 @@ _LEFT = 34
 """Columns of the names, where there is room for two."""
 _NARROW = 80
 _ABOUT = (
-    "Spindle is a coding agent without a face: programs drive it (--mode rpc, --remote), scripts and people run it "
+    "Spindle is a coding agent: on a terminal you talk to it, programs drive it (--mode rpc, --remote), scripts run it "
     "(-p, --mode json). Text piped in and the contents of @files go before the first message; further messages follow "
     "one by one."
 )

@@ -124,7 +124,7 @@ class RpcClient(Commands):
 
     def __init__(
         self,
-        command: Sequence[str] | str = ("spindle", "--mode", "rpc"),
+        command: Sequence[str] | str | Transport = ("spindle", "--mode", "rpc"),
         *,
         cwd: str | Path | None = None,
         env: Mapping[str, str] | None = None,
@@ -138,14 +138,18 @@ class RpcClient(Commands):
         """Prepare a client; `start` or `async with` starts the agent.
 
         `command` is a command line to run, in `cwd` and with `env`; or the URL of a server, with its `token` and with
-        `options` of `websockets.connect`. `updates="delta"` asks for updates that carry only what is new: much cheaper
-        for long answers. An agent that does not know the command goes on as it does.
+        `options` of `websockets.connect`; or a transport that is connected already. `updates="delta"` asks for updates
+        that carry only what is new: much cheaper for long answers. An agent that does not know it goes on as it does.
 
         Raises `ValueError` for a text that is not a URL, `TypeError` for options that a command line does not have.
         """
         if not isinstance(command, str) and (options or token is not None):
             raise TypeError(f"A command line does not take {', '.join(options) or 'token'}")
-        self.command = websocket_url(command, "/rpc") if isinstance(command, str) else list(command)
+        self.command: str | list[str] | Transport
+        if isinstance(command, str):
+            self.command = websocket_url(command, "/rpc")
+        else:
+            self.command = list(command) if isinstance(command, Sequence) else command
         self.cwd = cwd
         self.env = env
         self.request_timeout = request_timeout
@@ -193,8 +197,10 @@ class RpcClient(Commands):
         self._loop = asyncio.get_running_loop()
         if isinstance(self.command, str):
             self._transport = await WebSocket.connect(self.command, self._token, self._options)
-        else:
+        elif isinstance(self.command, list):
             self._transport = await Process.start(self.command, self.cwd, self.env)
+        else:
+            self._transport = self.command
         self._reading = asyncio.create_task(self._read(self._transport), name="client-read")
         self._declared_tools = []
         try:

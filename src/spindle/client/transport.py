@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from spindle.client.errors import AgentCrashed, ConnectionFailed, ConnectionLost, RpcError
@@ -196,8 +196,18 @@ class WebSocket:
                 await self._socket.send(line.decode())
 
 
-Transport: TypeAlias = Process | WebSocket
-"""A running agent, as far as frames are concerned."""
+class Transport(Protocol):
+    """A running agent, as far as frames are concerned; `Process` says what the methods do."""
+
+    error: RpcError | None
+
+    def send(self, line: bytes) -> None: ...
+
+    async def room(self) -> None: ...
+
+    def frames(self) -> AsyncIterator[Json]: ...
+
+    async def close(self, grace: float) -> None: ...
 
 
 def _read(data: bytes | str) -> Json | None:

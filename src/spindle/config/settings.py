@@ -153,6 +153,8 @@ class Settings(_Group, frozen=True):
     host_tools: HostTools = HostTools()
     local: Local = Local()
     permissions: Permissions = Permissions()
+    editing_mode: Literal["emacs", "vi"] = "emacs"
+    """Keys of the chat on a terminal."""
     shell_path: str | None = None
     shell_command_prefix: str | None = None
     keep_background_processes: bool = False
