@@ -96,3 +96,17 @@ CHAT_STOP: Final = 10.0
 RECONNECT_DELAY: Final = 0.1
 """Before a lost server is looked for again; doubled after each failure."""
 RECONNECT_LONGEST_DELAY: Final = 2.0
+
+# -- batches -------------------------------------------------------------------------------------
+GIT: Final = 600.0
+"""For one git command: a clone may be large."""
+GATE_LONGEST: Final = 60.0
+"""Between two tries of a provider that refuses requests without saying for how long."""
+BATCH_RETRY: Final = 1.0
+"""Before a task is tried again; doubled each time."""
+BATCH_STOP: Final = 30.0
+"""Running tasks may wind up after they were cancelled."""
+NODE_RETURN: Final = 60.0
+"""For a node of a cluster to be there, after all were lost."""
+NODE_LOOK: Final = 1.0
+"""Between two looks for one."""

@@ -5,7 +5,7 @@ register them; options that only mean something to a terminal interface are acce
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -34,6 +34,7 @@ class Command(Struct, frozen=True):
 
 
 COMMANDS = {
+    "batch": Command("spindle.cli.batch_command:run", "TASKS -o DIR ..."),
     "doctor": Command("spindle.cli.doctor:run_doctor"),
     "models": Command("spindle.cli.models_command:run", "[SEARCH]"),
     "sessions": Command("spindle.cli.sessions_command:run", "..."),
@@ -118,6 +119,9 @@ class Options(Struct):
 
     def __repr__(self) -> str:
         return "Options(…)"  # they may hold a key
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 class Option(Struct, frozen=True):
@@ -212,7 +216,12 @@ _BY_NAME = {name: option for option in OPTIONS for name in option.names.split()}
 
 def parse(argv: Sequence[str]) -> Options:
     """Read a command line. Raises `UsageError`."""
-    options = Options()
+    return parse_into(Options(), argv)
+
+
+def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] = ()) -> AnyOptions:
+    """Read a command line that also has `more` options of a sub-command. Raises `UsageError`."""
+    by_name = _BY_NAME | {name: option for option in more for name in option.names.split()}
     waiting = list(reversed(argv))
     while waiting:
         argument = waiting.pop()
@@ -224,7 +233,7 @@ def parse(argv: Sequence[str]) -> Options:
             _positional(options, argument)
             continue
         name, equals, attached = argument.partition("=") if argument.startswith("--") else (argument, "", "")
-        option = _BY_NAME.get(name)
+        option = by_name.get(name)
         if option is None:
             _keep_unknown(options, name, attached if equals else None, waiting)
             continue
@@ -319,11 +328,18 @@ def help_text(flags: "Iterable[Flag]" = ()) -> str:
     """Return the text; `flags` are the options of extensions."""
     commands = " | ".join(f"{name} {command.usage}".rstrip() for name, command in COMMANDS.items())
     text = _HEAD.format(commands=commands)
-    for option in OPTIONS:
-        if option.field:
-            text += _line(option.names.replace(" ", ", ") + (f" {option.value}" if option.value else ""), option.help)
+    text += options_help(OPTIONS)
     added = "".join(_line(f"--{flag.name}" + (" VALUE" if flag.type is str else ""), flag.help) for flag in flags)
     return text + (f"\nOptions of extensions:\n{added}" if added else "") + _TAIL
+
+
+def options_help(options: Iterable[Option]) -> str:
+    """Return a line for each option that means something."""
+    return "".join(
+        _line(option.names.replace(" ", ", ") + (f" {option.value}" if option.value else ""), option.help)
+        for option in options
+        if option.field
+    )
 
 
 def _line(left: str, right: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.approval import PermissionOptions
@@ -38,18 +39,14 @@ def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
 
 async def assemble(options: Options, mode: str) -> AgentSession:
     """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
-    limits = run_limits(options)
-    permissions = _permissions(options)
+    wanted = agent_options(options)
     resources = load_resources(os.getcwd(), resource_options(options))
     session = choose_session(options, resources.settings)
     resources = resources.at(session.cwd)
     report(resources.diagnostics, verbose=options.verbose)
     dialogs = _terminal() if mode == "print" else None
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
-    tools = [] if options.no_tools else options.tools
-    wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
-    wanted |= {"limits": limits, "permissions": permissions}
-    agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
+    agent = await create_session(session, replace(wanted, mode=mode, dialogs=dialogs, warn=warn), resources, extensions)
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
     if options.api_key and agent.model is None:
@@ -63,6 +60,13 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     if options.name:
         agent.set_name(options.name)
     return agent
+
+
+def agent_options(options: Options) -> AgentOptions:
+    """Return what the command line says about the agent. Raises `UsageError`."""
+    wanted = {**_same_named(AgentOptions, options), "tools": [] if options.no_tools else options.tools}
+    wanted |= {"limits": run_limits(options), "permissions": _permissions(options)}
+    return AgentOptions(**wanted)
 
 
 def _permissions(options: Options) -> PermissionOptions:
