@@ -7,6 +7,7 @@ async for attempt in run("tasks.jsonl", "runs", Plan(jobs=4, verify="make test",
 """
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 from spindle.agent.create import AgentOptions
@@ -24,5 +25,6 @@ async def run(tasks: TaskSource, out: str | Path, plan: Plan = Plan()) -> AsyncG
     Leaving the loop cancels what runs. Raises `AgentError` for tasks or a plan that make no sense, and if the results
     cannot be written.
     """
-    async for attempt in Batch(tasks, out, plan):
-        yield attempt
+    async with aclosing(aiter(Batch(tasks, out, plan))) as attempts:
+        async for attempt in attempts:
+            yield attempt

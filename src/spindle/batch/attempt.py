@@ -180,9 +180,11 @@ class _Watch(Hooks):
         return not self.stopped_by_total
 
     async def before_provider_headers(self, headers: dict[str, str]) -> None:
-        waited = await self._gate.enter(self)
-        if waited and (end := self._clock.when()) is not None:
-            self._clock.reschedule(end + waited)
+        end, loop = self._clock.when(), asyncio.get_running_loop()
+        left = None if end is None else end - loop.time()
+        self._clock.reschedule(None)
+        await self._gate.enter(self)
+        self._clock.reschedule(None if left is None else loop.time() + left)
         if self._shared.exhausted:
             self.stopped_by_total = True
             raise ModelError("The money of the whole batch is spent")
@@ -212,6 +214,8 @@ class _Watch(Hooks):
             self._log.write(f"{event.tool_name}: {encode(event.args).decode()[:500]}")
             self._tell(tool=event.tool_name)
         elif isinstance(event, AutoRetryStart):
+            if (end := self._clock.when()) is not None:
+                self._clock.reschedule(end + event.delay_ms / 1000)
             self._tell(note=f"retry in {event.delay_ms / 1000:g} s: {event.error_message}")
 
     def observe_soon(self, event: Event) -> None:
@@ -326,13 +330,15 @@ class _Try:
 
     async def _work(self) -> None:
         job, shared = self._job, self._shared
+        place = await shared.place(job)
+        kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
+        kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
+        space = self._space = Workspace(place, kind, self._folder, job.task.ref, shared.turns)
+        if kind == "none" and not self._only_reads():
+            self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {place.source}"))
+            await space.take_turn()
         async with asyncio.timeout(self._timeout) as clock:
-            place = await shared.place(job)
-            kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
-            kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
-            space = Workspace(place, kind, self._folder, job.task.ref, shared.turns)
-            self._space = space
-            await space.make(alone=not self._only_reads())
+            await space.make()
             self.line.commit = space.commit
             self._log.write(f"{kind}: {space.cwd}" + (f" at {space.commit}" if space.commit else ""))
             if job.task.setup is not None and (code := await self._shell("setup", job.task.setup)):

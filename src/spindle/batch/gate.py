@@ -28,11 +28,10 @@ class Gate:
         self._first: object = None
         """Whose request went first and is not answered yet. It keeps the line waiting."""
 
-    async def enter(self, who: object) -> float:
-        """Wait until a request may be sent. Returns for how long that was."""
-        began = time.monotonic()
+    async def enter(self, who: object) -> None:
+        """Wait until a request may be sent."""
         if not self._refusals or self._first is who:
-            return 0.0
+            return
         await self._line.acquire()
         try:
             while self._refusals and (left := self._opens - time.monotonic()) > 0:  # noqa: ASYNC110 - it may grow
@@ -44,7 +43,6 @@ class Gate:
             self._first = who
         else:
             self._line.release()
-        return time.monotonic() - began
 
     def answered(self, who: object, status: int, headers: Mapping[str, str]) -> None:
         """Learn how the server answered a request."""
@@ -53,7 +51,7 @@ class Gate:
             # Requests that were under way together are refused together; that is one refusal.
             self._refusals += self._first is who or time.monotonic() >= self._opens
             grown = min(2.0 ** (self._refusals - 1), limits.GATE_LONGEST)
-            self.hold(grown if asked is None else asked)
+            self.hold(max(grown, asked or 0.0))
             self._on_hold(self._opens - time.monotonic())
         elif self._first is who and 200 <= status < 300:
             self._refusals = 0

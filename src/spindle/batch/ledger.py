@@ -80,6 +80,7 @@ class Ledger:
         """By task, oldest first."""
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
+        is_new = not self.path.exists()
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -91,7 +92,8 @@ class Ledger:
             raise LedgerError(f"Another batch is writing to {self.path}") from None
         try:
             self._read()
-            sync_directory(folder)
+            if is_new:
+                sync_directory(folder)
         except BaseException:
             self.close()
             raise
@@ -149,6 +151,9 @@ class Ledger:
                 else:
                     for _, ready in lines:
                         ready.set_result(None)
+                finally:
+                    for _, ready in lines:
+                        ready.cancel()  # if this task was: no one may wait for ever
         finally:
             self._writing = None
 

@@ -97,9 +97,7 @@ def read_jobs(source: TaskSource, default_schema: dict[str, Any] | None = None) 
         except (ValidationError, AgentError) as error:
             raise AgentError(f"{place}: {error}") from None
         if job.id in jobs:
-            raise AgentError(
-                f"{place}: the task {job.id!r} is there already, at {places[job.id]}. Give each its own id"
-            )
+            raise AgentError(f"{place}: the task {job.id!r} is at {places[job.id]} already. Give each its own id")
         jobs[job.id], places[job.id] = job, place
     if not jobs:
         raise AgentError("There are no tasks")

@@ -8,6 +8,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,21 +129,22 @@ class Workspace:
         self.root = Path(place.source) if kind == "none" else folder / "work"
         self.cwd = self.root / place.inside
 
-    async def make(self, *, alone: bool) -> None:
-        """Make it. `alone` makes tasks that work in a directory itself take turns. Raises `WorkspaceError`."""
+    async def take_turn(self) -> None:
+        """Wait until no other task works in the directory itself."""
+        lock = self._turns.of(f"in {self._place.repository or self._place.source}")
+        await lock.acquire()
+        self._held = lock
+
+    async def make(self) -> None:
+        """Make it. Raises `WorkspaceError`."""
         place = self._place
         try:
             await asyncio.to_thread(_remove, self._store)
             await self._clear()
-            if self.kind == "none":
-                if alone:
-                    lock = self._turns.of(f"in {place.source}")
-                    await lock.acquire()
-                    self._held = lock
-            elif self.kind == "copy":
+            if self.kind == "copy":
                 await asyncio.to_thread(_copy, Path(place.source), self.root, self._results)
                 await self._part_from(Path(place.source))
-            else:
+            elif self.kind != "none":
                 await self._check_out()
         except OSError as error:
             raise WorkspaceError(f"Cannot make {self.root}: {error.strerror or error}") from None
@@ -208,48 +210,44 @@ class Workspace:
             for path in await _repositories(self.root):
                 head = await git("rev-parse", "HEAD^{tree}", cwd=str(path)) if is_clean else b""
                 self._trees[path] = head.decode().strip() or await self._tree(path)
+        elif self.kind == "copy":
+            with suppress(WorkspaceError):  # there are things in it that git cannot store
+                await git("init", "-q", cwd=str(self.root), env=await self._private(self.root))
+                self._trees[self.root] = await self._tree(self.root)
         self.is_ready = True
 
     async def changes(self) -> bytes | None:
         """Return what was changed since as a patch; None if there is nothing to compare with."""
-        if self._is_git:
-            patch = b""
-            for path, before in self._trees.items():
-                if (path / ".git").exists():
-                    inside = "" if path == self.root else f"{path.relative_to(self.root)}/"
-                    prefixes = (f"--src-prefix=a/{inside}", f"--dst-prefix=b/{inside}")
-                    after = await self._tree(path)
-                    env = await self._private(path)
-                    patch += await git(*_DIFF, *prefixes, before, after, cwd=str(path), env=env)
-            return patch
-        if self.kind == "copy":
-            return await git(*_DIFF, "--no-index", "--", self._place.source, str(self.root), ok=(0, 1))
-        return None
+        patch = b""
+        for path, before in self._trees.items():
+            if path.is_dir() and (not self._is_git or (path / ".git").exists()):
+                inside = "" if path == self.root else f"{path.relative_to(self.root)}/"
+                prefixes = (f"--src-prefix=a/{inside}", f"--dst-prefix=b/{inside}")
+                after = await self._tree(path)
+                patch += await git(*_DIFF, *prefixes, before, after, cwd=str(path), env=await self._private(path))
+        return patch if self._trees else None
 
     async def _tree(self, path: Path) -> str:
         """Put everything in a repository that git does not ignore into a tree, and return its name."""
         env = await self._private(path)
-        own = (await git("rev-parse", "--git-path", "index", cwd=str(path))).decode().rstrip("\n")
         index = Path(env["GIT_INDEX_FILE"])
-        index.parent.mkdir(parents=True, exist_ok=True)
-        if (path / own).exists():
-            shutil.copyfile(path / own, index)  # so that git need not read every file
-        # A repository that an agent has made inside is taken as a file; that is no reason to stop.
+        if self._is_git:
+            own = (await git("rev-parse", "--git-path", "index", cwd=str(path))).decode().rstrip("\n")
+            index.unlink(missing_ok=True)
+            if (path / own).exists():
+                shutil.copyfile(path / own, index)  # so that git need not read every file
         await git("-c", "core.splitIndex=false", "add", "-A", cwd=str(path), env=env)
-        tree = (await git("write-tree", cwd=str(path), env=env)).decode().strip()
-        index.unlink()
-        return tree
+        return (await git("write-tree", cwd=str(path), env=env)).decode().strip()
 
     async def _private(self, path: Path) -> dict[str, str]:
         """Return variables that make git write to our store."""
-        objects = (await git("rev-parse", "--git-path", "objects", cwd=str(path))).decode().rstrip("\n")
         self._store.mkdir(parents=True, exist_ok=True)
+        env = {"GIT_INDEX_FILE": str(self._store / "index")}
+        if not self._is_git:
+            return env | {"GIT_DIR": str(self._store / "git"), "GIT_WORK_TREE": str(path)}
+        objects = (await git("rev-parse", "--git-path", "objects", cwd=str(path))).decode().rstrip("\n")
         known = str((path / objects).resolve()).replace("\\", "\\\\").replace('"', '\\"')
-        return {
-            "GIT_OBJECT_DIRECTORY": str(self._store),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{known}"',
-            "GIT_INDEX_FILE": str(self._store / "index"),
-        }
+        return env | {"GIT_OBJECT_DIRECTORY": str(self._store), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{known}"'}
 
     # -- the end ---------------------------------------------------------------------------------
 
