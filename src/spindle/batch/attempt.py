@@ -35,6 +35,7 @@ from spindle.children import environment
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.inprocess import check_tools
 from spindle.llm.errors import ModelError, is_retryable
+from spindle.models.credentials import MissingCredentials
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.resources.trust import TrustStore
 from spindle.sessions import open as sessions
@@ -147,13 +148,18 @@ class Shared:
 
     async def check(self) -> None:
         """Make an agent as tasks will have it. Raises `AgentError` for what would be wrong with all of them."""
-        session = sessions.in_memory(os.getcwd())
-        agent = await create_session(session, replace(self.plan.agent, mode="sdk"), self.resources)
-        model = agent.model
-        await agent.close()
-        if model is not None:
-            limit = self.plan.max_cost or self.plan.total_cost
-            RunLimits(max_cost=limit, max_turns=self.plan.max_turns).check(model)
+        session, options = sessions.in_memory(os.getcwd()), replace(self.plan.agent, mode="sdk")
+        agent = await create_session(session, options, self.resources, ExtensionHost())
+        try:
+            model, registry = agent.model, self.resources.registry
+            if model is None:
+                raise AgentError(registry.no_model_text())
+            registry.require_credentials(model)
+            RunLimits(max_cost=self.plan.max_cost or self.plan.total_cost).check(model)
+        except MissingCredentials as error:
+            raise AgentError(str(error)) from None
+        finally:
+            await agent.close()
 
 
 class _Watch(Hooks):
@@ -362,6 +368,8 @@ class _Try:
             await agent.close()
             watch.close()
             self._take(agent.last_result(), watch)
+        if agent.session.write_error is not None:
+            self._failed("error", f"The session cannot be kept: {agent.session.write_error}", again=False)
 
     async def _agent(self, space: Workspace) -> AgentSession:
         job, shared = self._job, self._shared

@@ -103,10 +103,11 @@ class RayPool:
         self._spent_before = spent
         self._spent_on_lost = 0.0
         self._members: dict[str, _Member] = {}
+        self._is_connected = False
         self._looking = asyncio.Lock()
         self._tasks = Tasks()
 
-    async def start(self) -> None:
+    async def start(self, *, check: bool) -> None:
         try:
             await asyncio.to_thread(__import__, "ray")
         except ImportError:
@@ -115,11 +116,21 @@ class RayPool:
             await asyncio.to_thread(self._connect)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise AgentError(f"Cannot use Ray at {self._plan.on}: {error}") from None
+        self._is_connected = True
         await self._look_for_nodes()
         first = next(iter(self._members.values()), None)
         if first is None:
             raise AgentError("There is no node in the Ray cluster")
-        await first.actor.check.remote()
+        if check:
+            await self._check(first)
+
+    async def _check(self, member: "_Member") -> None:
+        from ray.exceptions import RayTaskError
+
+        try:
+            await member.actor.check.remote()
+        except RayTaskError as error:
+            raise AgentError(str(error.cause)) from None
 
     def _connect(self) -> None:
         import ray
@@ -237,7 +248,8 @@ class RayPool:
         return self._plan.total_cost is not None and self.spent >= self._plan.total_cost
 
     async def close(self) -> None:
-        import ray
-
         await self._tasks.end(limits.TASKS_END)
-        await asyncio.to_thread(ray.shutdown)
+        if self._is_connected:
+            import ray
+
+            await asyncio.to_thread(ray.shutdown)

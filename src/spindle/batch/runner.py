@@ -40,8 +40,8 @@ News = TaskStart | Progress | Hold
 class Pool(Protocol):
     """Where attempts are made."""
 
-    async def start(self) -> None:
-        """Get ready. Raises `AgentError` for what would be wrong with all tasks."""
+    async def start(self, *, check: bool) -> None:
+        """Get ready. With `check`, find out what would be wrong with all tasks. Raises `AgentError`."""
 
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
         """Make an attempt, and leave its files in `folder`."""
@@ -59,8 +59,9 @@ class LocalPool:
     def __init__(self, plan: Plan, spent: float, tell: Callable[[News], None]) -> None:
         self._shared = Shared(plan, spent, tell)
 
-    async def start(self) -> None:
-        await self._shared.check()
+    async def start(self, *, check: bool) -> None:
+        if check:
+            await self._shared.check()
 
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
         return await attempt(job, number, images, folder, self._shared)
@@ -139,7 +140,7 @@ class Batch:
         try:
             if self._waiting:
                 self._pool = self._make_pool()
-                await self._pool.start()
+                await self._pool.start(check=any(job.task.model is None for job in self._waiting))
                 for number in range(min(self.plan.jobs, len(self._waiting))):
                     self._workers.spawn(self._work(), f"spindle-batch-{number}", report=False)
                 ending = asyncio.create_task(self._end(), name="spindle-batch-end")

@@ -1,5 +1,6 @@
 """How a batch is shown: a table that lives on a terminal, a line per finish elsewhere, or events as JSON."""
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -12,8 +13,8 @@ from spindle.shapes.codec import encode, to_builtins
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_REFRESH = 4
-"""Pictures a second."""
+_REFRESH = 0.25
+"""Seconds from one picture to the next."""
 
 
 class View:
@@ -32,8 +33,9 @@ class View:
         if self.batch.skipped:
             self.say(f"{len(self.batch.skipped)} of {len(self.batch.jobs)} tasks are done already")
 
-    def __exit__(self, *_: object) -> None:
-        self.say(self.summary())
+    def __exit__(self, *failure: object) -> None:
+        if self.batch.results or not any(failure):
+            self.say(self.summary())
 
     def say(self, text: str) -> None:
         self._print(text)
@@ -78,7 +80,7 @@ class View:
         return (time.monotonic() - self.began) / self.finished * (self.batch.to_do - self.finished)
 
     def _print(self, text: str) -> None:
-        print("".join(c if c.isprintable() else "?" for c in text), file=self.out, flush=True)
+        print(_plain(text), file=self.out, flush=True)
 
 
 class JsonView(View):
@@ -108,7 +110,7 @@ class JsonView(View):
 
 
 class TableView(View):
-    """What runs, as a table that is drawn again a few times a second; finishes scroll above it."""
+    """What runs, as a table that is drawn again a few times a second; what goes wrong scrolls above it."""
 
     def __init__(self, batch: Batch, out: TextIO) -> None:
         from rich.console import Console
@@ -116,22 +118,28 @@ class TableView(View):
 
         super().__init__(batch, out)
         self._console = Console(file=out)
-        self._live = Live(get_renderable=self._picture, console=self._console, refresh_per_second=_REFRESH)
-        self._counts: dict[str, int] = {}
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
         self._live.start()
         super().__enter__()
+        self._draw()
 
-    def __exit__(self, *_: object) -> None:
-        self.running.clear()
+    def __exit__(self, *failure: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._live.stop()
-        self._console.file.flush()
+        super().__exit__(*failure)
+
+    def _draw(self) -> None:
+        self._live.update(self._picture(), refresh=True)
+        self._timer = asyncio.get_running_loop().call_later(_REFRESH, self._draw)
 
     def _print(self, text: str) -> None:
         from rich.text import Text
 
-        self._console.print(Text("".join(c if c.isprintable() else "?" for c in text)), soft_wrap=True)
+        self._console.print(Text(_plain(text)), soft_wrap=True)
 
     def show(self, line: Attempt) -> None:
         if line.status != "ok":
@@ -143,28 +151,25 @@ class TableView(View):
         from rich.table import Table
         from rich.text import Text
 
+        batch, now = self.batch, time.monotonic()
         table = Table(box=None, expand=True, pad_edge=False)
-        for name, width in (("task", None), ("turn", 5), ("tool", 12), ("cost", 9), ("time", 8), ("", None)):
+        for name, width in (("task", None), ("turn", 4), ("tool", 12), ("cost", 9), ("time", 7), ("", None)):
             table.add_column(name, width=width, no_wrap=True, ratio=None if width else 1)
-        room = max(1, self._console.height - 5)
-        now = time.monotonic()
-        for since, at in sorted(self.running.values(), key=lambda item: item[0])[:room]:
+        for since, at in list(self.running.values())[: max(1, self._console.height - 5)]:
             cells = (at.id, str(at.turn), at.tool or "", f"${at.cost_usd:.4f}", _clock(now - since), at.note or "")
-            table.add_row(*(Text("".join(c for c in cell if c.isprintable())) for cell in cells))
-        states = [line.status for line in self.batch.results.values()]
-        spent = self.batch.spent + sum(at.cost_usd for _, at in self.running.values())
-        left = self.left_seconds()
-        facts = (
-            f"{self.finished}/{self.batch.to_do} done, {len(states) - states.count('ok')} failed, "
-            f"{len(self.running)} running, ${spent:.4f}"
-            + (f" of ${total:g}" if (total := self.batch.plan.total_cost) is not None else "")
-            + ("" if left is None else f", about {_clock(left)} left")
-        )
-        bar = ProgressBar(total=max(1, self.batch.to_do), completed=self.finished)
-        parts: list[RenderableType] = [table] if self.running else []
-        if not self._live.is_started or not self.running:
-            facts = self.summary()
-        return Group(*parts, bar, Text(facts))
+            table.add_row(*(Text(_plain(cell)) for cell in cells))
+        failed = sum(line.status != "ok" for line in batch.results.values())
+        spent = batch.spent + sum(at.cost_usd for _, at in self.running.values())
+        total, left = batch.plan.total_cost, self.left_seconds()
+        facts = f"{self.finished} of {batch.to_do} done, {failed} failed, {len(self.running)} running, ${spent:.4f}"
+        facts += "" if total is None else f" of ${total:g}"
+        facts += "" if left is None else f", about {_clock(left)} left"
+        return Group(table, ProgressBar(total=max(1, batch.to_do), completed=self.finished), Text(facts))
+
+
+def _plain(text: str) -> str:
+    """Return a text that cannot do anything to a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _clock(seconds: float) -> str:
