@@ -23,9 +23,8 @@ GIT_ENV = {
 
 
 def git(cwd: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=cwd, capture_output=True, text=True, env={**os.environ, **GIT_ENV}, timeout=30
-    )
+    env = {**os.environ, **GIT_ENV, "GIT_OPTIONAL_LOCKS": "0"}  # `git status` must not write to the index
+    done = subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, text=True, env=env, timeout=30)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

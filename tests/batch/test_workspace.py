@@ -48,7 +48,7 @@ EDIT = "echo changed > c.txt; rm b.txt; echo new > sub/deep/new.txt; echo i > su
 @pytest.mark.parametrize("kind", ["worktree", "clone", "copy"])
 def test_a_repository_in_use(tasks: Tasks, repo: Path, kind: str) -> None:
     before = state(repo)
-    (tasks.place.root / "hook-ran").unlink(missing_ok=True)  # `git status` was here
+    (tasks.place.root / "hook-ran").unlink(missing_ok=True)
     tasks.script(bash(EDIT), "done")
     done = tasks.run("--workspace", kind)
     assert done.returncode == 0, done.stdout

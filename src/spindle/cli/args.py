@@ -34,12 +34,12 @@ class Command(Struct, frozen=True):
 
 
 COMMANDS = {
-    "batch": Command("spindle.cli.batch_command:run", "TASKS -o DIR ..."),
     "doctor": Command("spindle.cli.doctor:run_doctor"),
     "models": Command("spindle.cli.models_command:run", "[SEARCH]"),
     "sessions": Command("spindle.cli.sessions_command:run", "..."),
     "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]"),
     "schema": Command("spindle.cli.main:run_schema"),
+    "batch": Command("spindle.cli.batch_command:run", "TASKS -o DIR ..."),
 }
 FOREIGN_COMMANDS = ("auth", "config", "install", "list", "remove", "uninstall", "update")
 """Commands of pi that Spindle does not have."""
