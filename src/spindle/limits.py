@@ -102,6 +102,8 @@ GIT: Final = 600.0
 """For one git command: a clone may be large."""
 GATE_LONGEST: Final = 60.0
 """Between two tries of a provider that refuses requests without saying for how long."""
+GATE_LONGEST_ASKED: Final = 8.0
+"""The same for one that says it, but for less each time."""
 BATCH_RETRY: Final = 1.0
 """Before a task is tried again; doubled each time."""
 BATCH_STOP: Final = 30.0

@@ -29,7 +29,7 @@ def append(folder, *attempts):
 
 def test_a_file_that_ends_anywhere_is_sound_again(tmp_path):
     file = tmp_path / "results.jsonl"
-    append(tmp_path, line("a", output="ü\n"), line("b", output={"x": 1}), line("c"))
+    append(tmp_path, line("a", output="ü\n \ud800"), line("b", output={"x": 1}), line("c"))
     data = file.read_bytes()
     for size in range(len(data) + 1):
         file.unlink()

@@ -186,11 +186,13 @@ class _Watch(Hooks):
         return not self.stopped_by_total
 
     async def before_provider_headers(self, headers: dict[str, str]) -> None:
-        end, loop = self._clock.when(), asyncio.get_running_loop()
-        left = None if end is None else end - loop.time()
-        self._clock.reschedule(None)
-        await self._gate.enter(self)
-        self._clock.reschedule(None if left is None else loop.time() + left)
+        began, end = time.monotonic(), self._clock.when()
+        if end is not None and not self._clock.expired():
+            self._clock.reschedule(None)
+            await self._gate.enter(self)
+            self._clock.reschedule(end + time.monotonic() - began)
+        else:
+            await self._gate.enter(self)
         if self._shared.exhausted:
             self.stopped_by_total = True
             raise ModelError("The money of the whole batch is spent")
@@ -220,7 +222,7 @@ class _Watch(Hooks):
             self._log.write(f"{event.tool_name}: {encode(event.args).decode()[:500]}")
             self._tell(tool=event.tool_name)
         elif isinstance(event, AutoRetryStart):
-            if (end := self._clock.when()) is not None:
+            if (end := self._clock.when()) is not None and not self._clock.expired():
                 self._clock.reschedule(end + event.delay_ms / 1000)
             self._tell(note=f"retry in {event.delay_ms / 1000:g} s: {event.error_message}")
 
@@ -310,7 +312,7 @@ class _Try:
         try:
             await step()
         except TimeoutError:
-            self._failed("timeout", f"Not done within {self._timeout:g} s", again=True)
+            self._failed("timeout", f"Not done within {self._timeout} s", again=True)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             while task is not None and task.uncancel():
@@ -398,7 +400,7 @@ class _Try:
 
     def _only_reads(self) -> bool:
         tools = self._shared.plan.agent.tools if self._job.task.tools is None else self._job.task.tools
-        return tools is not None and all(name in _READING for name in tools)
+        return tools is not None and all(isinstance(tool, str) and tool in _READING for tool in tools)
 
     def _take(self, result: RunResult | None, watch: "_Watch") -> None:
         """Take over what the run came to."""

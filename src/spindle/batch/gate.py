@@ -50,8 +50,8 @@ class Gate:
         if status in _TOO_MANY or (status == _UNAVAILABLE and asked is not None):
             # Requests that were under way together are refused together; that is one refusal.
             self._refusals += self._first is who or time.monotonic() >= self._opens
-            grown = min(2.0 ** (self._refusals - 1), limits.GATE_LONGEST)
-            self.hold(max(grown, asked or 0.0))
+            longest = limits.GATE_LONGEST if asked is None else limits.GATE_LONGEST_ASKED
+            self.hold(max(asked or 0.0, min(2.0 ** (self._refusals - 1), longest)))
             self._on_hold(self._opens - time.monotonic())
         elif self._first is who and 200 <= status < 300:
             self._refusals = 0

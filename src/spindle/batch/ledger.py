@@ -16,7 +16,7 @@ from msgspec import Struct
 from spindle.agent import AgentError
 from spindle.batch.tasks import Job
 from spindle.sessions.file import sync_directory
-from spindle.shapes.codec import encode
+from spindle.shapes.codec import decode, encode
 
 NAME = "results.jsonl"
 TOTAL_COST = "totalCost"
@@ -99,7 +99,6 @@ class Ledger:
             raise
 
     def _read(self) -> None:
-        decoder = msgspec.json.Decoder(Attempt)
         with open(self.path, "rb") as file:
             data = file.read()
         whole = data.rfind(b"\n") + 1
@@ -109,8 +108,8 @@ class Ledger:
             if not line.strip():
                 continue
             try:
-                attempt = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeError) as error:
+                attempt = msgspec.convert(decode(line), Attempt)
+            except msgspec.DecodeError as error:
                 raise LedgerError(f"{self.path}:{number} is not a result: {error}. Mend or remove that line") from None
             self.attempts.setdefault(attempt.id, []).append(attempt)
         self._size = whole

@@ -142,7 +142,7 @@ class Batch:
                 self._pool = self._make_pool()
                 await self._pool.start(check=any(job.task.model is None for job in self._waiting))
                 for number in range(min(self.plan.jobs, len(self._waiting))):
-                    self._workers.spawn(self._work(), f"spindle-batch-{number}", report=False)
+                    self._workers.spawn(self._work(), f"spindle-batch-{number}")
                 ending = asyncio.create_task(self._end(), name="spindle-batch-end")
                 try:
                     async for line in self._lines:

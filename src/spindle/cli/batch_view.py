@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from spindle.batch.attempt import Hold, Progress
@@ -80,7 +81,11 @@ class View:
         return (time.monotonic() - self.began) / self.finished * (self.batch.to_do - self.finished)
 
     def _print(self, text: str) -> None:
-        print(_plain(text), file=self.out, flush=True)
+        self._write(_plain(text))
+
+    def _write(self, line: str) -> None:
+        with suppress(OSError, ValueError):  # no one reads any more; the results are what counts
+            print(line, file=self.out, flush=True)
 
 
 class JsonView(View):
@@ -98,15 +103,13 @@ class JsonView(View):
         self._event("notice", message=text)
 
     def news(self, news: object) -> None:
-        self.out.write(encode(news).decode() + "\n")
-        self.out.flush()
+        self._write(encode(news).decode())
 
     def show(self, line: Attempt) -> None:
         self._event("task_end", **to_builtins(line))
 
     def _event(self, kind: str, **fields: Any) -> None:
-        self.out.write(encode({"type": kind, **fields}).decode() + "\n")
-        self.out.flush()
+        self._write(encode({"type": kind, **fields}).decode())
 
 
 class TableView(View):
