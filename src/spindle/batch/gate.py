@@ -30,7 +30,7 @@ class Gate:
 
     async def enter(self, who: object) -> None:
         """Wait until a request may be sent."""
-        if not self._refusals or self._first is who:
+        if not self._refusals or self._first == who:
             return
         await self._line.acquire()
         try:
@@ -49,11 +49,11 @@ class Gate:
         asked = retry_after(headers)
         if status in _TOO_MANY or (status == _UNAVAILABLE and asked is not None):
             # Requests that were under way together are refused together; that is one refusal.
-            self._refusals += self._first is who or time.monotonic() >= self._opens
+            self._refusals += self._first == who or time.monotonic() >= self._opens
             longest = limits.GATE_LONGEST if asked is None else limits.GATE_LONGEST_ASKED
             self.hold(max(asked or 0.0, min(2.0 ** (self._refusals - 1), longest)))
             self._on_hold(self._opens - time.monotonic())
-        elif self._first is who and 200 <= status < 300:
+        elif self._first == who and 200 <= status < 300:
             self._refusals = 0
         self.leave(who)
 
@@ -64,7 +64,7 @@ class Gate:
 
     def leave(self, who: object) -> None:
         """Learn that a request has ended, whatever came of it; the next in line may go."""
-        if self._first is who:
+        if self._first == who:
             self._first = None
             self._line.release()
 
