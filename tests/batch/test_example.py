@@ -23,10 +23,11 @@ BAD = ("m07", "m13")
 def shell(tasks: Tasks, script: str) -> subprocess.CompletedProcess[str]:
     env = {**tasks.place.env, "PATH": f"{Path(sys.executable).parent}:{tasks.place.env['PATH']}"}
     return subprocess.run(
-        ["sh", "-ec", script], cwd=tasks.place.project / "repo", env=env, capture_output=True, text=True, timeout=55
+        ["sh", "-ec", script], cwd=tasks.place.project / "repo", env=env, capture_output=True, text=True, timeout=150
     )
 
 
+@pytest.mark.timeout(180)
 def test_type_hints_for_twenty_modules(tasks: Tasks) -> None:
     repo = make_repo(tasks.place.project / "repo", readme="x")
     names = [f"m{number:02}" for number in range(1, 21)]

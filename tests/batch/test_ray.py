@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ..support import mock_model
 from ..support.agent_process import write_models
 from ..support.mock_model import MockModel, gate, reply
 from .conftest import Tasks, make_repo, state
@@ -47,7 +48,8 @@ class RayTasks(Tasks):
 
 
 @pytest.fixture
-def served(tasks: Tasks) -> Iterator[tuple[RayTasks, MockModel]]:
+def served(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RayTasks, MockModel]]:
+    monkeypatch.setattr(mock_model, "WAIT_S", 90.0)  # a busy machine takes long to start Ray
     on_ray = RayTasks(tasks.place)
     with MockModel() as mock:
         write_models(tasks.place.agent, mock.openai_url)

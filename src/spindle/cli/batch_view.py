@@ -167,7 +167,10 @@ class TableView(View):
         facts = f"{self.finished} of {batch.to_do} done, {failed} failed, {len(self.running)} running, ${spent:.4f}"
         facts += "" if total is None else f" of ${total:g}"
         facts += "" if left is None else f", about {_clock(left)} left"
-        return Group(table, ProgressBar(total=max(1, batch.to_do), completed=self.finished), Text(facts))
+        foot = Table.grid(expand=True)
+        foot.add_row(ProgressBar(total=max(1, batch.to_do), completed=self.finished))
+        foot.add_row(Text(facts))
+        return Group(table, foot)
 
 
 def _plain(text: str) -> str:
