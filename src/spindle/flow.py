@@ -141,6 +141,11 @@ class Tasks:
         if running := self._others():
             await asyncio.wait(running, timeout=timeout)
 
+    def cancel(self) -> None:
+        """Cancel every task, without waiting for their ends."""
+        for task in self._others():
+            task.cancel()
+
     async def end(self, timeout: float, spared: "asyncio.Task[Any] | None" = None) -> None:
         """Cancel every task but `spared` and wait for their ends, for at most `timeout` seconds."""
         running = self._others() - {spared}

@@ -197,7 +197,7 @@ class Agent:
         )
         try:
             await made.begin()
-            _check_tools(made, options.tools or ())
+            check_tools(made, options.tools or ())
         except BaseException:
             await made.close()
             raise
@@ -349,7 +349,7 @@ def _as_tool(item: AnyTool) -> str | Tool:
     return item if isinstance(item, str | Tool) else make_tool(item, any_json=True)
 
 
-def _check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
+def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
     """Raise `AgentError` for the name of a tool that is not there, now that extensions have added theirs."""
     tools = [tool.name for tool in agent.all_tools()]
     for name in wanted:

@@ -120,3 +120,19 @@ CLIPBOARD: Final = 5.0
 """For a program to hand over the picture in the clipboard."""
 FILE_LIST: Final = 10.0
 """For a list of the files that a message may name."""
+
+# -- batches -------------------------------------------------------------------------------------
+GIT: Final = 600.0
+"""For one git command: a clone may be large."""
+GATE_LONGEST: Final = 60.0
+"""Between two tries of a provider that refuses requests without saying for how long."""
+GATE_LONGEST_ASKED: Final = 8.0
+"""The same for one that says it, but for less each time."""
+BATCH_RETRY: Final = 1.0
+"""Before a task is tried again; doubled each time."""
+BATCH_STOP: Final = 30.0
+"""Running tasks may wind up after they were cancelled."""
+NODE_RETURN: Final = 60.0
+"""For a node of a cluster to be there, after all were lost."""
+NODE_LOOK: Final = 1.0
+"""Between two looks for one."""

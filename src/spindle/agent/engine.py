@@ -16,7 +16,6 @@ from msgspec import UNSET, Struct
 
 from spindle import limits
 from spindle.agent import AgentError, loop
-from spindle.agent.batch import ToolBatch
 from spindle.agent.budget import Meter, RunLimits
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
@@ -28,6 +27,7 @@ from spindle.agent.result import RunResult, status_of
 from spindle.agent.retry import Retry
 from spindle.agent.structured import StructuredAnswer
 from spindle.agent.submission import RunOptions
+from spindle.agent.tool_batch import ToolBatch
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings

@@ -108,7 +108,7 @@ class Hooks:
         """Change request headers in place."""
 
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
-        """Learn how the server answered."""
+        """Learn how the server answered, also if it refused."""
 
     async def observe(self, event: Event) -> None:
         """See an event before it goes out."""

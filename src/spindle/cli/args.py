@@ -6,7 +6,7 @@ which may register them; options that only mean something to a terminal interfac
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -50,6 +50,7 @@ COMMANDS = {
     "logout": Command("spindle.cli.login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json"),
     "sessions": Command("spindle.cli.sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
     "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
+    "batch": Command("spindle.cli.batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many"),
     "acp": Command("spindle.cli.serving:run_acp", "[OPTIONS]", "Serve an editor that speaks the Agent Client Protocol"),
     "schema": Command("spindle.cli.main:run_schema", "[--markdown]", "The commands and events of the wire"),
 }
@@ -150,6 +151,9 @@ class Options(Struct):
         return "Options(…)"  # they may hold a key
 
 
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
 class Option(Struct, frozen=True):
     names: str
     """Separated by blanks."""
@@ -245,7 +249,12 @@ _BY_NAME = {name: option for option in OPTIONS for name in option.names.split()}
 
 def parse(argv: Sequence[str]) -> Options:
     """Read a command line. Raises `UsageError`."""
-    options = Options()
+    return parse_into(Options(), argv)
+
+
+def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] = ()) -> AnyOptions:
+    """Read a command line that also has `more` options of a sub-command. Raises `UsageError`."""
+    by_name = _BY_NAME | {name: option for option in more for name in option.names.split()}
     waiting = list(reversed(argv))
     bare = False
     """The first message stands there as a command would."""
@@ -256,7 +265,7 @@ def parse(argv: Sequence[str]) -> Options:
                 _positional(options, rest)
             break
         if not argument.startswith("-") or argument == "-":
-            if argument in COMMANDS and not options.messages and _may_be_command(options):
+            if argument in COMMANDS and not (more or options.messages) and _may_be_command(options):
                 options.command = argument
                 options.command_arguments = [*reversed(waiting), *argv[: len(argv) - len(waiting) - 1]]
                 break
@@ -264,14 +273,14 @@ def parse(argv: Sequence[str]) -> Options:
             _positional(options, argument)
             continue
         name, equals, attached = argument.partition("=") if argument.startswith("--") else (argument, "", "")
-        option = _BY_NAME.get(name)
+        option = by_name.get(name)
         if option is None:
             _keep_unknown(options, name, attached if equals else None, waiting)
             continue
         if equals:
             waiting.append(attached)
         _apply(options, option, name, waiting, attached=bool(equals))
-    if bare and _may_be_command(options) and not (options.help or options.version):
+    if bare and not more and _may_be_command(options) and not (options.help or options.version):
         _refuse_command(options.messages)
     _check_level(options)
     return options

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.approval import PermissionOptions
@@ -60,21 +61,25 @@ async def make_agent(
 ) -> tuple[AgentSession, ExtensionHost]:
     """Make the agent of a session as a command line has it. Raises `AgentError`, `UsageError`."""
     try:
-        limits, permissions = run_limits(options), _permissions(options)
+        wanted = agent_options(options)
     except UsageError:
         session.close()
         raise
     report(resources.diagnostics, verbose=options.verbose)
     dialogs = _terminal() if mode == "print" else None
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
-    tools = [] if options.no_tools else options.tools
-    wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
-    wanted |= {"limits": limits, "permissions": permissions}
-    agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
+    agent = await create_session(session, replace(wanted, mode=mode, dialogs=dialogs, warn=warn), resources, extensions)
     for found in (resources.registry.error, resources.registry.auth.problem):
         if found:
             warn(str(found))
     return agent, extensions
+
+
+def agent_options(options: Options) -> AgentOptions:
+    """Return what the command line says about the agent. Raises `UsageError`."""
+    wanted = {**_same_named(AgentOptions, options), "tools": [] if options.no_tools else options.tools}
+    wanted |= {"limits": run_limits(options), "permissions": _permissions(options)}
+    return AgentOptions(**wanted)
 
 
 def _permissions(options: Options) -> PermissionOptions:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
-from spindle.cli.args import COMMANDS, OPTIONS, UsageError, did_you_mean
+from spindle.cli.args import COMMANDS, OPTIONS, Option, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from spindle.extensions.generation import Flag
@@ -53,20 +53,15 @@ _CODES = (
 
 def help_text(flags: "Iterable[Flag]" = (), width: int | None = None) -> str:
     """Return the text, as wide as the terminal; `flags` are the options of extensions."""
-    width = max(40, min(width or shutil.get_terminal_size((100, 24)).columns, 120))
+    width = width or terminal_width()
     commands = [(f"spindle {name} {command.usage}".rstrip(), command.help) for name, command in COMMANDS.items()]
-    options = [
-        (option.names.replace(" ", ", ") + (f" {option.value}" if option.value else ""), option.help)
-        for option in OPTIONS
-        if option.field
-    ]
     added = [(f"--{flag.name}" + (" VALUE" if flag.type is str else ""), flag.help) for flag in flags]
     parts = [
         "Usage: spindle [options] [--] [@files...] [messages...]\n       spindle COMMAND [--help]\n",
         _paragraph(_ABOUT, width),
         _table("Commands:", commands, width),
         _table("Examples:", _EXAMPLES, width),
-        _table("Options:", options, width),
+        options_help(OPTIONS, width),
         _table("Options of extensions:", added, width) if added else "",
         _table("Environment:", _VARIABLES, width),
         _paragraph(_MODELS, width),
@@ -74,6 +69,20 @@ def help_text(flags: "Iterable[Flag]" = (), width: int | None = None) -> str:
         _paragraph(_CODES, width),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def options_help(options: Iterable[Option], width: int) -> str:
+    """Return the lines of the options that mean something."""
+    rows = [
+        (option.names.replace(" ", ", ") + (f" {option.value}" if option.value else ""), option.help)
+        for option in options
+        if option.field
+    ]
+    return _table("Options:", rows, width)
+
+
+def terminal_width() -> int:
+    return max(40, min(shutil.get_terminal_size((100, 24)).columns, 120))
 
 
 def _paragraph(text: str, width: int) -> str:

@@ -139,6 +139,8 @@ async def _exchange(
         intake.check()
         finished = Finished(live.finish(intake.stop_reason))
     except Exception as error:  # a server, a hook or an adapter broke: the answer ends, the agent goes on
+        if isinstance(error, http.StatusError) and options.on_response is not None:
+            await options.on_response(error.status, error.headers)
         failure = _failure(error)
         text = hide_secrets(_describe(error, error_text), secrets)
         if failure.status == 401 and options.if_refused:
@@ -152,13 +154,13 @@ async def _exchange(
 def _failure(error: Exception) -> Failure:
     """Return the facts of a failure."""
     if isinstance(error, http.StatusError):
-        return Failure(error.status, _retry_after(error.headers))
+        return Failure(error.status, retry_after(error.headers))
     if isinstance(error, http.ConnectError):
         return Failure(is_final=error.is_final)
     return Failure(stop_reason=error.stop_reason if isinstance(error, RunawayError) else None)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Read `Retry-After`: seconds, or a date."""
     value = headers.get("retry-after", "").strip()
     try:

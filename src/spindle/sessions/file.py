@@ -201,7 +201,7 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
         backup.unlink(missing_ok=True)
 
 
-def put_side_file(path: Path, data: bytes | None, *, is_new: bool, sync: bool) -> None:
+def put_side_file(path: Path, data: bytes | None, *, sync: bool, is_new: bool = False) -> None:
     """Put `data` at `path` for the owner only; None removes the file. An older file is there until all is written.
 
     Raises `OSError`.
