@@ -157,7 +157,7 @@ def test_a_bad_thinking_level_is_only_a_note() -> None:
 
 def test_help_lists_every_command_and_every_option_of_ours() -> None:
     text = help_text()
-    assert "spindle doctor | models [SEARCH] | sessions ... | trust [--no] [DIR] | schema\n" in text
+    assert "spindle doctor | models [SEARCH] | mcp ... | sessions ... | trust [--no] [DIR] | schema\n" in text
     for option in OPTIONS:
         if option.field:
             assert all(name in text for name in option.names.split())

@@ -36,6 +36,7 @@ class Command(Struct, frozen=True):
 COMMANDS = {
     "doctor": Command("spindle.cli.doctor:run_doctor"),
     "models": Command("spindle.cli.models_command:run", "[SEARCH]"),
+    "mcp": Command("spindle.cli.mcp_command:run", "..."),
     "sessions": Command("spindle.cli.sessions_command:run", "..."),
     "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]"),
     "schema": Command("spindle.cli.main:run_schema"),
@@ -72,6 +73,8 @@ class Options(Struct):
     allow: list[str] = []
     ask: list[str] = []
     deny: list[str] = []
+    mcp_config: list[str] = []
+    no_mcp: bool = False
     no_builtin_tools: bool = False
     no_tools: bool = False
     extensions: list[str] = []
@@ -166,6 +169,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--deny", "deny", "RULE", "Refuse these; repeatable", "list"),
     _switch("--no-builtin-tools -nbt", "no_builtin_tools", "Only tools of extensions"),
     _switch("--no-tools -nt", "no_tools", "No tools at all"),
+    Option("--mcp-config", "mcp_config", "FILE", "Read MCP servers from this file too; repeatable", "list"),
+    _switch("--no-mcp", "no_mcp", "Use no MCP servers"),
     Option("--extension -e", "extensions", "PATH", "Load an extension; repeatable", "list"),
     _switch("--no-extensions -ne", "no_extensions", "Load no other extensions"),
     Option("--skill", "skills", "PATH", "Load a skill; repeatable", "list"),

@@ -15,6 +15,7 @@ from spindle.agent.approval import PermissionOptions
 from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
+from spindle.agent.hooks import PluginChain
 from spindle.agent.session import AgentSession
 from spindle.children import kill_all
 from spindle.cli import warn
@@ -23,6 +24,7 @@ from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
 from spindle.extensions.discover import find_candidates
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.mcp.host import McpOptions, mcp_host
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.shapes.codec import DecodeError, decode
 
@@ -49,7 +51,10 @@ async def assemble(options: Options, mode: str) -> AgentSession:
     tools = [] if options.no_tools else options.tools
     wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
     wanted |= {"limits": limits, "permissions": permissions}
-    agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
+    plugins = PluginChain(
+        extensions, *mcp_host(McpOptions(options.mcp_config, False if options.no_mcp else None, warn), tools)
+    )
+    agent = await create_session(session, AgentOptions(**wanted), resources, plugins)
     # Only now is it known which options extensions have added, and which model it is.
     problem = unknown_options(options, [flag.name for flag in extensions.flags()])
     if options.api_key and agent.model is None:

@@ -147,10 +147,9 @@ def file_lock(path: Path) -> Iterator[None]:
             lock.rmdir()
 
 
-def write_atomic(path: Path, text: str) -> None:
+def write_atomic(path: Path, text: str, mode: int = 0o644) -> None:
     """Replace the file as a whole, through symbolic links; an existing file keeps its own mode."""
     path = Path(os.path.realpath(path))
-    mode = 0o644
     with suppress(FileNotFoundError):
         mode = path.stat().st_mode & 0o777
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -163,7 +162,7 @@ def write_atomic(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_json(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
     """Change a JSON object in place: read, `change`, write, under the lock.
 
     Keys that `change` does not touch keep their values and order. Raises `BadFile`, and leaves the file alone,
@@ -173,4 +172,4 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     with file_lock(path):
         value = read_object(path) or {}
         change(value)
-        write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode)

@@ -102,12 +102,25 @@ async def post(
     Leaving the block early, by an exception or by cancellation, closes the socket at once.
     Entering raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-    raw = await _send(url, headers, body, idle_timeout, proxy)
-    try:
-        response = Response(raw, idle_timeout)
+    async with request("POST", url, headers, body, idle_timeout, proxy) as response:
         if not 200 <= response.status < 300:
             raise StatusError(response.status, await _error_body(response), response.headers)
         yield response
+
+
+@asynccontextmanager
+async def request(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    idle_timeout: float | None = None,
+    proxy: str | None = None,
+) -> AsyncGenerator[Response, None]:
+    """Send a request and give the response, whatever its status. Raises `ConnectError`, `IdleTimeoutError`."""
+    raw = await _send(method, url, headers, body, idle_timeout, proxy)
+    try:
+        yield Response(raw, idle_timeout)
     except BaseException:
         raw.close()
         raise
@@ -143,7 +156,12 @@ async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | Non
 
 
 async def _send(
-    url: str, headers: Mapping[str, str], body: bytes, idle_timeout: float | None, proxy: str | None
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    idle_timeout: float | None,
+    proxy: str | None,
 ) -> "aiohttp.ClientResponse":
     session = await _session()
     import aiohttp
@@ -152,7 +170,8 @@ async def _send(
     if not url.startswith("https:"):
         headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
     try:
-        return await session.post(
+        return await session.request(
+            method,
             url,
             data=body,
             headers=headers,
