@@ -121,7 +121,7 @@ class Connection:
         if self.modern:
             self._listen()
 
-    async def _discover(self) -> bool:
+    async def _discover(self, *, again: bool = False) -> bool:
         """Ask in the way of 2026. Returns whether the server knows it. Raises `McpError`."""
         self.info.version = MODERN
         try:
@@ -132,6 +132,8 @@ class Connection:
             if self.ended is not None or error.code == 0:
                 raise
             supported = error.data.get("supported") if isinstance(error.data, dict) else None
+            if error.code == _UNSUPPORTED_VERSION and isinstance(supported, list) and MODERN in supported and not again:
+                return await self._discover(again=True)
             known = not isinstance(supported, list) or any(version in supported for version in HANDSHAKE)
             if error.code == _UNSUPPORTED_VERSION and not known:
                 raise McpError(f"it speaks only versions of the protocol that are unknown here: {supported}") from None

@@ -25,13 +25,14 @@ from spindle.config.user_files import BadFile, edit_json, read_object
 from spindle.llm import http
 from spindle.mcp import LoginNeeded, McpError
 from spindle.mcp.connection import MODERN
-from spindle.mcp.server_config import ServerConfig
+from spindle.mcp.server_config import OAuthOptions, ServerConfig
 from spindle.shapes.codec import DecodeError, decode, encode
 
 _MARGIN: Final = 30.0
 """Seconds before its end that a token counts as over."""
 _MAX_ATTEMPTS: Final = 2
-"""Logins in answer to refusals of one request."""
+_ATTEMPTS_WITHIN: Final = 60.0
+"""So many logins in so many seconds; then a refusal is final."""
 _MAX_BODY: Final = 1 << 20
 T = TypeVar("T")
 _METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
@@ -84,6 +85,7 @@ class ServerMetadata(Struct):
     token_endpoint: str
     registration_endpoint: str | None = None
     scopes_supported: list[str] | None = None
+    grant_types_supported: list[str] | None = None
     code_challenge_methods_supported: list[str] | None = None
     token_endpoint_auth_methods_supported: list[str] | None = None
     client_id_metadata_document_supported: bool = False
@@ -139,7 +141,8 @@ class Login:
         self._browser = browser
         self._record: Record | None = None
         self._read = False
-        self._attempts = 0
+        self._attempts: list[float] = []
+        """When logins were tried."""
         self._asked: str | None = None
         """The scopes that were asked for last."""
         self._one_at_a_time = asyncio.Lock()
@@ -169,13 +172,15 @@ class Login:
                 return True  # another request was quicker
             if not more and token is not None and await self._renew(token):
                 return True
-            if self._browser is None:
+            if self._browser is None and (self._given is None or self._given.client_secret is None):
                 wanted = f" with the scope {_parameter(challenge, 'scope')}" if more else ""
                 raise LoginNeeded(f"it wants a login{wanted}: spindle mcp login {self._name}")
-            if self._attempts >= _MAX_ATTEMPTS:
+            now = time.monotonic()
+            self._attempts = [at for at in self._attempts if now - at < _ATTEMPTS_WITHIN]
+            if len(self._attempts) >= _MAX_ATTEMPTS:
                 return False
-            self._attempts += 1
-            await self._authorize(challenge, self._browser, more=more)
+            self._attempts.append(now)
+            await self._authorize(challenge, more=more)
             return True
 
     # -- renewing --------------------------------------------------------------------------------
@@ -205,23 +210,28 @@ class Login:
 
     # -- logging in ------------------------------------------------------------------------------
 
-    async def _authorize(self, challenge: str, browser: Browser, *, more: bool) -> None:
-        """Let the user log in. Raises `McpError`."""
+    async def _authorize(self, challenge: str, *, more: bool) -> None:
+        """Let the user log in, or log in as a program that has a secret of its own. Raises `McpError`."""
         resource = await self._resource(_parameter(challenge, "resource_metadata"))
         metadata = await self._server(resource)
+        target = None if resource is None else resource.resource
+        scope = self._wanted_scope(challenge, resource, metadata, more=more)
+        given, grants = self._given, metadata.grant_types_supported
+        if given is not None and given.client_id and given.client_secret and _is_for_programs(given, grants):
+            method = _method(given.client_secret, metadata.token_endpoint_auth_methods_supported)
+            client = Client(given.client_id, given.client_secret, method)
+            form = {"grant_type": "client_credentials", **({} if scope is None else {"scope": scope})}
+            answer = await _token_request(metadata.token_endpoint, client, _with_resource(form, target))
+            self._keep(Record(metadata.issuer, metadata.token_endpoint, client, _tokens(answer, None), target))
+            return
+        if (browser := self._browser) is None:
+            raise LoginNeeded(f"it wants a login: spindle mcp login {self._name}")
         methods = metadata.code_challenge_methods_supported
         if methods is not None and "S256" not in methods:
             raise McpError("its authorization server does not support PKCE, without which a login is not safe")
-        before = self._record
-        scope = self._scope(challenge, resource, metadata)
-        if more:
-            granted = before.tokens.scope if before is not None and before.tokens is not None else None
-            scope = " ".join(dict.fromkeys(" ".join(filter(None, (self._asked, granted, scope))).split())) or None
-        self._asked = scope
-        client = await self._client(metadata, browser, before, scope)
+        client = await self._client(metadata, browser, scope)
         verifier = secrets.token_urlsafe(64)
         state = secrets.token_urlsafe(32)
-        target = None if resource is None else resource.resource
         query = {
             "response_type": "code",
             "client_id": client.client_id,
@@ -273,7 +283,9 @@ class Login:
             found = await _metadata(place, ServerMetadata)
             if found is None:
                 continue
-            if found.issuer != issuer and not (resource is None and found.issuer.rstrip("/") == issuer):
+            # Before 2025-06-18 the server was its own authorization server, under any name of its own.
+            own = resource is None and f"{found.issuer}/".startswith(f"{origin}/")
+            if found.issuer != issuer and not own:
                 raise McpError(f"its authorization server says that it is another: {found.issuer} instead of {issuer}")
             for url in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
                 if url is not None:
@@ -283,20 +295,25 @@ class Login:
             raise McpError(f"its authorization server {issuer} does not say how to log in")
         return ServerMetadata(origin, f"{origin}/authorize", f"{origin}/token", f"{origin}/register")
 
-    def _scope(self, challenge: str, resource: ResourceMetadata | None, metadata: ServerMetadata) -> str | None:
+    def _wanted_scope(
+        self, challenge: str, resource: ResourceMetadata | None, metadata: ServerMetadata, *, more: bool
+    ) -> str | None:
+        """Return the scopes to ask for; with `more`, besides those that there were."""
         scope = self._given.scope if self._given is not None else None
         scope = scope or _parameter(challenge, "scope")
         if scope is None and resource is not None and resource.scopes_supported:
             scope = " ".join(resource.scopes_supported)
         if scope is not None and "offline_access" in (metadata.scopes_supported or ()):
             scope = " ".join(dict.fromkeys([*scope.split(), "offline_access"]))
+        if more:
+            granted = self._record.tokens.scope if self._record is not None and self._record.tokens else None
+            scope = " ".join(dict.fromkeys(" ".join(filter(None, (self._asked, granted, scope))).split())) or None
+        self._asked = scope
         return scope
 
-    async def _client(
-        self, metadata: ServerMetadata, browser: Browser, before: Record | None, scope: str | None
-    ) -> Client:
+    async def _client(self, metadata: ServerMetadata, browser: Browser, scope: str | None) -> Client:
         """Return what we are for this authorization server. Raises `McpError`."""
-        given = self._given
+        given, before = self._given, self._record
         supported = metadata.token_endpoint_auth_methods_supported
         if given is not None and given.client_id:
             return Client(given.client_id, given.client_secret, _method(given.client_secret, supported))
@@ -348,6 +365,12 @@ def _code(back: Mapping[str, str], state: str, metadata: ServerMetadata) -> str:
     if not back.get("code"):
         raise McpError("the answer of the browser has no code")
     return back["code"]
+
+
+def _is_for_programs(given: OAuthOptions, grants: list[str] | None) -> bool:
+    if given.grant_type is not None:
+        return given.grant_type == "client_credentials"
+    return grants is not None and "client_credentials" in grants and "authorization_code" not in grants
 
 
 def _method(secret: str | None, supported: list[str] | None) -> str:

@@ -38,7 +38,7 @@ _FAILURES: Final = 2
 """So many in a row, and it is not started again for a while."""
 
 
-class RemoteTool(Struct, frozen=True):
+class RemoteTool(Struct, frozen=True, rename="camel"):
     name: str
     description: str = ""
     schema: Message = field(default_factory=dict)
@@ -202,13 +202,7 @@ class Server:
         self._take(listing)
 
     async def _open(self, *, probe: bool) -> Connection:
-        config = await resolve(self.config)
-        if config.url is None:
-            self._transport = PipeTransport(config, self.cwd, self._withheld())
-        else:
-            from spindle.mcp.streamable import HttpTransport
-
-            self._transport = HttpTransport(config)
+        self._transport = self._make_transport(await resolve(self.config))
         self._connection = None
         connection = Connection(self._transport, self.cwd, self._changed, self._lost)
         try:
@@ -218,6 +212,13 @@ class Server:
             raise
         self._connection = connection
         return connection
+
+    def _make_transport(self, config: ServerConfig) -> Transport:
+        if config.url is None:
+            return PipeTransport(config, self.cwd, self._withheld())
+        from spindle.mcp.streamable import HttpTransport
+
+        return HttpTransport(config)
 
     async def _abandon(self) -> None:
         connection, self._connection = self._connection, None
@@ -259,6 +260,10 @@ class Server:
         if info.has("prompts"):
             with suppress(McpError):  # it works without them
                 prompts = await connection.pages("prompts/list", "prompts", timeout=timeout)
+        if connection.modern and self.config.url is not None:
+            from spindle.mcp.streamable import header_problem
+
+            tools = [tool for tool in tools if isinstance(tool, dict) and not header_problem(tool.get("inputSchema"))]
         return Listing(_read_tools(tools), _read_prompts(prompts), info.has("resources"), time.time())
 
     def _take(self, listing: Listing) -> None:

@@ -38,6 +38,8 @@ class OAuthOptions(Struct, frozen=True, rename="camel"):
     client_secret: str | None = None
     scope: str | None = None
     callback_port: int | None = None
+    grant_type: Literal["authorization_code", "client_credentials"] | None = None
+    """None: as the server wants it."""
     client_metadata_url: str | None = None
     """Stands for the client, where the server supports that."""
 
