@@ -52,6 +52,7 @@ def run_trust(argv: list[str]) -> int:
 def _examine(resources: "Resources") -> Iterator[str]:
     """Yield the lines of the report."""
     from spindle.children import on_path
+    from spindle.cli.mcp_command import doctor_lines
     from spindle.cli.models_command import probe_local_servers
     from spindle.llm.local import LocalModelError, check_machine
     from spindle.models.model_registry import builtin_providers
@@ -94,6 +95,7 @@ def _examine(resources: "Resources") -> Iterator[str]:
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
     yield from _found("Context files", [str(file.path) for file in resources.context_files])
+    yield from doctor_lines(resources)
     problems = [diagnostic for diagnostic in resources.diagnostics if diagnostic.type != "error"]
     yield from _found("Warnings", [str(problem) for problem in problems])
 

@@ -23,8 +23,11 @@ def run(argv: list[str]) -> int:
     if "--" in argv:  # what follows belongs to the server's command, dashes and all
         place = argv.index("--")
         head, dashes, command = argv[:place], ["--"], argv[place + 1 :]
-    options = _parser().parse_args(head)
-    options.command = [*getattr(options, "command", []), *command]
+    parser = _parser()
+    options, more = parser.parse_known_args(head)  # what follows an option is left over
+    if wrong := [word for word in more if word.startswith("-") or options.action is not _add]:
+        parser.error(f"unrecognized arguments: {' '.join(wrong)}")
+    options.command = [*getattr(options, "command", []), *more, *command]
     if dashes and options.action is not _add:
         print("Error: -- is for the command of a server", file=sys.stderr)
         return 2
@@ -198,6 +201,16 @@ def lines_of(state: McpServerState) -> Iterator[str]:
     elif state.stderr:
         yield "    stderr:"
         yield from (f"    {line}" for line in state.stderr.splitlines()[-5:])
+
+
+def doctor_lines(resources: Resources) -> Iterator[str]:
+    """Yield the part of `spindle doctor` about MCP servers, each started for a moment."""
+    states = examine(resources)
+    yield f"MCP servers ({len(states)})"
+    for state in states:
+        head, *rest = lines_of(state)
+        yield f"  {'error ' if state.state == 'invalid' else ''}{head}"
+        yield from (f"  {line}" for line in rest)
 
 
 # -- logins --------------------------------------------------------------------------------------

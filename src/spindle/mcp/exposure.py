@@ -245,7 +245,7 @@ class SessionTools(Hooks):
         if query.startswith("select:"):
             wanted = {name.strip() for name in query[7:].split(",")}
             return [i for i in items if {tool_name(i.server, i.tool.name), i.tool.name} & wanted]
-        words = set(re.findall(r"[a-z0-9]+", query.lower()))
+        words = _words(query)
         scored = [(_score(item, words), item) for item in items]
         return [item for score, item in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
 
@@ -400,14 +400,19 @@ def _few(tools: Sequence[RemoteTool]) -> bool:
 
 
 def _score(item: LoadedTool, words: set[str]) -> int:
-    names = set(re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", item.tool.name).lower()))
-    text = f"{item.tool.title} {item.tool.description} {' '.join(item.tool.schema.get('properties') or ())}".lower()
+    names = _words(re.sub(r"([a-z])([A-Z])", r"\1 \2", item.tool.name))
+    about = _words(f"{item.tool.title} {item.tool.description} {' '.join(item.tool.schema.get('properties') or ())}")
     score = 0
     for word in words:
-        score += 6 if word in names else 3 if word in item.tool.name.lower() else 0
-        score += 2 if word in item.server.lower() else 0
-        score += 1 if word in text else 0
+        begins = len(word) > 2 and any(other.startswith(word) for other in names)
+        score += 6 if word in names else 4 if begins else 0
+        score += 2 if word in item.server.lower() and len(word) > 2 else 0
+        score += 1 if word in about else 0
     return score
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[^\W_]+", text.lower()))
 
 
 def _absence(server: Server) -> str:

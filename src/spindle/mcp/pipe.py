@@ -17,6 +17,8 @@ from spindle.shapes.codec import DecodeError, decode, encode
 
 _MAX_LINE: Final = 64 << 20
 """Bytes of one message; a server that sends more is ended."""
+_MAX_STRAYS: Final = 10_000
+"""Lines that are no messages."""
 _MAX_ERRORS: Final = 8 * 1024
 """Bytes of stderr that are kept."""
 
@@ -34,6 +36,7 @@ class PipeTransport:
         self._errors = bytearray()
         self._stray = ""
         """The last line on stdout that is no message."""
+        self._strays = 0
         self._ending = False
         self.receive: Callable[[Message], None]
         self.closed: Callable[[str], None]
@@ -102,16 +105,26 @@ class PipeTransport:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
-        if not line.strip():
+        if not line.startswith((b"{", b"[")):
+            self._take_stray(line)
             return
         try:
             message: Any = decode(line)
         except DecodeError:
-            self._stray = line[:500].decode("utf-8", "replace").strip()  # some print a banner there
+            self._take_stray(line)
             return
         for item in message if isinstance(message, list) else [message]:
             if isinstance(item, dict):
                 self.receive(item)
+
+    def _take_stray(self, line: bytes) -> None:
+        """Keep the last line that is no message: some print a banner where only messages belong."""
+        if not line.strip():
+            return
+        self._strays += 1
+        if self._strays > _MAX_STRAYS:
+            self._give_up("it writes other things than messages to its stdout")
+        self._stray = line[:500].decode("utf-8", "replace").strip()
 
     def _read_errors(self, data: bytes) -> None:
         self._errors += data
