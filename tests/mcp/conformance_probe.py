@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from spindle.llm import http
-from spindle.mcp import McpError
-from spindle.mcp.connection import Message, Transport
+from spindle.mcp import McpError, Message
+from spindle.mcp.connection import Transport
 from spindle.mcp.elicitation import with_defaults
 from spindle.mcp.oauth import Login
 from spindle.mcp.server import Server

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from spindle.mcp import McpError
-from spindle.mcp.connection import Message
+from spindle.mcp import McpError, Message
 from spindle.mcp.server import leave, server_for
 from spindle.mcp.server_config import Servers
 

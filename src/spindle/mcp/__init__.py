@@ -1,5 +1,10 @@
 """Tools of other programs over the Model Context Protocol. Nothing here is imported before a server is configured."""
 
+from typing import Any, TypeAlias
+
+Message: TypeAlias = dict[str, Any]
+"""A JSON object of the protocol."""
+
 
 class McpError(Exception):
     """A server cannot be used, or refused a request; the text says why."""

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from spindle import limits
 from spindle.flow import Tasks
-from spindle.mcp import McpError
+from spindle.mcp import McpError, Message
 from spindle.version import __version__
 
 MODERN: Final = "2026-07-28"
@@ -32,7 +32,6 @@ _MAX_PAGES: Final = 100
 _MAX_AT_ONCE: Final = 1000
 """Requests under way, ours and the server's: further ones of the server are dropped."""
 
-Message = dict[str, Any]
 Ask = Callable[[Message], Awaitable[Message]]
 """Takes the parameters of an `elicitation/create`, returns its result."""
 
@@ -43,6 +42,13 @@ class Transport(Protocol):
     receive: Callable[[Message], None]
     closed: Callable[[str], None]
     """Called with a reason when nothing more can come."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of the server, if it is a process of ours."""
+
+    def last_words(self) -> str:
+        """Return the end of what the server wrote to stderr."""
 
     async def open(self) -> None:
         """Raises `McpError`."""

@@ -4,7 +4,7 @@ import binascii
 from base64 import b64decode
 from typing import Any, Final
 
-from spindle.mcp.connection import Message
+from spindle.mcp import Message
 from spindle.shapes.codec import encode
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Image, Text

@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 
 from spindle.agent.dialogs import Dialogs
-from spindle.mcp.connection import Message
+from spindle.mcp import Message
 from spindle.shapes.events import ExtensionUIRequest
 from spindle.shapes.messages import Wire
 from spindle.tools.base import ToolError

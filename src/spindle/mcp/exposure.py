@@ -7,7 +7,6 @@ hold. Toolbox and model only ever see what `_visible` returns.
 """
 
 import asyncio
-import hashlib
 import re
 import time
 from collections.abc import Sequence
@@ -21,11 +20,8 @@ from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
-from spindle.mcp import McpError
-from spindle.mcp.connection import Message
-from spindle.mcp.content import blocks_of, cut, resource, tool_result
-from spindle.mcp.elicitation import elicit
-from spindle.mcp.server import RemotePrompt, RemoteTool, Server
+from spindle.mcp import McpError, Message
+from spindle.mcp.server import Listing, RemotePrompt, RemoteTool, Server
 from spindle.resources.sources import CommandItem, SourceInfo
 from spindle.shapes.codec import encode
 from spindle.shapes.events import ExtensionError, ToolResult
@@ -101,13 +97,14 @@ class SessionTools(Hooks):
     def _visible(self) -> list[Tool]:
         tools: list[Tool] = []
         searchable = readable = False
+        direct = self._direct_servers()
         for server in self._servers.values():
             if server.listing is None:
                 searchable = searchable or server.config.exposure != "hidden"
                 continue
             readable = readable or (server.listing.resources and server.config.exposure != "hidden")
             for tool in server.listing.tools:
-                exposure = self._exposure(server, tool)
+                exposure = _exposure(server, tool, direct)
                 if exposure == "direct":
                     tools.append(self._tool(server, tool))
                 searchable = searchable or exposure == "deferred"
@@ -120,17 +117,12 @@ class SessionTools(Hooks):
     def _choose(self) -> list[str]:
         """Return the servers whose tools are direct by default: all that are known, if their tools are few."""
         known = [server for server in self._servers.values() if server.listing and server.config.exposure is None]
-        few = _few([tool for server in known for tool in (server.listing.tools if server.listing else ())])
-        return [server.name for server in known] if few else []
+        return [server.name for server in known] if _few([server.listing for server in known]) else []
 
-    def _exposure(self, server: Server, tool: RemoteTool) -> str:
-        given = server.config.tool_exposure.get(tool.name) or server.config.exposure
-        if given is not None:
-            return given
-        direct = self._choose() if self._direct is None else self._direct
+    def _direct_servers(self) -> set[str]:
+        chosen = self._choose() if self._direct is None else self._direct
         # A list may have grown since.
-        few = server.name in direct and _few(server.listing.tools if server.listing else ())
-        return "direct" if few else "deferred"
+        return {name for name in chosen if name in self._servers and _few([self._servers[name].listing])}
 
     async def before_turn(self) -> bool:
         if self._direct is None and self._servers:
@@ -164,6 +156,8 @@ class SessionTools(Hooks):
         return made[1]
 
     async def _call(self, server: Server, tool: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        from spindle.mcp.content import tool_result
+
         progress = _Progress(context)
         try:
             return await tool_result(
@@ -173,6 +167,8 @@ class SessionTools(Hooks):
             raise ToolError(str(error)) from None
 
     async def _ask(self, server: str, params: Message) -> Message:
+        from spindle.mcp.elicitation import elicit
+
         return await elicit(server, params, self._agent.dialogs)
 
     # -- searching -------------------------------------------------------------------------------
@@ -236,11 +232,12 @@ class SessionTools(Hooks):
 
     def _matching(self, query: str) -> list[LoadedTool]:
         """Return the deferred tools that a query means, best first."""
+        direct = self._direct_servers()
         items = [
             LoadedTool(server.name, tool)
             for server in self._servers.values()
             for tool in (server.listing.tools if server.listing else ())
-            if self._exposure(server, tool) == "deferred"
+            if _exposure(server, tool, direct) == "deferred"
         ]
         if query.startswith("select:"):
             wanted = {name.strip() for name in query[7:].split(",")}
@@ -280,6 +277,8 @@ class SessionTools(Hooks):
         ]
 
     async def _list_resources(self, method: str, key: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        from spindle.mcp.content import cut
+
         servers = [self._named(args["server"])] if args.get("server") else list(self._servers.values())
         listed: list[Any] = []
         problems = []
@@ -297,6 +296,8 @@ class SessionTools(Hooks):
         return ToolResult(cut([Text("\n".join([encode({key: listed}).decode(), *problems]))]))
 
     async def _read_resource(self, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        from spindle.mcp.content import cut, resource
+
         server = self._named(args["server"])
         try:
             answer = await server.get("resources/read", {"uri": args["uri"]}, partial(self._ask, server.name))
@@ -355,6 +356,8 @@ class SessionTools(Hooks):
 
     async def _prompt(self, server: Server, prompt: RemotePrompt, rest: str) -> tuple[str, list[Image]]:
         """Return the text and images of a prompt. Raises `McpError`."""
+        from spindle.mcp.content import blocks_of
+
         given = _prompt_arguments(prompt, rest)
         params = {"name": prompt.name, **({"arguments": given} if given else {})}
         answer = await server.get("prompts/get", params, partial(self._ask, server.name))
@@ -392,11 +395,20 @@ def tool_name(server: str, tool: str) -> str:
     name = f"mcp__{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
     if len(name) <= _MAX_NAME and name == f"mcp__{server}__{tool}":
         return name
+    import hashlib
+
     return f"{name[: _MAX_NAME - 9]}_{hashlib.sha256(f'{server}/{tool}'.encode()).hexdigest()[:8]}"
 
 
-def _few(tools: Sequence[RemoteTool]) -> bool:
-    return len(tools) <= DIRECT_TOOLS and sum(len(encode(tool)) for tool in tools) <= DIRECT_BYTES
+def _few(listings: Sequence[Listing | None]) -> bool:
+    known = [listing for listing in listings if listing is not None]
+    count, size = sum(len(listing.tools) for listing in known), sum(listing.size for listing in known)
+    return count <= DIRECT_TOOLS and size <= DIRECT_BYTES
+
+
+def _exposure(server: Server, tool: RemoteTool, direct: set[str]) -> str:
+    given = server.config.tool_exposure.get(tool.name) or server.config.exposure
+    return given or ("direct" if server.name in direct else "deferred")
 
 
 def _score(item: LoadedTool, words: set[str]) -> int:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from spindle import children, limits
-from spindle.mcp import McpError
-from spindle.mcp.connection import Message
+from spindle.mcp import McpError, Message
 from spindle.mcp.server_config import ServerConfig
 from spindle.process import Process
 from spindle.shapes.codec import DecodeError, decode, encode

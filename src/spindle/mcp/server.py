@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -20,11 +20,12 @@ from spindle.agent.hooks import McpServerState
 from spindle.agent_dir import agent_dir
 from spindle.config.user_files import write_atomic
 from spindle.flow import Tasks
-from spindle.mcp import LoginNeeded, McpError
-from spindle.mcp.connection import Ask, Connection, Message, Transport
-from spindle.mcp.pipe import PipeTransport
-from spindle.mcp.server_config import ServerConfig, resolve
+from spindle.mcp import LoginNeeded, McpError, Message
+from spindle.mcp.server_config import ServerConfig
 from spindle.shapes.codec import encode
+
+if TYPE_CHECKING:  # loaded when a server is started
+    from spindle.mcp.connection import Ask, Connection, Transport
 
 State = Literal["idle", "starting", "ready", "stopped", "failed", "login"]
 """`idle`: not needed yet; `stopped`: ended, and started again when needed; `login`: `spindle mcp login` comes first."""
@@ -60,8 +61,13 @@ class Listing(Struct):
     tools: list[RemoteTool] = field(default_factory=list)
     prompts: list[RemotePrompt] = field(default_factory=list)
     resources: bool = False
+    size: int = 0
+    """Bytes of the tools."""
     at: float = 0.0
     """When it was asked for."""
+
+
+_decoder = msgspec.json.Decoder(Listing)
 
 
 class Server:
@@ -94,8 +100,7 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        transport = self._transport
-        return transport.pid if isinstance(transport, PipeTransport) and self.state in ("starting", "ready") else None
+        return self._transport.pid if self._transport and self.state in ("starting", "ready") else None
 
     @property
     def version(self) -> str | None:
@@ -122,14 +127,14 @@ class Server:
 
     def last_words(self) -> str:
         """Return the end of its stderr."""
-        return self._transport.last_words() if isinstance(self._transport, PipeTransport) else ""
+        return self._transport.last_words() if self._transport is not None else ""
 
     def is_stale(self) -> bool:
         return self.listing is None or not 0 <= time.time() - self.listing.at < FRESH_SECONDS
 
     def _cached(self) -> Listing | None:
         try:
-            return msgspec.json.decode(self._cache.read_bytes(), type=Listing)
+            return _decoder.decode(self._cache.read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -148,7 +153,7 @@ class Server:
 
     # -- starting and ending ---------------------------------------------------------------------
 
-    async def connected(self) -> Connection:
+    async def connected(self) -> "Connection":
         """Return the connection; start the server if need be. Raises `McpError`."""
         if self._connection is not None and self._connection.ended is None:
             return self._connection
@@ -179,7 +184,7 @@ class Server:
                     connection = await self._open(probe=True)
                 except McpError:
                     # Some end at a question they do not know.
-                    if not isinstance(self._transport, PipeTransport) or self._transport.pid is None:
+                    if self.config.url is not None or self._transport is None or self._transport.pid is None:
                         raise
                     connection = await self._open(probe=False)
                 listing = await self._ask_listing(connection)
@@ -201,7 +206,10 @@ class Server:
             raise McpError(self.error or connection.ended)
         self._take(listing)
 
-    async def _open(self, *, probe: bool) -> Connection:
+    async def _open(self, *, probe: bool) -> "Connection":
+        from spindle.mcp.connection import Connection
+        from spindle.mcp.server_config import resolve
+
         self._transport = self._make_transport(await resolve(self.config))
         self._connection = None
         connection = Connection(self._transport, self.cwd, self._changed, self._lost)
@@ -213,8 +221,10 @@ class Server:
         self._connection = connection
         return connection
 
-    def _make_transport(self, config: ServerConfig) -> Transport:
+    def _make_transport(self, config: ServerConfig) -> "Transport":
         if config.url is None:
+            from spindle.mcp.pipe import PipeTransport
+
             return PipeTransport(config, self.cwd, self._withheld())
         from spindle.mcp.streamable import HttpTransport
 
@@ -251,7 +261,7 @@ class Server:
 
     # -- what it has -----------------------------------------------------------------------------
 
-    async def _ask_listing(self, connection: Connection) -> Listing:
+    async def _ask_listing(self, connection: "Connection") -> Listing:
         info, timeout = connection.info, self.config.timeout
         tools: list[Any] = []
         prompts: list[Any] = []
@@ -264,7 +274,8 @@ class Server:
             from spindle.mcp.streamable import header_problem
 
             tools = [tool for tool in tools if isinstance(tool, dict) and not header_problem(tool.get("inputSchema"))]
-        return Listing(_read_tools(tools), _read_prompts(prompts), info.has("resources"), time.time())
+        read = _read_tools(tools)
+        return Listing(read, _read_prompts(prompts), info.has("resources"), len(encode(read)), time.time())
 
     def _take(self, listing: Listing) -> None:
         self.listing = listing
@@ -302,7 +313,7 @@ class Server:
         tool: str,
         arguments: Any,
         progress: Callable[[Message], None] | None = None,
-        ask: Ask | None = None,
+        ask: "Ask | None" = None,
     ) -> Message:
         """Call a tool and return its result. It is never called twice. Raises `McpError`."""
         connection = await self.connected()
@@ -315,7 +326,7 @@ class Server:
                 headers |= param_headers(found.schema, arguments)
         return await self._ask(connection, "tools/call", {"name": tool, "arguments": arguments}, progress, ask, headers)
 
-    async def get(self, method: str, params: Message, ask: Ask | None = None) -> Message:
+    async def get(self, method: str, params: Message, ask: "Ask | None" = None) -> Message:
         """Read something; a second time if the server ends at the first. Raises `McpError`."""
         name = params.get("name") or params.get("uri")
         headers = {"mcp-name": name} if isinstance(name, str) else {}
@@ -329,11 +340,11 @@ class Server:
 
     async def _ask(
         self,
-        connection: Connection,
+        connection: "Connection",
         method: str,
         params: Message,
         progress: Callable[[Message], None] | None,
-        ask: Ask | None,
+        ask: "Ask | None",
         headers: Mapping[str, str],
     ) -> Message:
         try:

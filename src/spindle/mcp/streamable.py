@@ -15,8 +15,8 @@ from urllib.parse import urljoin, urlsplit
 from spindle import limits
 from spindle.flow import Tasks
 from spindle.llm import http
-from spindle.mcp import LoginNeeded, McpError
-from spindle.mcp.connection import Message, rpc_error
+from spindle.mcp import LoginNeeded, McpError, Message
+from spindle.mcp.connection import rpc_error
 from spindle.mcp.server_config import ServerConfig
 from spindle.shapes.codec import DecodeError, decode, encode
 
@@ -45,6 +45,13 @@ class HttpTransport:
         self._tasks = Tasks()
         self.receive: Callable[[Message], None]
         self.closed: Callable[[str], None]
+
+    @property
+    def pid(self) -> None:
+        return None
+
+    def last_words(self) -> str:
+        return ""
 
     async def open(self) -> None:
         if self._login is None and "authorization" not in self._headers:
