@@ -122,24 +122,29 @@ class Connection:
     async def open(self, *, probe: bool = True) -> None:
         """Open the transport and agree on an era. Raises `McpError`."""
         await self._transport.open()
-        if not (probe and await self._discover()):
-            await self._initialize()
+        # HTTP has an answer to everything. A process may ignore what it does not know, or not be there yet.
+        patience = limits.MCP_PROBE if self._transport.pid is not None else limits.MCP_START
+        silent = False
+        try:
+            found = probe and await self._discover(patience)
+        except TimeoutError:
+            found, silent = False, True
+        if not found:
+            await self._initialize(slow=silent)
         if self.modern:
             self._listen()
 
-    async def _discover(self, *, again: bool = False) -> bool:
-        """Ask in the way of 2026. Returns whether the server knows it. Raises `McpError`."""
+    async def _discover(self, timeout: float, *, again: bool = False) -> bool:
+        """Ask in the way of 2026. Returns whether the server knows it. Raises `McpError`, `TimeoutError`."""
         self.info.version = MODERN
         try:
-            found = await self._request("server/discover", {}, limits.MCP_PROBE)
-        except TimeoutError:
-            return False
+            found = await self._request("server/discover", {}, timeout)
         except McpError as error:
             if self.ended is not None or error.code == 0:
                 raise
             supported = error.data.get("supported") if isinstance(error.data, dict) else None
             if error.code == _UNSUPPORTED_VERSION and isinstance(supported, list) and MODERN in supported and not again:
-                return await self._discover(again=True)
+                return await self._discover(timeout, again=True)
             known = not isinstance(supported, list) or any(version in supported for version in HANDSHAKE)
             if error.code == _UNSUPPORTED_VERSION and not known:
                 raise McpError(f"it speaks only versions of the protocol that are unknown here: {supported}") from None
@@ -152,7 +157,8 @@ class Connection:
         )
         return True
 
-    async def _initialize(self) -> None:
+    async def _initialize(self, *, slow: bool) -> None:
+        """Begin in the way of before. `slow`: the server may have taken the newer question that we gave up on."""
         self.info.version = ""
         params = {"protocolVersion": HANDSHAKE[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT_INFO}
         try:
@@ -160,8 +166,7 @@ class Connection:
         except TimeoutError:
             raise McpError(f"it did not answer within {limits.MCP_START:g} s") from None
         except McpError as error:
-            # A slow server has taken the question that we gave up on, and is of the newer era after all.
-            if error.code == _UNSUPPORTED_VERSION and await self._discover():
+            if error.code and (slow or error.code == _UNSUPPORTED_VERSION) and await self._discover(limits.MCP_START):
                 return
             raise
         version = result.get("protocolVersion") if isinstance(result, dict) else None
