@@ -304,8 +304,10 @@ class Connection:
                 answer.exception()  # looked at
 
     async def _cancel(self, id: int, method: str) -> None:
-        """Tell the server that an answer is not wanted any more. (A modern one on HTTP sees its stream close.)"""
+        """Tell the server that an answer is not wanted any more. A modern one on HTTP sees its stream close."""
         if method in ("initialize", "server/discover") or self.ended is not None:
+            return
+        if self.modern and self._transport.pid is None:
             return
         with suppress(McpError, TimeoutError):
             async with asyncio.timeout(limits.HANDLER_END):

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import re
 import secrets
+import threading
 import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Mapping
@@ -521,7 +522,7 @@ class LoopbackBrowser:
 
     async def visit(self, url: str) -> Mapping[str, str]:
         self._back = asyncio.get_running_loop().create_future()
-        self._show(url)
+        threading.Thread(target=self._show, args=(url,), daemon=True).start()  # some browsers take over the terminal
         try:
             async with asyncio.timeout(limits.MCP_LOGIN):
                 return await self._back

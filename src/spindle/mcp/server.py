@@ -160,7 +160,8 @@ class Server:
         if self._closed:
             raise McpError("it was closed")
         if self._starting is None:
-            if self._failures >= _FAILURES and time.monotonic() - self._failed_at < limits.MCP_RETRY:
+            tired = self._failures >= _FAILURES and time.monotonic() - self._failed_at < limits.MCP_RETRY
+            if tired and self.state != "login":  # the user may have logged in
                 raise McpError(self.error or "it cannot be started")
             self._starting = self._tasks.spawn(self._start(), f"spindle-mcp-{self.name}", report=False)
         await asyncio.shield(self._starting)  # others may wait for it, too

@@ -5,6 +5,7 @@ taken up again where it ended, if the server numbers its events.
 """
 
 import asyncio
+import os
 import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -54,6 +55,9 @@ class HttpTransport:
         return ""
 
     async def open(self) -> None:
+        host = urlsplit(self._url).hostname or ""
+        if os.environ.get("PI_OFFLINE") and host not in ("localhost", "::1") and not host.startswith("127."):
+            raise McpError("it is out there, and this run is to stay offline")
         if self._login is None and "authorization" not in self._headers:
             from spindle.mcp.oauth import Login
 
