@@ -249,11 +249,15 @@ def test_sessions_of_the_same_configuration_share_a_server(tmp_path: Path) -> No
     found.add({"fake": entry()}, "test")
     found.add({"project": entry()}, "test", trusted=False)
     config = found.configs["fake"]
+    elsewhere = Servers()
+    elsewhere.add({"fake": entry()}, "another file")
+    elsewhere.add({"patient": entry(timeout=5)}, "another file")
 
     async def work() -> None:
         one, two = object(), object()
-        a, b = (server_for(user, config, "/", frozenset) for user in (one, two))
-        assert a is b
+        a = server_for(one, config, "/", frozenset)
+        assert server_for(two, elsewhere.configs["fake"], "/", frozenset) is a
+        assert server_for(two, elsewhere.configs["patient"], "/", frozenset) is not a
         assert server_for(one, config, str(tmp_path), frozenset) is not a  # its working directory is another
         assert server_for(one, found.configs["project"], "/", frozenset) is not a
         await a.connected()

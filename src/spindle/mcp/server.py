@@ -364,13 +364,14 @@ class Server:
 
 # -- one object for all who mean the same ---------------------------------------------------------
 
-_servers: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Server]]" = WeakKeyDictionary()
+_Key = tuple[bytes, str]
+_servers: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Server]]" = WeakKeyDictionary()
 
 
 def server_for(user: object, config: ServerConfig, cwd: str, withheld: Callable[[], Collection[str]]) -> Server:
     """Return the server for `user`, who leaves it with `leave`."""
     known = _servers.setdefault(asyncio.get_running_loop(), {})
-    key = config.key(os.path.realpath(cwd))
+    key = encode(msgspec.structs.replace(config, source="")), os.path.realpath(cwd)
     server = known.get(key)
     if server is None:
         server = known[key] = Server(config, cwd, withheld)

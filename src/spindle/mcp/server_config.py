@@ -71,10 +71,20 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
     def transport(self) -> str:
         return "stdio" if self.url is None else "http"
 
-    def key(self, *more: str) -> str:
-        """Return a name for all that the server is started with, and `more`."""
-        mine = [self.name, self.command, self.args, self.env, self.cwd, self.url, self.headers, self.trusted]
-        return hashlib.sha256(encode([*mine, self.oauth, *more])).hexdigest()[:32]
+    def key(self) -> str:
+        """Return a name for all that the server is started with."""
+        mine = [
+            self.name,
+            self.command,
+            self.args,
+            self.env,
+            self.cwd,
+            self.url,
+            self.headers,
+            self.trusted,
+            self.oauth,
+        ]
+        return hashlib.sha256(encode(mine)).hexdigest()[:32]
 
 
 class Servers(Struct):
