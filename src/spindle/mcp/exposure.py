@@ -138,9 +138,9 @@ class SessionTools(Hooks):
         made = self._tools.get(tool_name(server.name, tool.name))
         if made is None or made[0] != key:
             name = tool_name(server.name, tool.name)
-            effect: Literal["reads", "destroys"] | None = (
-                "reads" if tool.read_only else "destroys" if tool.destructive else None
-            )
+            effect: Literal["reads", "destroys"] | None = "destroys" if tool.destructive else None
+            if tool.read_only and server.config.trusted:  # a server that a project brings could say anything
+                effect = "reads"
             made = (
                 key,
                 Tool(
