@@ -26,7 +26,7 @@ from spindle.agent.submission import RunOptions
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.extensions.tools import make_tool
 from spindle.flow import Mailbox
-from spindle.mcp.host import McpOptions, is_server_tool, mcp_host
+from spindle.mcp.mcp_host import McpOptions, is_server_tool, mcp_host
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions

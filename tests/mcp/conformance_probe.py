@@ -14,8 +14,8 @@ from spindle.mcp import McpError, Message
 from spindle.mcp.connection import Transport
 from spindle.mcp.elicitation import with_defaults
 from spindle.mcp.oauth import Login
-from spindle.mcp.server import Server
 from spindle.mcp.server_config import ServerConfig, Servers
+from spindle.mcp.shared_server import Server
 from spindle.mcp.streamable import HttpTransport
 
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from spindle.mcp.server import Server
 from spindle.mcp.server_config import Servers
+from spindle.mcp.shared_server import Server
 
 FAKE = str(Path(__file__).with_name("fake_server.py"))
 
@@ -38,6 +38,12 @@ def text_of(answer: dict[str, Any]) -> str:
 
 
 def is_alive(pid: int) -> bool:
+    if not os.path.isdir("/proc/self"):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from spindle.mcp import McpError
 from spindle.mcp.oauth import Client, Record, Tokens, keep, kept
-from spindle.mcp.server import Server
 from spindle.mcp.server_config import Servers
+from spindle.mcp.shared_server import Server
 from spindle.mcp.streamable import EventStream
 from tests.support.agent_process import agent_environment
 

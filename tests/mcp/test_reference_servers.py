@@ -76,8 +76,8 @@ def test_a_server_of_python() -> None:
         pytest.skip("pip install mcp-server-time")
 
     async def work() -> None:
-        from spindle.mcp.server import Server
         from spindle.mcp.server_config import Servers
+        from spindle.mcp.shared_server import Server
 
         servers = Servers()
         servers.add({"time": {"command": TIME, "args": ["--local-timezone", "UTC"]}}, "test")

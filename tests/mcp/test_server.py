@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spindle.mcp import McpError, Message
-from spindle.mcp.server import leave, server_for
 from spindle.mcp.server_config import Servers
+from spindle.mcp.shared_server import leave, server_for
 
 from .helpers import entry, is_alive, running, text_of, until
 

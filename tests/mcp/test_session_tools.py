@@ -12,7 +12,7 @@ from spindle import Agent
 from spindle.agent import AgentError
 from spindle.agent.dialogs import NoDialogs
 from spindle.mcp.exposure import ENTRY, tool_name
-from spindle.shapes.events import ExtensionUIRequest, ToolExecutionEnd, ToolExecutionUpdate
+from spindle.shapes.events import ExtensionUIRequest, Notice, ToolExecutionEnd, ToolExecutionUpdate
 from spindle.shapes.messages import Image, Text, ToolResultMessage
 from spindle.testing import Script
 
@@ -113,6 +113,8 @@ def test_a_server_that_is_not_known_yet_holds_no_prompt() -> None:
         broken = {"command": "sh", "args": ["-c", "echo cannot >&2; exit 1"]}
         servers = {"slow": slow, "broken": broken}
         async with await Agent.create(model=script.model(), persist=False, mcp_servers=servers) as agent:
+            notices: list[str] = []
+            agent.subscribe(lambda event: notices.append(event.message) if isinstance(event, Notice) else None)
             begun = asyncio.get_running_loop().time()
             task = asyncio.create_task(agent.run("go"))
             await until(lambda: len(script.requests) > 0)
@@ -121,6 +123,7 @@ def test_a_server_that_is_not_known_yet_holds_no_prompt() -> None:
             await task
             found = [text(message) for message in agent.messages if isinstance(message, ToolResultMessage)]
             assert "mcp__slow__echo" in found[0] and "- broken: MCP server" in found[0] and found[1] == "echo: late"
+            assert [text for text in notices if "broken" in text and "cannot" in text]
 
     run(work())
 

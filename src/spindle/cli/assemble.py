@@ -24,7 +24,7 @@ from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
 from spindle.extensions.discover import find_candidates
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
-from spindle.mcp.host import McpOptions, mcp_host
+from spindle.mcp.mcp_host import McpOptions, mcp_host
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.shapes.codec import DecodeError, decode
 

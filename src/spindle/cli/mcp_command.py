@@ -176,7 +176,7 @@ def examine(resources: Resources) -> list[McpServerState]:
 
 
 async def _look(configs: list[ServerConfig], resources: Resources) -> list[McpServerState]:
-    from spindle.mcp.server import leave, server_for
+    from spindle.mcp.shared_server import leave, server_for
 
     def withheld() -> frozenset[str]:
         return resources.registry.secret_variables(resources.settings.keep_variables)

@@ -21,10 +21,10 @@ from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
 from spindle.mcp import McpError, Message
-from spindle.mcp.server import Listing, RemotePrompt, RemoteTool, Server
+from spindle.mcp.shared_server import Listing, RemotePrompt, RemoteTool, Server
 from spindle.resources.sources import CommandItem, SourceInfo
 from spindle.shapes.codec import encode
-from spindle.shapes.events import ExtensionError, ToolResult
+from spindle.shapes.events import ExtensionError, Notice, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 
@@ -58,6 +58,8 @@ class SessionTools(Hooks):
         self._tools: dict[str, tuple[tuple[str, RemoteTool], Tool]] = {}
         """Made so far, by name."""
         self._shown: list[Tool] = []
+        self._told: dict[str, str] = {}
+        """Failures that clients know of."""
         self._search_tool = self._make_search()
         self._resource_tools = self._make_resources()
         for entry in agent.session.entries:
@@ -89,6 +91,10 @@ class SessionTools(Hooks):
 
     def refresh(self) -> None:
         """Put in force what the servers have now."""
+        for server in self._servers.values():
+            if server.state in ("failed", "login") and server.error and self._told.get(server.name) != server.error:
+                self._told[server.name] = server.error
+                self._agent.publish(Notice(server.error))
         visible = self._visible()
         if visible != self._shown:
             self._shown = visible

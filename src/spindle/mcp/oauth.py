@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
@@ -500,7 +500,7 @@ async def _exchange(
 class LoopbackBrowser:
     """Opens the page in the user's browser and waits for it to come back to a port of this machine."""
 
-    def __init__(self, show: Any, port: int | None = None) -> None:
+    def __init__(self, show: Callable[[str], None], port: int | None = None) -> None:
         """`show(url)` tells the user where to go."""
         self._show = show
         self._port = port or 0

@@ -17,12 +17,13 @@ from spindle.agent.session import AgentSession
 from spindle.agent_dir import agent_dir
 from spindle.flow import Tasks
 from spindle.resources.loader import Resources
+from spindle.shapes.events import StateChanged
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:  # loaded only if there is a server
     from spindle.mcp.exposure import SessionTools
-    from spindle.mcp.server import Server
     from spindle.mcp.server_config import ServerConfig, Servers
+    from spindle.mcp.shared_server import Server
 
 
 class McpOptions(Struct, frozen=True):
@@ -122,12 +123,12 @@ class McpHost:
             agent.use_server_tools(())
         gone = [server for server in before if server not in self._servers]
         if gone:
-            from spindle.mcp.server import leave
+            from spindle.mcp.shared_server import leave
 
             self._tasks.spawn(leave(self, gone), "spindle-mcp-leave")
 
     def _server(self, agent: AgentSession, config: "ServerConfig", *, restart: bool) -> "Server":
-        from spindle.mcp.server import server_for
+        from spindle.mcp.shared_server import server_for
 
         def withheld() -> frozenset[str]:
             return agent.resources.registry.secret_variables(agent.resources.settings.keep_variables)
@@ -155,7 +156,7 @@ class McpHost:
         if self._tools is not None:
             self._tools.detach()
         if self._servers:
-            from spindle.mcp.server import leave
+            from spindle.mcp.shared_server import leave
 
             servers, self._servers = self._servers, []
             await leave(self, servers)
@@ -176,5 +177,6 @@ class McpHost:
                 raise AgentError("; ".join(f'MCP server "{name}" of the {text}' for name, text in wrong.items()))
         self._set = servers
         self._use(found)
+        agent.publish(StateChanged())
         await self.begin()
         return self.states()

@@ -86,7 +86,11 @@ class Server:
         self._starting: asyncio.Task[None] | None = None
         self._transport: Transport | None = None
         self._connection: Connection | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        """Asks for a list that has changed."""
+        self._changed_again = False
         self._failures = 0
+        """In a row."""
         self._failed_at = 0.0
         self._closed = False
         self.listing = self._cached()
@@ -289,9 +293,6 @@ class Server:
             self._refreshing = self._tasks.spawn(self._refresh(), f"spindle-mcp-list-{self.name}")
         else:
             self._changed_again = True
-
-    _refreshing: asyncio.Task[None] | None = None
-    _changed_again = False
 
     async def _refresh(self) -> None:
         while True:
