@@ -89,11 +89,12 @@ def test_a_call_that_hangs_ends_and_the_server_goes_on(era: tuple[str, ...], tmp
 def test_a_crash_tells_the_last_words_and_the_server_is_started_again_once() -> None:
     async def work() -> None:
         async with running() as server:
-            await server.connected()
+            left = int(text_of(await server.call("child", {})))
             first = server.pid
             with pytest.raises(McpError, match=r"(?s)it ended with exit code 7.*last words.*I fall over now"):
                 await server.call("crash", {})
             assert server.state == "stopped" and "I fall over now" in (server.error or "")
+            await until(lambda: not is_alive(left))  # what it had started is gone as well
             with pytest.raises(McpError, match="I fall over now"):
                 await server.call("crash", {})  # it runs again, and falls again
             assert server.state == "failed"

@@ -169,7 +169,8 @@ class Server:
                 raise McpError(self.error or "it cannot be started")
             self._starting = self._tasks.spawn(self._start(), f"spindle-mcp-{self.name}", report=False)
         await asyncio.shield(self._starting)  # others may wait for it, too
-        assert self._connection is not None
+        if self._connection is None:  # it has ended in this very moment
+            raise McpError(self.error or "it has ended")
         return self._connection
 
     def start_soon(self) -> asyncio.Task[None]:
@@ -256,6 +257,9 @@ class Server:
             self._failure(reason)
             if self._failures < _FAILURES:
                 self._set("stopped", self.error)
+            connection, self._connection = self._connection, None
+            if connection is not None:  # what it has left running has to go, too
+                self._tasks.spawn(connection.close(), f"spindle-mcp-end-{self.name}")
 
     async def close(self) -> None:
         """End it."""
