@@ -88,6 +88,30 @@ LOCAL_SERVER_EXIT: Final = 2.0
 PULL_LOOK: Final = 0.2
 """Between two looks at how far the download of a local model is."""
 
+# -- MCP servers ---------------------------------------------------------------------------------
+MCP_REQUEST: Final = 60.0
+"""For an answer, unless the configuration says otherwise; progress begins it again."""
+MCP_START: Final = 120.0
+"""For a server to start and say what it has. Nothing but its own calls waits for it."""
+MCP_PROBE: Final = 5.0
+"""For a server to answer a question of the newer protocol; one that ignores it is asked in the older one."""
+MCP_LEARN: Final = 1.0
+"""After the beginning of a session, before servers are started only to learn what they have."""
+MCP_SEARCH: Final = 10.0
+"""For servers that still start while the model looks for tools."""
+MCP_STDIN_CLOSED: Final = 1.0
+"""For a server to end after its input has; then it is told to with SIGTERM."""
+MCP_TERMINATED: Final = 2.0
+"""Between SIGTERM and SIGKILL."""
+MCP_RECONNECT: Final = 1.0
+"""Before a broken stream is taken up again, unless the server says when."""
+MCP_RETRY: Final = 60.0
+"""Before a server that failed twice is tried again."""
+MCP_LIST: Final = 20.0
+"""For servers to start and tell about themselves, in `spindle mcp list` and `spindle doctor`."""
+MCP_LOGIN: Final = 300.0
+"""For the user to log in with a browser."""
+
 # -- remote clients ------------------------------------------------------------------------------
 LAST_FRAMES: Final = 1.0
 """A client that has to go may take its last frames."""

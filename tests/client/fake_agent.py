@@ -24,6 +24,7 @@ ANSWERS: dict[str, Any] = {
     "list_sessions": {"sessions": [{"id": "s1"}]},
     "export_html": {"path": "/tmp/x.html"},
     "set_todos": {"todoPhases": [{"name": "p"}]},
+    "set_mcp_servers": {"servers": [{"name": "s"}]},
 }
 received: list[dict[str, Any]] = []
 tools: list[dict[str, Any]] = []

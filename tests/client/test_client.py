@@ -127,6 +127,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("export_html", ["/x"], {}, {"outputPath": "/x"}, "/tmp/x.html"),
     ("set_todos", [[{"name": "p"}]], {}, {"phases": [{"name": "p"}]}, [{"name": "p"}]),
     ("set_host_tools", [[{"name": "t"}]], {}, {"tools": [{"name": "t"}]}, ["t"]),
+    ("set_mcp_servers", [{"s": {"command": "c"}}], {}, {"servers": {"s": {"command": "c"}}}, [{"name": "s"}]),
 ]
 IN_OTHER_TESTS = {"request", "prompt", "shutdown"}
 

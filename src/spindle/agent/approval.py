@@ -216,7 +216,8 @@ class Approval(Hooks):
             return Decision("ask", reason="every tool call is asked about") if asked else Decision("allow")
         from spindle.agent.permissions import decide
 
-        return decide(policy, tool, arguments, ask=asked)
+        found = self._engine.find_tool(tool)
+        return decide(policy, tool, arguments, ask=asked, effect=None if found is None else found.effect)
 
     def _refused(self, meter: Meter, call_id: str, denial: Denial) -> None:
         meter.denials.append(denial)
@@ -247,7 +248,7 @@ class Approval(Hooks):
             return None if await self._confirm(question) else no
         offered = ", ".join(decision.always)
         always = [f"{ALWAYS} {offered}", f"{ALWAYS} {offered} {SAVED}"] if offered else []
-        title = f"Allow {tool.name}? {_text(question)}"
+        title = f"Allow {tool.name}{' (may destroy data)' if tool.effect == 'destroys' else ''}? {_text(question)}"
         about: dict[str, Any] = {"tool_call_id": call_id, "always": list(decision.always) or None}
         given = await self._dialog(method="select", title=title, options=[ONCE, *always, DENY], **about)
         if given is None:

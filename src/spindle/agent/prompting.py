@@ -195,7 +195,7 @@ class Prompting:
         engine = self._engine
         engine.queues.put(submission.message(text, images), submission.behavior, prompt=submission.is_prompt)
         if submission.is_prompt and not (engine.lifecycle.running or engine.lifecycle.changes):
-            engine.start(_deliver_queue)
+            engine.start(with_nothing_new)
 
     def _expand(self, text: str, submission: Submission) -> str:
         if not submission.expand:
@@ -205,8 +205,8 @@ class Prompting:
         )
 
 
-async def _deliver_queue(run: Run) -> list[AgentMessage]:
-    """Begin a run with what waits in the queues."""
+async def with_nothing_new(run: Run) -> list[AgentMessage]:
+    """Begin a run with what is there, in the conversation or in the queues."""
     return []
 
 

@@ -19,11 +19,11 @@ from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
 from spindle.agent.engine import Engine
-from spindle.agent.hooks import HookChain, Hooks, Listener, NoPlugins, Plugins
+from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, NoPlugins, Plugins
 from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.lifecycle import Lifecycle, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
-from spindle.agent.prompting import Disposition, Prompting
+from spindle.agent.prompting import Disposition, Prompting, with_nothing_new
 from spindle.agent.queues import QueueMode
 from spindle.agent.result import RunResult
 from spindle.agent.shell import Shell
@@ -83,6 +83,7 @@ class AgentSession:
         """An extension wants the session to end."""
         self._conversation = Conversation(session)
         self._noticed: str | None = None
+        self.mcp_servers: McpServers = NoMcpServers()
         self._extension_hooks = Hooks()
         """Those that plugins brought."""
         self.hooks = HookChain()
@@ -197,11 +198,7 @@ class AgentSession:
         self._prompting.require_model()
         self.session.move(entry.id)
         self.rebuild("regenerate")
-
-        async def prepare(_: Any) -> list[AgentMessage]:
-            return []
-
-        self._engine.start(prepare, options)
+        self._engine.start(with_nothing_new, options)
 
     def clear_queue(self) -> Queued:
         """Empty both queues and return what was waiting."""
@@ -283,7 +280,7 @@ class AgentSession:
         return self._engine.system_prompt
 
     def state(self) -> State:
-        return snapshot(self._engine, self._approval, self._todos)
+        return snapshot(self._engine, self._approval, self._todos, self.mcp_servers)
 
     def context_usage(self) -> ContextUsage | None:
         return context_usage(self._engine)
@@ -376,6 +373,11 @@ class AgentSession:
 
     def add_extension_tool(self, tool: Tool) -> None:
         self._engine.toolbox.add_extension_tool(tool)
+        self._engine.tools_changed()
+
+    def use_server_tools(self, tools: Sequence[Tool]) -> None:
+        """Let these tools take the place of those of MCP servers before."""
+        self._engine.toolbox.use_server_tools(tools)
         self._engine.tools_changed()
 
     def all_tools(self) -> list[Tool]:

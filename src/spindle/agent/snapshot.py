@@ -7,6 +7,7 @@ from msgspec import field
 from spindle.agent.approval import Approval
 from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
+from spindle.agent.hooks import McpServers, McpServerState
 from spindle.agent.todos import Todos
 from spindle.shapes.messages import Wire, joint_source
 from spindle.shapes.model import Model
@@ -81,9 +82,10 @@ class State(Wire, kw_only=True):
     context_usage: ContextUsage | None = None
     untrusted_resources: list[str] = field(default_factory=list)
     """Files of the project that were not loaded, because it is not trusted."""
+    mcp_servers: list[McpServerState] = field(default_factory=list)
 
 
-def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
+def snapshot(engine: Engine, approval: Approval, todos: Todos, servers: McpServers) -> State:
     session, queues = engine.conversation.session, engine.queues
     waiting = len(queues)
     return State(
@@ -115,6 +117,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
         ],
         context_usage=context_usage(engine),
         untrusted_resources=[str(path) for path in engine.resources.trust.skipped],
+        mcp_servers=servers.states(),
     )
 
 

@@ -48,6 +48,7 @@ COMMANDS = {
     "models": Command("spindle.cli.models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh"),
     "login": Command("spindle.cli.login_command:run_login", "[PROVIDER]", "Sign in to Copilot, ChatGPT or OpenRouter"),
     "logout": Command("spindle.cli.login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json"),
+    "mcp": Command("spindle.cli.mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login"),
     "sessions": Command("spindle.cli.sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
     "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
     "batch": Command("spindle.cli.batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many"),
@@ -99,6 +100,8 @@ class Options(Struct):
     allow: list[str] = []
     ask: list[str] = []
     deny: list[str] = []
+    mcp_config: list[str] = []
+    no_mcp: bool = False
     no_builtin_tools: bool = False
     no_tools: bool = False
     extensions: list[str] = []
@@ -203,6 +206,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--deny", "deny", "RULE", "Refuse these; repeatable", "list"),
     _switch("--no-builtin-tools -nbt", "no_builtin_tools", "Only tools of extensions"),
     _switch("--no-tools -nt", "no_tools", "No tools at all"),
+    Option("--mcp-config", "mcp_config", "FILE", "Read MCP servers from this file too; repeatable", "list"),
+    _switch("--no-mcp", "no_mcp", "Use no MCP servers"),
     Option("--extension -e", "extensions", "PATH", "Load an extension; repeatable", "list"),
     _switch("--no-extensions -ne", "no_extensions", "Load no other extensions"),
     Option("--skill", "skills", "PATH", "Load a skill; repeatable", "list"),

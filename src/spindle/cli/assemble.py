@@ -16,6 +16,7 @@ from spindle.agent.approval import PermissionOptions
 from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
+from spindle.agent.hooks import PluginChain
 from spindle.agent.session import AgentSession
 from spindle.children import kill_all
 from spindle.cli import end_of_start, warn
@@ -24,6 +25,7 @@ from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
 from spindle.extensions.discover import find_candidates
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.mcp.mcp_host import McpOptions, mcp_host
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
 from spindle.shapes.codec import DecodeError, decode
@@ -68,7 +70,10 @@ async def make_agent(
     report(resources.diagnostics, verbose=options.verbose)
     dialogs = _terminal() if mode == "print" else None
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
-    agent = await create_session(session, replace(wanted, mode=mode, dialogs=dialogs, warn=warn), resources, extensions)
+    tools = [] if options.no_tools else options.tools
+    servers = mcp_host(McpOptions(options.mcp_config, False if options.no_mcp else None, warn), tools)
+    wanted = replace(wanted, mode=mode, dialogs=dialogs, warn=warn)
+    agent = await create_session(session, wanted, resources, PluginChain(extensions, *servers))
     for found in (resources.registry.error, resources.registry.auth.problem):
         if found:
             warn(str(found))

@@ -97,6 +97,7 @@ def run_trust(argv: list[str]) -> int:
 def _examine(resources: "Resources", extensions: _Extensions) -> Iterator[str]:
     """Yield the lines of the report."""
     from spindle.children import on_path
+    from spindle.cli.mcp_command import doctor_lines
     from spindle.cli.models_command import probe_local_servers
     from spindle.llm.local import LocalModelError, check_machine
     from spindle.models.catalog import builtin_providers
@@ -146,6 +147,7 @@ def _examine(resources: "Resources", extensions: _Extensions) -> Iterator[str]:
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
     yield from _found("Context files", [str(file.path) for file in resources.context_files])
+    yield from doctor_lines(resources)
     ignored = [f"{path}: extensions in TypeScript and JavaScript cannot be used here" for path in extensions.foreign]
     ignored += [f"{home / name}: means nothing here" for name in _FOREIGN_FILES if os.path.exists(home / name)]
     if ignored:

@@ -318,6 +318,10 @@ class Commands(ABC):
         """Declare tools that run in this process, replacing the earlier ones; return their names."""
         return await self._list("set_host_tools", "toolNames", tools=list(tools))
 
+    async def set_mcp_servers(self, servers: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
+        """Set MCP servers, replacing those set with this before; return the states of all servers."""
+        return await self._list("set_mcp_servers", "servers", servers=servers)
+
 
 def _nested(nodes: list[Json]) -> list[Json]:
     """Give each node of a flat tree its `children`. Agents that know no flat form have sent a nested one."""

@@ -182,10 +182,10 @@ async def _touch(lock: Path) -> None:
             os.utime(lock)
 
 
-def write_atomic(path: Path, text: str, *, private: bool = False) -> None:
+def write_atomic(path: Path, text: str, mode: int = 0o644, *, private: bool = False) -> None:
     """Replace the file as a whole, through symbolic links; it keeps its own mode unless it is to be `private`."""
     path = Path(os.path.realpath(path))
-    mode = 0o600 if private else 0o644
+    mode = 0o600 if private else mode
     with suppress(FileNotFoundError):
         mode = mode if private else path.stat().st_mode & 0o777
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -198,7 +198,7 @@ def write_atomic(path: Path, text: str, *, private: bool = False) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_json(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
     """Change a JSON object in place: read, `change`, write, under the lock.
 
     Keys that `change` does not touch keep their values and order. Raises `BadFile`, and leaves the file alone,
@@ -208,4 +208,4 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     with file_lock(path):
         value = read_object(path) or {}
         change(value)
-        write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode)

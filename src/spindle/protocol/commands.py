@@ -13,6 +13,7 @@ import msgspec
 
 from spindle.agent.approval import PermissionState
 from spindle.agent.budget import RunLimits
+from spindle.agent.hooks import McpServerState
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.prompting import Disposition
 from spindle.agent.queues import QueueMode
@@ -307,6 +308,12 @@ def get_permissions(call: Call, tool: str | None = None, arguments: Any = None) 
 def set_host_tools(call: Call, tools: list[Any]) -> list[str]:
     """Declare the tools that run in the client, replacing those declared before."""
     return call.agent.set_host_tools(tools)
+
+
+@command("set_mcp_servers", key="servers")
+async def set_mcp_servers(call: Call, servers: dict[str, Any] | list[Any]) -> list[McpServerState]:
+    """Set MCP servers, replacing those set before: an object as `mcpServers` of `.mcp.json`, or a list as in ACP."""
+    return await call.agent.mcp_servers.set(servers)
 
 
 @command("set_todos", key="todoPhases")
