@@ -28,13 +28,16 @@ pytestmark = [
 
 
 class RayTasks(Tasks):
+    batch: subprocess.Popen[str] | None = None
+
     def environment(self) -> dict[str, str]:
         return {**self.place.env, "PYTHONPATH": str(ROOT / "src"), "RAY_USAGE_STATS_ENABLED": "0"}
 
     def start(self, *arguments: str, address: str = "", **options: Any) -> subprocess.Popen[str]:
         env = self.environment() | ({"RAY_ADDRESS": address} if address else {})
         command = [PYTHON, "-m", "spindle", *self.arguments(*arguments)]
-        return subprocess.Popen(command, cwd=self.place.project, env=env, stdout=subprocess.PIPE, text=True)
+        self.batch = subprocess.Popen(command, cwd=self.place.project, env=env, stdout=subprocess.PIPE, text=True)
+        return self.batch
 
     def cluster(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -55,6 +58,9 @@ def served(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RayT
         write_models(tasks.place.agent, mock.openai_url)
         on_ray.model = "mock/m1"
         yield on_ray, mock
+        if on_ray.batch is not None:
+            on_ray.batch.kill()
+            on_ray.batch.wait()
 
 
 def port() -> int:
