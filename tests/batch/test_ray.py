@@ -86,7 +86,7 @@ def test_a_node_and_a_process_are_lost(served: tuple[RayTasks, MockModel]) -> No
         cluster.stdin.flush()
         assert cluster.stdout.readline() == "killed\n"
         mock.wait_requests(9)
-        for pid in actors():
+        for pid in actors(tasks.place.agent):
             os.kill(pid, signal.SIGKILL)
         mock.wait_requests(15)
         mock.release("go")
@@ -104,19 +104,18 @@ def test_a_node_and_a_process_are_lost(served: tuple[RayTasks, MockModel]) -> No
     assert state(repo) == before
 
 
-def actors() -> list[int]:
-    """Return the processes of our actors on this machine that belong to this test run."""
+def actors(agent_dir: Path) -> list[int]:
+    """Return the processes of our actors, known by the directory of this very test in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            if b"ray::Node" in (path / "cmdline").read_bytes() and PYTHON_ROOT in os.readlink(path / "exe"):
+            is_actor = b"ray::Node" in (path / "cmdline").read_bytes()
+            if is_actor and f"SPINDLE_DIR={agent_dir}".encode() in (path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))
         except OSError:
             pass
+    assert found
     return found
-
-
-PYTHON_ROOT = os.path.realpath(PYTHON) if PYTHON else ""
 
 
 def test_through_a_client(served: tuple[RayTasks, MockModel]) -> None:
