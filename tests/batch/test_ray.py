@@ -28,13 +28,16 @@ pytestmark = [
 
 
 class RayTasks(Tasks):
+    batch: subprocess.Popen[str] | None = None
+
     def environment(self) -> dict[str, str]:
         return {**self.place.env, "PYTHONPATH": str(ROOT / "src"), "RAY_USAGE_STATS_ENABLED": "0"}
 
     def start(self, *arguments: str, address: str = "", **options: Any) -> subprocess.Popen[str]:
         env = self.environment() | ({"RAY_ADDRESS": address} if address else {})
         command = [PYTHON, "-m", "spindle", *self.arguments(*arguments)]
-        return subprocess.Popen(command, cwd=self.place.project, env=env, stdout=subprocess.PIPE, text=True)
+        self.batch = subprocess.Popen(command, cwd=self.place.project, env=env, stdout=subprocess.PIPE, text=True)
+        return self.batch
 
     def cluster(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -55,6 +58,9 @@ def served(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RayT
         write_models(tasks.place.agent, mock.openai_url)
         on_ray.model = "mock/m1"
         yield on_ray, mock
+        if on_ray.batch is not None:
+            on_ray.batch.kill()
+            on_ray.batch.wait()
 
 
 def port() -> int:
@@ -80,7 +86,7 @@ def test_a_node_and_a_process_are_lost(served: tuple[RayTasks, MockModel]) -> No
         cluster.stdin.flush()
         assert cluster.stdout.readline() == "killed\n"
         mock.wait_requests(9)
-        for pid in actors():
+        for pid in actors(tasks.place.agent):
             os.kill(pid, signal.SIGKILL)
         mock.wait_requests(15)
         mock.release("go")
@@ -98,19 +104,18 @@ def test_a_node_and_a_process_are_lost(served: tuple[RayTasks, MockModel]) -> No
     assert state(repo) == before
 
 
-def actors() -> list[int]:
-    """Return the processes of our actors on this machine that belong to this test run."""
+def actors(agent_dir: Path) -> list[int]:
+    """Return the processes of our actors, known by the directory of this very test in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            if b"ray::Node" in (path / "cmdline").read_bytes() and PYTHON_ROOT in os.readlink(path / "exe"):
+            is_actor = b"ray::Node" in (path / "cmdline").read_bytes()
+            if is_actor and f"SPINDLE_DIR={agent_dir}".encode() in (path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))
         except OSError:
             pass
+    assert found
     return found
-
-
-PYTHON_ROOT = os.path.realpath(PYTHON) if PYTHON else ""
 
 
 def test_through_a_client(served: tuple[RayTasks, MockModel]) -> None:

@@ -115,7 +115,8 @@ class RayPool:
         try:
             await asyncio.to_thread(self._connect)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise AgentError(f"Cannot use Ray at {self._plan.on}: {error}") from None
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise AgentError(f"Cannot use Ray ({self._plan.on}): {reason}") from None
         self._is_connected = True
         await self._look_for_nodes()
         first = next(iter(self._members.values()), None)

@@ -85,6 +85,9 @@ async def locate(task: Task, base: str) -> Place:
     start = os.path.realpath(os.path.join(base, given)) if given is not None else os.getcwd()
     if not os.path.isdir(start):
         raise WorkspaceError(f"Not a directory: {start}")
+    above = (start, *map(str, Path(start).parents))
+    if task.repo is None and not any(os.path.exists(os.path.join(folder, ".git")) for folder in above):
+        return Place(start)  # without asking git a thousand times
     said = (await git("rev-parse", "--show-toplevel", "--git-common-dir", cwd=start, ok=(0, 128))).decode()
     top, _, common = said.rstrip("\n").rpartition("\n")
     repository = os.path.realpath(os.path.join(start, common))
