@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_process import AgentProcess, agent_environment
+from spindle.cli.main import run as main
+from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, gate, reply
 
 from .helpers import below, entry, is_alive
@@ -137,40 +137,37 @@ def test_files_of_a_project_need_trust(tmp_path: Path) -> None:
         assert b'MCP server "bad" is left out' in agent.stderr
 
 
-def test_the_command_line(tmp_path: Path) -> None:
-    agent, work = tmp_path / "agent", tmp_path / "project"
-    env = agent_environment(agent)
+def test_the_command_line(agent: Path, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(project)
 
     def spindle(*words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "spindle", *words], cwd=work, env=env, capture_output=True, text=True, timeout=40
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout + done.stderr
+        assert main(list(words)) == code
+        written = capsys.readouterr()
+        return str(written.out + written.err)
 
     assert "No MCP servers" in spindle("mcp", "list")
     command = entry()
-    spindle("mcp", "add", "good", "-e", "A=b", "--timeout", "5", "--", command["command"], *command["args"])
+    spindle("mcp", "add", "good", "-e", "A=b", "--timeout", "50", "--", command["command"], *command["args"])
     spindle("mcp", "add", "away", "--header", "X: y", "http://127.0.0.1:1/mcp")
     spindle("mcp", "add", "here", "--project", "--", "sh", "-c", "echo words >&2; exit 4")
     assert json.loads((agent / "mcp.json").read_text()) == {
         "mcpServers": {
-            "good": {**command, "env": {"A": "b"}, "timeout": 5.0},
+            "good": {**command, "env": {"A": "b"}, "timeout": 50.0},
             "away": {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"X": "y"}},
         }
     }
     assert (agent / "mcp.json").stat().st_mode & 0o077 == 0
     assert "cannot be the name" in spindle("mcp", "add", "a b", "--", "x", code=1)
+    assert "is a program on this machine" in spindle("mcp", "login", "good", code=1)
+    assert "there was no login" in spindle("mcp", "logout", "away")
     listed = spindle("mcp", "list")
     assert "good (stdio): ready, 16 tools, pid " in listed and "fake server starts" in listed
     assert "away (http): failed" in listed and "Cannot reach 127.0.0.1:1" in listed and "not trusted" in listed
-    trusted = [json.loads(line) for line in spindle("mcp", "list", "--json", "--approve").splitlines()]
-    failed = next(state for state in trusted if state["name"] == "here")
-    assert failed["state"] == "failed" and "exit code 4" in failed["error"] and "words" in failed["error"]
-    assert "MCP servers (2)" in (report := spindle("doctor")) and "good (stdio): ready" in report
-    assert "is a program on this machine" in spindle("mcp", "login", "good", code=1)
-    assert "there was no login" in spindle("mcp", "logout", "away")
     spindle("mcp", "remove", "good")
     assert "there is no server 'good'" in spindle("mcp", "remove", "good", code=1)
-    (agent / "mcp.json").write_text('{"mcpServers": {"x": {"type": "sse", "url": "http://x"}}}')
-    assert "error x: invalid" in spindle("doctor", code=1)
+    shown = [json.loads(line) for line in spindle("mcp", "list", "--json", "--approve").splitlines()]
+    failed = next(state for state in shown if state["name"] == "here")
+    assert failed["state"] == "failed" and "exit code 4" in failed["error"] and "words" in failed["error"]
+    (agent / "mcp.json").write_text(json.dumps({"mcpServers": {"x": {"type": "sse", "url": "http://x"}, "y": command}}))
+    report = spindle("doctor", code=1)
+    assert "MCP servers (2)" in report and "  y (stdio): ready, 16 tools" in report and "  error x: invalid" in report

@@ -11,12 +11,14 @@ import pytest
 from spindle import Agent
 from spindle.agent import AgentError
 from spindle.agent.dialogs import NoDialogs
+from spindle.agent_dir import agent_dir
 from spindle.mcp.exposure import ENTRY, tool_name
+from spindle.mcp.server_config import Servers
 from spindle.shapes.events import ExtensionUIRequest, Notice, ToolExecutionEnd, ToolExecutionUpdate
 from spindle.shapes.messages import Image, Text, ToolResultMessage
 from spindle.testing import Script
 
-from .helpers import entry, running, until
+from .helpers import entry, is_alive, running, until
 
 
 def run(work: Any) -> Any:
@@ -325,5 +327,45 @@ def test_what_was_loaded_is_there_again_after_a_resume(tmp_path: Path) -> None:
         assert resent.tools == sent.tools and resent.system_prompt == sent.system_prompt
         assert resent.messages[: len(sent.messages)] == sent.messages
         assert resent.tools[-1].name == "mcp__fake__extra_17"
+
+    run(work())
+
+
+def test_two_sessions_have_one_server() -> None:
+    async def work() -> None:
+        await known()
+        steps = calling(("mcp__fake__echo", {"text": "hi"}))
+        pids = []
+        one = await Agent.create(model=Script(steps).model(), persist=False, mcp_servers={"fake": entry()})
+        two = await Agent.create(model=Script(steps).model(), persist=False, mcp_servers={"fake": entry()})
+        for agent in (one, two):
+            await agent.run("go")
+            pids.append(agent.session.mcp_servers.states()[0].pid or 0)
+        assert pids[0] == pids[1] and is_alive(pids[0])
+        await one.close()
+        assert is_alive(pids[0]) and two.session.mcp_servers.states()[0].state == "ready"
+        await two.close()
+        assert not is_alive(pids[0])
+
+    run(work())
+
+
+def test_twenty_servers_that_are_known_stay_idle() -> None:
+    async def work() -> None:
+        await known("--tools", "5")
+        names = [f"s{number}" for number in range(20)]
+        for name in names:  # as if each had been asked before
+            kept = next((agent_dir() / "mcp-cache").iterdir())
+            servers = Servers()
+            servers.add({name: entry("--tools", "5")}, "test")
+            kept.with_name(f"{servers.configs[name].key()}.json").write_bytes(kept.read_bytes())
+        script = Script([{"text": "done"}])
+        servers = {name: entry("--tools", "5") for name in names}
+        async with await Agent.create(model=script.model(), persist=False, mcp_servers=servers) as agent:
+            await agent.run("go")
+            shown = agent.session.mcp_servers.states()
+            assert [(state.state, state.tools, state.pid) for state in shown] == [("idle", 21, None)] * 20
+            seen = [tool.name for tool in script.requests[0].tools]
+            assert "tool_search" in seen and not [name for name in seen if name.startswith("mcp__")]
 
     run(work())
