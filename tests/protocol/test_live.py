@@ -14,6 +14,7 @@ from tests.agent.rig import run, until_true
 
 class Viewer:
     answers = True
+    busy = False
 
     def __init__(self, *, holds=True):
         self.holds = holds
@@ -36,7 +37,7 @@ def place(tmp_path, monkeypatch):
 
 def pool_of(place, *args, roots=(), **limits):
     options = parse(["--model", f"scripted/{place}/script.json", *args])
-    return SessionPool(CommandLineAgents(options, "rpc", roots), LiveLimits(**limits))
+    return SessionPool(CommandLineAgents(options, "rpc", roots=roots), LiveLimits(**limits))
 
 
 async def say(live, text="hi"):

@@ -2,13 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, run_and_exit
 from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
+
+if TYPE_CHECKING:  # loaded only if there are several sessions
+    from spindle.protocol.live import SessionPool
 
 
 def run_rpc(options: Options) -> NoReturn:
@@ -32,7 +35,15 @@ async def _serve(options: Options, dialect: Dialect) -> int:
     from spindle.rpc.stdio import StdioWire
 
     wire = StdioWire.claim()
-    return await Server(await assemble(options, mode="rpc"), wire, Renderer(dialect, options.updates)).run()
+    agent = await assemble(options, mode="rpc")
+
+    def make_pool() -> "SessionPool":
+        from spindle.cli.agent_source import CommandLineAgents
+        from spindle.protocol.live import SessionPool
+
+        return SessionPool(CommandLineAgents(options, "rpc", agent.resources.options))
+
+    return await Server(agent, wire, Renderer(dialect, options.updates), make_pool).run()
 
 
 def run_remote(options: Options) -> int:

@@ -6,6 +6,7 @@ Every command runs as its own task, started in input order: quick ones answer at
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -25,8 +26,16 @@ class Output(Protocol):
 
 
 class Dispatcher:
-    def __init__(self, agent: AgentSession, client: Client, output: Output) -> None:
+    def __init__(
+        self,
+        agent: AgentSession,
+        client: Client,
+        output: Output,
+        route: Callable[[dict[str, Any]], bool] = lambda frame: False,
+    ) -> None:
+        """`route` is shown frames with a `sessionId`; it returns whether it has taken them to that session."""
         self._agent = agent
+        self._route = route
         self._client = client
         self._output = output
         self._tasks = Tasks()
@@ -43,6 +52,8 @@ class Dispatcher:
     def receive_value(self, value: Any) -> None:
         """Take one parsed frame."""
         frame = value if isinstance(value, dict) else {}
+        if frame.get("sessionId") is not None and self._route(frame):
+            return
         # Answers to dialogs and host tools go to those who wait for them and get no response.
         if not self._agent.receive_reply(frame):
             self._tasks.spawn(self._run(frame), "command")
@@ -50,6 +61,15 @@ class Dispatcher:
     def refuse_line(self, reason: str, id: Any = msgspec.UNSET) -> None:
         """Answer a line that could not even be read."""
         self._refuse(id, "parse", f"Failed to parse command: {reason}")
+
+    def refuse(self, frame: dict[str, Any], error: str) -> None:
+        """Answer a command that cannot be carried out."""
+        self._refuse(frame.get("id", msgspec.UNSET), frame.get("type", "parse"), error)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command is not answered yet."""
+        return len(self._tasks) > 0
 
     async def finish(self, timeout: float) -> None:
         """Give commands that can still be answered a moment to do so."""

@@ -22,9 +22,9 @@ from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
+from spindle.protocol.commands import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest
-from spindle.shapes.messages import Wire
 
 LOG_BYTES = 4 << 20
 MOVED_REMEMBERED = 10_000
@@ -32,6 +32,8 @@ LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
 IDLE, SHUTDOWN = "idle", "the server is shutting down"
 """Why a session leaves memory: it was not used; all have to go."""
+
+__all__ = ["LiveInfo", "LiveLimits", "LiveSession", "SessionPool", "TooManySessions", "UnknownSession", "Wanted"]
 
 log = logging.getLogger("spindle.live")
 
@@ -42,18 +44,6 @@ class UnknownSession(AgentError):
 
 class TooManySessions(AgentError):
     """As many sessions are alive as there may be, and all are in use."""
-
-
-class Wanted(Struct, frozen=True, kw_only=True):
-    """Which session a client wants to be opened."""
-
-    cwd: str | None = None
-    """Where it works; None: where its file says, or where the process was started."""
-    session: str | None = None
-    """Id or path of a stored session; None: a new one."""
-    model: str | None = None
-    """A pattern as on the command line."""
-    name: str | None = None
 
 
 class LiveLimits(Struct, frozen=True, kw_only=True):
@@ -86,28 +76,12 @@ class SessionClient(Protocol):
     answers: bool
     """Whether it has words for questions."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether a command of this client is not answered yet."""
+
     def session_ended(self, live: "LiveSession", reason: str) -> None:
         """The session leaves memory while the client is there."""
-
-
-class LiveInfo(Wire, kw_only=True):
-    """What a list of live sessions shows."""
-
-    id: str
-    """The handle: stays the same when the conversation goes on in another file."""
-    session_id: str
-    """Id of the conversation it holds now."""
-    session_file: str | None = None
-    name: str | None = None
-    cwd: str
-    phase: str
-    model: str | None = None
-    clients: int
-    queue: int
-    """Messages that wait."""
-    questions: int
-    """Questions that wait for an answer of the user."""
-    cost: int | float
 
 
 class EventLog:
@@ -156,8 +130,6 @@ class LiveSession:
         """Names it for as long as it lives, whichever file the conversation goes on in."""
         self.log = EventLog(first_event or 0)
         self.clients: set[SessionClient] = set()
-        self.in_hand = 0
-        """Commands of clients that are not answered yet."""
         self.used = 0.0
         """When something last happened, by the loop's clock."""
         self._alone: asyncio.TimerHandle | None = None
@@ -237,15 +209,16 @@ class LiveSession:
         if not self.clients:
             return not agent.busy or questions  # no one is there to answer them
         path = agent.session.path
-        saved = path is not None and path.exists()
-        return saved and not (agent.busy or questions or self.in_hand or agent.has_host_tools)
+        if agent.busy or questions or agent.has_host_tools or any(client.busy for client in self.clients):
+            return False
+        return path is not None and path.exists()
 
     async def info(self) -> LiveInfo:
         agent = self.agent
         model, path = agent.model, agent.session.path
         return LiveInfo(
             id=self.handle,
-            session_id=agent.session.id,
+            current_id=agent.session.id,
             session_file=None if path is None else str(path),
             name=agent.session.name,
             cwd=agent.cwd,
@@ -295,9 +268,10 @@ class SessionPool:
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def adopt(self, agent: AgentSession, client: SessionClient | None = None) -> LiveSession:
-        """Take in an agent that was made elsewhere."""
-        return self._joined(self._enter(LiveSession(agent, first_event=0 if self._numbered else None)), client)
+    def adopt(self, agent: AgentSession) -> LiveSession:
+        """List an agent that was made elsewhere, and is ended there."""
+        live = self._live[agent.session.id] = LiveSession(agent, first_event=None)
+        return live
 
     async def open(self, wanted: Wanted, client: SessionClient | None = None) -> LiveSession:
         """Return a new session, or the stored one: as it is if it is alive. The client joins it.
@@ -309,10 +283,13 @@ class SessionPool:
         opening = self._tasks.spawn(self._open(wanted, client), "spindle-session-open", report=False)
         return await asyncio.shield(opening)
 
+    def find(self, id: str) -> LiveSession | None:
+        """Return the live session with this handle or id."""
+        return self._live.get(id) or self._current(id)
+
     async def get(self, id: str, client: SessionClient | None = None) -> LiveSession:
         """Return the session with this handle or id: the live one, else the stored one. The client joins it."""
-        live = self._live.get(id) or self._current(id)
-        if live is None:
+        if (live := self.find(id)) is None:
             return await self.open(Wanted(session=self._moved.get(id, id)), client)
         return self._joined(live, client)
 
@@ -457,7 +434,7 @@ class SessionPool:
 
     async def close(self) -> None:
         """End every session: runs are stopped, children killed, files flushed."""
-        for live in self:
+        for live in list(self._watching):
             self._end(live, SHUTDOWN)
         if self._closing:
             await asyncio.wait(self._closing.values(), timeout=limits.SESSIONS_CLOSE)

@@ -65,6 +65,7 @@ class Peer:
     """Also the client of the live session that its connection is about."""
 
     holds = True
+    busy = True
 
     def __init__(
         self, socket: ServerConnection, *, stall_timeout: float, frames_per_second: float, answers: bool = True

@@ -211,7 +211,7 @@ class RemoteServer:
         try:
             if path == RPC_PATH:
                 dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
-                await peer.run(RpcConnection(peer, live, dialect, _number(query.get("since", ""))))
+                await peer.run(RpcConnection(peer, live, self._pool, dialect, _number(query.get("since", ""))))
             else:
                 async with self._seats.setdefault(live, ChatSeat()).take(peer):
                     await peer.run(ChatConnection(peer, live, self._options))
