@@ -77,6 +77,10 @@ PULL_LOOK: Final = 0.2
 """Between two looks at how far the download of a local model is."""
 
 # -- remote clients ------------------------------------------------------------------------------
+FIRST_REQUEST: Final = 10.0
+"""For the first request on a connection."""
+REQUEST_BODY: Final = 60.0
+"""For the rest of a request."""
 LAST_FRAMES: Final = 1.0
 """A client that has to go may take its last frames."""
 CLOSE_FRAME: Final = 5.0

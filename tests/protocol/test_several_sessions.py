@@ -59,7 +59,7 @@ def test_without_the_field_nothing_is_different(tmp_path):
     """The same conversation, alone and beside two others, gives the same bytes."""
 
     def told(others):
-        with AgentProcess([reply("Hel", "lo"), reply("Hel", "lo"), reply("Hel", "lo")], session=False) as agent:
+        with AgentProcess([reply("Hel", "lo")], args=["--updates", "delta"]) as agent:
             ids = [agent.data("open_session")["id"] for _ in range(others)]
             for id in ids:
                 agent.call("prompt", message="hi", sessionId=id)

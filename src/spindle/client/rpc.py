@@ -59,8 +59,8 @@ class RpcClient(AgentHandle):
         """Prepare a client; `start` or `async with` starts the agent.
 
         `command` is a command line to run, in `cwd` and with `env`; or the URL of a server, with its `token` and with
-        `options` of `websockets.connect`. `updates="delta"` asks for updates that carry only what is new: much cheaper
-        for long answers. An agent that does not know the command goes on as it does.
+        `options` of aiohttp's `ws_connect`. `updates="delta"` asks for updates that carry only what is new: cheaper for
+        long answers. An agent that does not know the command goes on as it does.
 
         Raises `ValueError` for a text that is not a URL, `TypeError` for options that a command line does not have.
         """

@@ -21,6 +21,10 @@ from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
 
 
+class InvalidFields(AgentError):
+    """A command has fields that make no sense."""
+
+
 class Output(Protocol):
     def put(self, item: Any) -> None: ...
 
@@ -62,10 +66,6 @@ class Dispatcher:
         """Answer a line that could not even be read."""
         self._refuse(id, "parse", f"Failed to parse command: {reason}")
 
-    def refuse(self, frame: dict[str, Any], error: str) -> None:
-        """Answer a command that cannot be carried out."""
-        self._refuse(frame.get("id", msgspec.UNSET), frame.get("type", "parse"), error)
-
     @property
     def busy(self) -> bool:
         """Whether a command is not answered yet."""
@@ -86,7 +86,7 @@ class Dispatcher:
             spec = COMMANDS.get(name) if isinstance(kind, str) else None
             if spec is None:
                 raise AgentError("type is required" if kind is None else f"Unknown command: {name}")
-            data = await spec.run(Call(self._agent, self._client, id), _read_fields(frame, spec.fields))
+            data = await spec.run(Call(self._agent, self._client, id), read_fields(frame, spec.fields))
         except (AgentError, SessionError) as error:
             self._refuse(id, name, str(error))
         except Exception as error:  # a bug must not cost the client its answer, nor the others the process
@@ -114,16 +114,16 @@ def _id_of(line: bytes) -> Any:
         return msgspec.UNSET
 
 
-def _read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.Struct:
-    """Check the fields of a command. Raises `AgentError`."""
+def read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.Struct:
+    """Check the fields of a command. Raises `InvalidFields`."""
     # Many clients write null for what they leave out.
     given = {name: frame[name] for name in shape.__struct_encode_fields__ if frame.get(name) is not None}
     try:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
-        raise AgentError(_explain(str(error), shape)) from None
+        raise InvalidFields(_explain(str(error), shape)) from None
     except UnicodeError:  # msgspec cannot even compare such a text with those that are allowed
-        raise AgentError("Invalid text: it holds half of a surrogate pair") from None
+        raise InvalidFields("Invalid text: it holds half of a surrogate pair") from None
 
 
 _MISSING = re.compile(r"Object missing required field `(\w+)`")

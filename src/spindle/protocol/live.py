@@ -348,6 +348,10 @@ class SessionPool:
         self._look_later(live, self._limits.keep_seconds)
         return live
 
+    def attach(self, client: SessionClient, live: LiveSession) -> None:
+        """Let a client join a session that is alive."""
+        self._joined(live, client)
+
     def _joined(self, live: LiveSession, client: SessionClient | None) -> LiveSession:
         if client is not None:
             live.join(client)

@@ -79,12 +79,12 @@ class RpcConnection:
         if self._outbox.flooded:
             await self._outbox.room()
 
-    async def next_frame(self) -> str | None:
+    async def next_frame(self) -> bytes | None:
         while True:
             # Nothing is merged: a client that counts its events must come to the same number as the log.
             frame = self._first.popleft() if self._first else self._outbox.take(1)
             if frame:
-                return frame.rstrip(b"\n").decode()
+                return frame.rstrip(b"\n")
             if self._ended:
                 return None
             self._doorbell.clear()
