@@ -91,6 +91,8 @@ GOODBYE: Final = 5.0
 """Clients may go at the server's end."""
 SESSIONS_CLOSE: Final = 5.0
 """Sessions may close at the server's end."""
+SESSION_FORGET: Final = 0.2
+"""Until an ended session is taken apart; commands that were in hand have failed by then."""
 CLIENT_RETURN: Final = 30.0
 """For a client to come back and answer a question about permissions; then the answer is no."""
 CHAT_STOP: Final = 10.0

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from spindle import limits
 from spindle.agent import AgentError
+from spindle.agent.create import dispose
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
 from spindle.protocol.commands import LiveInfo, Wanted
@@ -426,6 +427,22 @@ class SessionPool:
             log.exception("session %s did not end cleanly", live.session_id)
         finally:
             del self._closing[live]
+            asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
+
+    def _forget(self, live: LiveSession) -> None:
+        """Free the memory of a session that has ended, once its clients have gone."""
+        if live.clients:
+            asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
+        else:
+            dispose(live.agent)
+
+    async def infos(self) -> list[LiveInfo]:
+        """Return what a list shows of every live session. Others get their turn in between."""
+        infos = []
+        for live in self:
+            infos.append(await live.info())
+            await asyncio.sleep(0)
+        return infos
 
     async def interrupt(self) -> None:
         """Stop every run; clients get to see its end."""

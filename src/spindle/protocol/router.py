@@ -112,7 +112,7 @@ class Router:
         return seat.waiting
 
     async def live_sessions(self) -> list[LiveInfo]:
-        return [await live.info() for live in self.pool]
+        return await self.pool.infos()
 
     async def finish(self, timeout: float) -> None:
         """Give commands that can still be answered a moment to do so."""
@@ -183,6 +183,7 @@ class Seat:
 
     def session_ended(self, live: LiveSession, reason: str) -> None:
         self.ended = True
+        live.clients.discard(self)
         if self._live is not None:
             live.agent.unsubscribe(self._lane)
             self._lane.put(SessionClosed(reason))

@@ -85,7 +85,7 @@ class HttpApi:
             case "GET" | "HEAD", ["openapi.json"]:
                 return json_answer(openapi())
             case "GET" | "HEAD", ["v1", "sessions"]:
-                return json_answer({"sessions": [await live.info() for live in self._pool]})
+                return json_answer({"sessions": await self._pool.infos()})
             case "POST", ["v1", "sessions"]:
                 return json_answer(await self._open(await _body(request)), 201)
             case "GET" | "HEAD", ["v1", "sessions", id]:
@@ -300,7 +300,7 @@ class _HttpClient:
         await self._pool.close_session(self._live)
 
     async def live_sessions(self) -> list[LiveInfo]:
-        return [await live.info() for live in self._pool]
+        return await self._pool.infos()
 
 
 class _Settled:
