@@ -31,6 +31,7 @@ from spindle.agent.submission import RunOptions
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
+from spindle.llm import gate
 from spindle.llm import stream as llm
 from spindle.llm.history import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
@@ -534,7 +535,7 @@ class Engine:
             on_response=hooks.after_provider_response,
         )
         await self.conversation.on_disk()
-        return self.choice.registry.stream_for(model)(model, request, options)
+        return gate.through(model.provider, self.choice.registry.stream_for(model)(model, request, options))
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
