@@ -23,7 +23,7 @@ from spindle.protocol.dispatch import InvalidFields, read_fields
 from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, TooManySessions, UnknownSession, Wanted
 from spindle.remote.answers import SAFETY, bytes_answer, json_answer, plain
 from spindle.remote.listener import HttpConnection
-from spindle.remote.openapi import openapi
+from spindle.remote.openapi import HostToolReply, ReplyToQuestion, openapi
 from spindle.remote.options import RemoteOptions
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
@@ -141,6 +141,7 @@ class HttpApi:
     async def _command(self, request: web.BaseRequest, id: str, name: str, query: dict[str, str]) -> web.StreamResponse:
         body = await _body(request)
         if name in REPLIES:
+            read_fields(body, HostToolReply)
             (await self._session(id)).agent.receive_reply({**body, "type": name})
             return bytes_answer(204, b"", "application/json")
         if (spec := COMMANDS.get(name)) is None:
@@ -160,7 +161,8 @@ class HttpApi:
     async def _reply(self, live: LiveSession, question: str, body: dict[str, Any]) -> web.Response:
         if question not in [request.id for request in live.agent.dialogs.open_requests()]:
             raise NotFound(f"No question {question} waits for an answer")
-        if not any(key in body for key in ("value", "confirmed", "cancelled")):
+        read_fields(body, ReplyToQuestion)
+        if not any(body.get(key) is not None for key in ("value", "confirmed", "cancelled")):
             raise BadRequest("An answer has a value, confirmed or cancelled")
         live.agent.receive_reply({**body, "type": "extension_ui_response", "id": question})
         return bytes_answer(204, b"", "application/json")
@@ -352,7 +354,7 @@ async def _body(request: web.BaseRequest) -> dict[str, Any]:
     try:
         async with asyncio.timeout(limits.REQUEST_BODY):
             data = await request.read()
-        value = decode(data) if data.strip() else {}
+        value = decode(data) if data else {}
     except TimeoutError:
         raise BadRequest("The body did not come") from None
     except DecodeError as error:

@@ -48,6 +48,9 @@ def openapi() -> dict[str, Any]:
     kinds += [spec.fields for spec in specs] + [spec.data for spec in specs if spec.data is not None]
     found, components = schema_components(kinds, REFS)
     wanted, info, result, question, reply, tool_reply, *rest = found
+    shapes: list[type] = [Wanted, ReplyToQuestion, HostToolReply, *(spec.fields for spec in specs)]
+    for shape in shapes:
+        _allow_null(components.get(shape.__name__, {}))
     schemas = iter(rest)
     fields = {spec.name: next(schemas) for spec in specs}
     data = {spec.name: next(schemas) for spec in specs if spec.data is not None}
@@ -115,6 +118,13 @@ ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "require
 
 def _list_of(name: str, items: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "array", "items": items}}, "required": [name]}
+
+
+def _allow_null(shape: dict[str, Any]) -> None:
+    """Say what holds for every command: null is the same as leaving a field out."""
+    for name, schema in shape.get("properties", {}).items():
+        if name not in shape.get("required", ()):
+            shape["properties"][name] = {"anyOf": [schema, {"type": "null"}]}
 
 
 def _has_required(spec: CommandSpec) -> bool:
