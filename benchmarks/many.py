@@ -62,9 +62,9 @@ def first_deltas(agent: MeasuredAgent, ids: list[str], asked: list[float] | None
         agent.send("prompt", message="bench:slow:50:20", sessionId=id)
         begin[id.encode()] = NOW()
     firsts: dict[bytes, float] = {}
-    settled, wanted, since = 0, b"\0", 0.0
+    settled, accepted, wanted, since = 0, 0, b"\0", 0.0
     while settled < len(ids):
-        if asked is not None and wanted == b"\0" and settled < len(ids) // 2:
+        if asked is not None and wanted == b"\0" and accepted == len(ids) and settled < len(ids) // 2:
             since, wanted = NOW(), agent.send("get_state")
         head = agent.line()[:HEAD]
         if head.startswith(wanted):
@@ -76,6 +76,8 @@ def first_deltas(agent: MeasuredAgent, ids: list[str], asked: list[float] | None
             firsts.setdefault(id, NOW() - begin[id])
         elif b'"agent_settled"' in head:
             settled += 1
+        elif b'"command":"prompt"' in head:
+            accepted += 1
     return list(firsts.values())
 
 

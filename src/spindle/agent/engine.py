@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, Struct
 
@@ -31,6 +32,7 @@ from spindle.agent.submission import RunOptions
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
+from spindle.flow import Turnstile
 from spindle.llm import gate
 from spindle.llm import stream as llm
 from spindle.llm.history import to_model_messages, without_images
@@ -79,6 +81,12 @@ class Run(Struct):
     stop_reason: str = "end"
     error: str | None = None
     """Why it could not begin, or how it broke."""
+
+
+STARTS = 4
+"""Runs that may begin in one turn of the event loop."""
+_starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
+"""Where runs of all sessions begin, one after the other."""
 
 
 class Engine:
@@ -261,6 +269,7 @@ class Engine:
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
+            await _starts.setdefault(asyncio.get_running_loop(), Turnstile(STARTS)).turn()
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"

@@ -5,6 +5,7 @@ A session that no client holds leaves memory after a while: its file stays, and 
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
+from time import monotonic
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -31,6 +33,8 @@ LOG_BYTES = 4 << 20
 MOVED_REMEMBERED = 10_000
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
+SET_ASIDE, SET_ASIDE_ANEW = 32, 4096
+"""After so many opened sessions the garbage collector forgets all there is; after so many it looks at all of it."""
 IDLE, SHUTDOWN = "idle", "the server is shutting down"
 """Why a session leaves memory: it was not used; all have to go."""
 
@@ -132,7 +136,7 @@ class LiveSession:
         self.log = EventLog(first_event or 0)
         self.clients: set[SessionClient] = set()
         self.used = 0.0
-        """When something last happened, by the loop's clock."""
+        """When something last happened."""
         self._alone: asyncio.TimerHandle | None = None
         """Ends questions that no client is there to answer."""
         if first_event is not None:
@@ -156,7 +160,7 @@ class LiveSession:
 
     def touch(self) -> None:
         """Count from now on how long it is not used."""
-        self.used = asyncio.get_running_loop().time()
+        self.used = monotonic()
 
     def join(self, client: SessionClient) -> None:
         self.clients.add(client)
@@ -253,6 +257,8 @@ class SessionPool:
         """When to look whether a session that no client holds may leave memory."""
         self._opening = 0
         """Sessions that are being made."""
+        self._entered = 0
+        """Sessions that were ever opened."""
         self._closing: dict[LiveSession, asyncio.Task[None]] = {}
         """Sessions that are ending."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -345,6 +351,14 @@ class SessionPool:
 
     def _enter(self, live: LiveSession) -> LiveSession:
         self._live[live.handle] = live
+        self._entered += 1
+        if self._entered % SET_ASIDE == 0:
+            # The collector need not look at live sessions: they are freed without it (`dispose`). With a thousand of
+            # them a full collection would hold up everything for a tenth of a second.
+            if self._entered % SET_ASIDE_ANEW == 0:
+                gc.unfreeze()
+            gc.collect()
+            gc.freeze()
         self._watching[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
         self._look_later(live, self._limits.keep_seconds)
         return live
@@ -392,7 +406,7 @@ class SessionPool:
 
     def _look(self, live: LiveSession) -> None:
         """Let a session go that was not used for long enough."""
-        left = live.used + self._limits.keep_seconds - asyncio.get_running_loop().time()
+        left = live.used + self._limits.keep_seconds - monotonic()
         if left <= 0 and live.idle:
             self._end(live, IDLE)
         else:
