@@ -112,6 +112,18 @@ def test_a_session_from_its_opening_to_its_end(server, tmp_path):
     assert web.post(f"{at}/get_state")[2]["sessionName"] == "wasp"  # the id still works
 
 
+def test_a_session_is_begun_with_the_id_that_is_asked_for(server):
+    web = Http(server)
+    status, _, info = web.ask("PUT", "/v1/sessions/mine-1", {"name": "x"})
+    assert (status, info["id"], info["name"]) == (200, "mine-1", "x")
+    assert web.ask("PUT", "/v1/sessions/mine-1")[2]["name"] == "x" and len(web.get("/v1/sessions")[2]["sessions"]) == 1
+    web.post("/v1/sessions/mine-1/prompt?wait=true", {"message": "hi"})
+    web.ask("DELETE", "/v1/sessions/mine-1")
+    assert web.ask("PUT", "/v1/sessions/mine-1")[0] == 200
+    assert web.post("/v1/sessions/mine-1/get_state")[2]["messageCount"] == 2
+    assert web.ask("PUT", "/v1/sessions/not%20an%20id")[0] == 409
+
+
 def test_waiting_for_a_run_does_not_hold_up_others(server):
     web = Http(server)
     one, two = web.open(), web.open()

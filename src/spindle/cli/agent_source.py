@@ -82,7 +82,7 @@ class CommandLineAgents:
         if self._options.no_session:
             return sessions.in_memory(cwd or self._cwd), resources
         if wanted.session is None:
-            return sessions.create(cwd or self._cwd, directory, **saving), resources
+            return sessions.create(cwd or self._cwd, directory, id=wanted.id, **saving), resources
         session = sessions.load(wanted.session, directory, cwd, **saving)
         try:
             self._check(session.cwd)

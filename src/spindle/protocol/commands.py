@@ -61,6 +61,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     """A pattern as on the command line."""
     name: str | None = None
+    id: str | None = None
+    """Of a session that is begun with exactly this id if there is none."""
 
 
 class Client(Protocol):

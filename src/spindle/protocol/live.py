@@ -287,8 +287,8 @@ class SessionPool:
         touched. A client that goes away meanwhile does not stop it. `begin()` of the agent is for the caller, once
         it sees events.
         """
-        opening = self._tasks.spawn(self._open(wanted, client), "spindle-session-open", report=False)
-        return await asyncio.shield(opening)
+        work = self._open(wanted, client) if wanted.id is None else self._open_or_create(wanted, wanted.id, client)
+        return await asyncio.shield(self._tasks.spawn(work, "spindle-session-open", report=False))
 
     def find(self, id: str) -> LiveSession | None:
         """Return the live session with this handle or id."""
@@ -313,6 +313,13 @@ class SessionPool:
         if live is None:
             raise UnknownSession(f"No session {wanted.session}")
         return self._joined(live, client)
+
+    async def _open_or_create(self, wanted: Wanted, id: str, client: SessionClient | None) -> LiveSession:
+        async with self._locks.setdefault(f"id {id}", asyncio.Lock()):
+            try:
+                return await self._open(replace(wanted, session=self._moved.get(id, id)), client)
+            except UnknownSession:
+                return self._joined(await self._make(wanted), client)
 
     async def _open_file(self, wanted: Wanted) -> LiveSession:
         path = wanted.session

@@ -92,6 +92,8 @@ class HttpApi:
                 if (live := self._pool.find(id)) is None:
                     raise NotFound(f"Session {id} is not open")
                 return json_answer(await live.info())
+            case "PUT", ["v1", "sessions", id]:
+                return json_answer(await self._open({**await _body(request), "session": None, "id": id}))
             case "DELETE", ["v1", "sessions", id]:
                 if (live := self._pool.find(id)) is None:
                     raise NotFound(f"Session {id} is not open")
@@ -110,7 +112,7 @@ class HttpApi:
             case _, ["v1", "sessions"]:
                 return _not_allowed("GET, POST")
             case _, ["v1", "sessions", _]:
-                return _not_allowed("GET, DELETE")
+                return _not_allowed("GET, PUT, DELETE")
             case _, ["v1", "sessions", _, "answers", _] | ["v1", "sessions", _, _]:
                 return _not_allowed("POST")
         raise NotFound("No such path")

@@ -72,6 +72,12 @@ def openapi() -> dict[str, Any]:
         session: {
             "parameters": [SESSION],
             "get": _operation("get_session", "Show a live session.", {"200": _json("The session", info)}),
+            "put": _operation(
+                "put_session",
+                "Open the session with exactly this id; it is begun if there is none.",
+                {"200": _json("The session", info)},
+                body=wanted,
+            ),
             "delete": _operation("delete_session", "End a live session; its file stays.", {"204": _nothing()}),
         },
         events: {"parameters": [SESSION], "get": _events()},
