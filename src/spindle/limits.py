@@ -113,6 +113,10 @@ MCP_LOGIN: Final = 300.0
 """For the user to log in with a browser."""
 
 # -- remote clients ------------------------------------------------------------------------------
+FIRST_REQUEST: Final = 10.0
+"""For the first request on a connection."""
+REQUEST_BODY: Final = 60.0
+"""For the rest of a request."""
 LAST_FRAMES: Final = 1.0
 """A client that has to go may take its last frames."""
 CLOSE_FRAME: Final = 5.0
@@ -123,6 +127,8 @@ GOODBYE: Final = 5.0
 """Clients may go at the server's end."""
 SESSIONS_CLOSE: Final = 5.0
 """Sessions may close at the server's end."""
+SESSION_FORGET: Final = 0.2
+"""Until an ended session is taken apart; commands that were in hand have failed by then."""
 CLIENT_RETURN: Final = 30.0
 """For a client to come back and answer a question about permissions; then the answer is no."""
 CHAT_STOP: Final = 10.0

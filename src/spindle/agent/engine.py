@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, Struct
 
@@ -31,6 +32,8 @@ from spindle.agent.tool_batch import ToolBatch
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
+from spindle.flow import Turnstile
+from spindle.llm import gate
 from spindle.llm import stream as llm
 from spindle.llm.history import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
@@ -86,6 +89,12 @@ class Run(Struct):
     stop_reason: str = "end"
     error: str | None = None
     """Why it could not begin, or how it broke."""
+
+
+STARTS = 4
+"""Runs that may begin in one turn of the event loop."""
+_starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
+"""Where runs of all sessions begin, one after the other."""
 
 
 class Engine:
@@ -276,6 +285,7 @@ class Engine:
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
+            await _starts.setdefault(asyncio.get_running_loop(), Turnstile(STARTS)).turn()
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"
@@ -557,7 +567,7 @@ class Engine:
         stream = self.choice.registry.stream_for(model)
         if stream not in llm.HTTP_STREAMS:  # those make the request meanwhile
             await self.conversation.on_disk()
-        return stream(model, request, options)
+        return gate.through(model.provider, stream(model, request, options))
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal

@@ -137,6 +137,9 @@ class Options(Struct):
     remote_key: str | None = None
     remote_insecure: bool = False
     remote_options: list[str] = []
+    limit: list[str] = []
+    """Assignments as `sessions=100`."""
+    roots: list[str] = []
     verbose: bool = False
     offline: bool = False
     help: bool = False
@@ -238,6 +241,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--remote-key", "remote_key", "FILE", "TLS key"),
     _switch("--remote-insecure", "remote_insecure", "Serve other machines without a token"),
     Option("--remote-option", "remote_options", "NAME=N", "Change a limit of the server; repeatable", "list"),
+    Option("--limit", "limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list"),
+    Option("--root", "roots", "DIR", "Let sessions that clients open work only here and below; repeatable", "list"),
     Option("--provider-session-id", "provider_session_id", "ID", "Id for the provider's cache"),
     _switch("--no-title", "no_title", "Invent no session titles (never done)"),
     _switch("--offline", "offline", "No network but the model's"),

@@ -2,13 +2,20 @@
 
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble, run_and_exit
+from spindle.cli.assemble import assemble, resource_options, run_and_exit
+from spindle.cli.process_limits import apply, chosen_limits
 from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
+from spindle.resources.loader import load_resources
+
+if TYPE_CHECKING:  # loaded only if there are several sessions
+    from spindle.protocol.live import SessionPool
+
+FOR_EVER = 1e9
 
 
 def run_rpc(options: Options) -> NoReturn:
@@ -32,7 +39,19 @@ async def _serve(options: Options, dialect: Dialect) -> int:
     from spindle.rpc.stdio import StdioWire
 
     wire = StdioWire.claim()
-    return await Server(await assemble(options, mode="rpc"), wire, Renderer(dialect, options.updates)).run()
+    agent = await assemble(options, mode="rpc")
+    limits = chosen_limits(options, agent.resources.settings)
+    apply(limits)
+
+    def make_pool() -> "SessionPool":
+        from spindle.cli.agent_source import CommandLineAgents
+        from spindle.protocol.live import LiveLimits, SessionPool
+
+        source = CommandLineAgents(options, "rpc", agent.resources.options, roots=limits.roots)
+        keep = limits.idle_seconds or FOR_EVER
+        return SessionPool(source, LiveLimits(max_sessions=limits.sessions, keep_seconds=keep))
+
+    return await Server(agent, wire, Renderer(dialect, options.updates), make_pool).run()
 
 
 def run_acp(options: Options) -> NoReturn:
@@ -70,7 +89,12 @@ def run_remote(options: Options) -> int:
 
     try:
         host, port = parse_address(options.remote or "")
+        resources = load_resources(os.getcwd(), resource_options(options))
+        limits = chosen_limits(options, resources.settings)
+        apply(limits)
         settings = RemoteOptions(
+            max_sessions=limits.sessions,
+            keep_seconds=limits.idle_seconds or FOR_EVER,
             host=host,
             port=port,
             token=remote_token(options),
@@ -78,7 +102,8 @@ def run_remote(options: Options) -> int:
             insecure=options.remote_insecure,
             tls=_tls(options),
         )
-        server = RemoteServer(changed(settings, options.remote_options), CommandLineAgents(options, "remote"))
+        source = CommandLineAgents(options, "remote", resources.options, roots=limits.roots)
+        server = RemoteServer(changed(settings, options.remote_options), source)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if options.verbose:

@@ -253,6 +253,14 @@ class Commands(ABC):
         """Return the stored sessions of the working directory, the latest first."""
         return await self._list("list_sessions", "sessions")
 
+    async def list_live_sessions(self) -> list[Json]:
+        """Return the sessions that are alive in the agent's process."""
+        return await self._list("list_live_sessions", "sessions")
+
+    async def close_session(self) -> None:
+        """End this session, if it is not the first: that one ends with the agent. Its file stays."""
+        await self.request("close_session")
+
     async def navigate_tree(
         self,
         entry_id: str,

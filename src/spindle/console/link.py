@@ -8,6 +8,7 @@ from spindle.agent.session import AgentSession
 from spindle.client.errors import RpcError
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END, LAST_ANSWERS
+from spindle.protocol.commands import OneSession
 from spindle.protocol.dialect import SPINDLE, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
@@ -17,7 +18,7 @@ from spindle.shapes.codec import decode
 _READ = 64 << 10
 
 
-class AgentLink:
+class AgentLink(OneSession):
     """A `Transport` of `RpcClient`. It owns the agent: closing the client closes it."""
 
     def __init__(self, agent: AgentSession) -> None:

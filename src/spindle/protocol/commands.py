@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from spindle.agent import AgentError
 from spindle.agent.approval import PermissionState
 from spindle.agent.budget import RunLimits
 from spindle.agent.hooks import McpServerState
@@ -33,12 +34,67 @@ IDLE_ABORT_S = 0.01
 T = TypeVar("T")
 
 
+class LiveInfo(Wire, kw_only=True):
+    """A live session, as a list shows it."""
+
+    id: str
+    """The `sessionId` of its commands and events: stays the same when the conversation goes on in another file."""
+    current_id: str
+    """Id of the stored session that it is at now."""
+    session_file: str | None = None
+    name: str | None = None
+    cwd: str
+    phase: str
+    model: str | None = None
+    clients: int
+    queue: int
+    """Messages that wait."""
+    questions: int
+    """Questions that wait for an answer of the user."""
+    cost: int | float | None = None
+    """US dollars; none if a price is not known."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session a client wants to be opened."""
+
+    cwd: str | None = None
+    """Where it works; None: where its file says, or where the process was started."""
+    session: str | None = None
+    """Id or path of a stored session; None: a new one."""
+    model: str | None = None
+    """A pattern as on the command line."""
+    name: str | None = None
+    id: str | None = None
+    """Of a session that is begun with exactly this id if there is none."""
+
+
 class Client(Protocol):
-    """What commands may change about the wire they came in on."""
+    """What commands may change about the wire they came in on, and ask about its other sessions."""
 
     def set_update_mode(self, mode: UpdateMode) -> None: ...
 
     def request_shutdown(self) -> None: ...
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo: ...
+
+    async def close_session(self) -> None:
+        """End the session that the command is about."""
+
+    async def live_sessions(self) -> list[LiveInfo]: ...
+
+
+class OneSession:
+    """A client whose wire holds a single session, as far as commands are concerned."""
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo:
+        raise AgentError("There is one session here; new_session and switch_session change it")
+
+    async def close_session(self) -> None:
+        raise AgentError("The session of this client ends with it")
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return []
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -448,6 +504,29 @@ async def branch(call: Call, entry_id: str) -> Forked:
 async def clone(call: Call) -> bool:
     """Copy the current branch into a session of its own and go on there."""
     return await call.agent.clone()
+
+
+@command("open_session")
+async def open_session(
+    call: Call, cwd: str | None = None, session: str | None = None, model: str | None = None, name: str | None = None
+) -> LiveInfo:
+    """Open another session beside this one: a new one, or the stored one with an id or path.
+
+    Its `id` is the `sessionId` of its commands and events.
+    """
+    return await call.client.open_session(Wanted(cwd=cwd, session=session, model=model, name=name))
+
+
+@command("close_session")
+async def close_session(call: Call) -> None:
+    """End the session that `sessionId` names. Its file stays, and its id opens it again."""
+    await call.client.close_session()
+
+
+@command("list_live_sessions", key="sessions")
+async def list_live_sessions(call: Call) -> list[LiveInfo]:
+    """Return the sessions that are alive in this process, in the order they were opened in."""
+    return await call.client.live_sessions()
 
 
 class SessionItem(Wire, kw_only=True):

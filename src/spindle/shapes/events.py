@@ -320,6 +320,13 @@ class SessionChanged(Event, tag="session_changed"):
     """`new`, `resume`, `fork`, `tree`, `regenerate`, `clear`, or `bash`: the user ran a command."""
 
 
+class SessionClosed(Event, tag="session_closed"):
+    """A session that this client has opened has left memory. Its file stays, and its id opens it again."""
+
+    reason: str
+    """`closed`, `idle`, or why else."""
+
+
 class StateChanged(Event, tag="state_changed"):
     """A client chose another model, changed what the user is asked about, or labelled an entry."""
 
