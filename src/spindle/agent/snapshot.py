@@ -8,6 +8,7 @@ from spindle.agent.approval import Approval
 from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
 from spindle.agent.todos import Todos
+from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import Model
 from spindle.tools.todo import TodoPhase
@@ -66,6 +67,8 @@ class State(Wire, kw_only=True):
     queued_message_count: int
     queue: Queued
     """The texts that wait; messages of extensions are only counted."""
+    queue_items: list[QueuedItem]
+    """The same, message by message."""
     approval: Asked
     """As `set_approval` set it."""
     todo_phases: list[TodoPhase]
@@ -99,6 +102,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
         pending_message_count=waiting,
         queued_message_count=waiting,
         queue=Queued(*queues.texts()),
+        queue_items=queues.items(),
         approval=Asked(approval.tools, approval.max_turns),
         todo_phases=todos.phases,
         system_prompt=engine.system_prompt,

@@ -22,7 +22,7 @@ from spindle.agent.submission import RunOptions
 from spindle.protocol.dialect import UpdateMode
 from spindle.sessions.entries import iso_time
 from spindle.shapes.events import CompactionResult
-from spindle.shapes.messages import Wire
+from spindle.shapes.messages import Image, Wire, text_of
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult
@@ -142,7 +142,34 @@ async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ())
 @command("clear_queue")
 async def clear_queue(call: Call) -> Queued:
     """Empty both queues and return what was waiting."""
-    return call.agent.clear_queue()
+    return Queued(*call.agent.queues.clear())
+
+
+class RemovedMessage(Wire):
+    kind: str
+    """`steer` or `followUp`."""
+    text: str
+    images: list[Image]
+
+
+@command("remove_queued")
+async def remove_queued(call: Call, queued_id: str) -> RemovedMessage:
+    """Take one message out of its queue and return it. The ids are in `queue_update`."""
+    kind, message = call.agent.queues.remove(queued_id)
+    content = message.content if isinstance(message.content, list) else []
+    return RemovedMessage(kind, text_of(message.content), [block for block in content if isinstance(block, Image)])
+
+
+@command("edit_queued")
+async def edit_queued(call: Call, queued_id: str, message: str) -> None:
+    """Give a message that waits another text; its place and its images stay."""
+    call.agent.queues.change(queued_id, message)
+
+
+@command("send_queued")
+async def send_queued(call: Call, queued_id: str) -> None:
+    """Deliver a message that waits before all others: before the next model call, or at once if nothing runs."""
+    call.agent.send_queued(queued_id)
 
 
 @command("abort_retry")

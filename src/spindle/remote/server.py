@@ -29,7 +29,7 @@ from spindle.remote.pool import MakeAgent, SessionPool, UnknownSession
 from spindle.remote.rpc_connection import RpcConnection
 from spindle.remote.socket_owner import can_tell, owner
 from spindle.shapes.codec import encode
-from spindle.web import CHAT_POLICY, chat_file, chat_needs
+from spindle.web import CHAT_POLICY, chat_answer
 
 __all__ = ["RemoteOptions", "RemoteServer"]
 
@@ -145,7 +145,7 @@ class RemoteServer:
                 await asyncio.sleep(self._slowdown.delay(connection.remote_address[0]))
             return _plain(refusal.status, refusal.reason)
         if not upgrade:
-            return self._plain_answer(path)
+            return self._plain_answer(path, request)
         if path not in (*CHAT_PATHS, RPC_PATH):
             return _plain(404, "No such path")
         if len(self._peers) >= self._options.max_connections:
@@ -154,10 +154,10 @@ class RemoteServer:
             return _plain(400, f"Unknown dialect {query['dialect']!r}; there are {', '.join(DIALECTS)}")
         return None
 
-    def _plain_answer(self, path: str) -> Response:
+    def _plain_answer(self, path: str, request: Request) -> Response:
         if path == "/healthz":
             return _healthy(auth=self._access.token is not None)
-        if (file := _page_file(path)) is not None:
+        if (file := _page_file(path, request)) is not None:
             return file
         return _plain(426, "This is a WebSocket") if path in (*CHAT_PATHS, RPC_PATH) else _plain(404, "No such page")
 
@@ -246,15 +246,17 @@ def _silent_logger() -> logging.Logger:
 # -- answers over plain HTTP: the page, its files, the health check ---------------------------------
 
 
-def _page_file(path: str) -> Response | None:
+def _page_file(path: str, request: Request) -> Response | None:
     """Return a file of the chat page for a path of the URL; None if there is no such file."""
-    found = chat_file("chat/index.html" if path == "/" else path.removeprefix("/page/"))
+    given = {name: ", ".join(request.headers.get_all(name)) for name in ("If-None-Match", "Accept-Encoding")}
+    found = chat_answer(path, given)
     if found is None:
         return None
-    kind, body = found
-    answer = _answer(HTTPStatus.OK, body, kind)
-    if path == "/":
-        answer.headers["Link"] = chat_needs("page/")
+    answer = _answer(HTTPStatus(found.status), found.body, found.headers["Content-Type"])
+    for name, value in found.headers.items():
+        if name in answer.headers:
+            del answer.headers[name]
+        answer.headers[name] = value
     return answer
 
 

@@ -2,7 +2,7 @@
 // A text that begins with `!` is a shell command; with `!!` the model does not get to know of it.
 
 import { $, announce, button, el, icon, iconButton, remembered } from '../shared/dom.js';
-import { imagesOf, oneLine, textOf } from '../shared/format.js';
+import { oneLine, textOf } from '../shared/format.js';
 import { readImage } from './attachments.js';
 import { Completions } from './completions.js';
 
@@ -15,11 +15,12 @@ export class Composer {
     this.session = session;
     this.field = $('prompt');
     this.images = [];
+    this.drafts = new Map(); // images of messages that are not sent, by conversation
+    this.owner = null; // the conversation that the field belongs to
     this.completions = new Completions(session, this.field, () => this.resize());
     this.listen();
     session.on('state', () => this.showState());
-    session.on('queue', queue => this.showQueue(queue));
-    session.on('reset', () => this.restoreDraft());
+    session.on('reset', () => this.changeDraft());
   }
 
   listen() {
@@ -62,11 +63,20 @@ export class Composer {
       event.preventDefault();
       this.send(event.altKey ? 'followUp' : 'steer');
     } else if (event.key === 'ArrowUp' && this.field.value === '' && !event.altKey) {
-      const last = this.session.messages.findLast(({ role }) => role === 'user');
-      if (!last) return;
-      event.preventDefault();
-      this.setText(textOf(last.content));
+      this.recall(event, -1);
+    } else if (this.recalled !== undefined && (event.key === 'ArrowUp' || event.key === 'ArrowDown') && !event.altKey) {
+      this.recall(event, event.key === 'ArrowUp' ? -1 : 1);
     }
+  }
+
+  /** Go through what was said before, as a shell does; anything that is typed ends it. */
+  recall(event, by) {
+    const said = this.session.messages.filter(({ role }) => role === 'user').map(({ content }) => textOf(content)).filter(Boolean);
+    const at = (this.recalled ?? said.length) + by;
+    if (at < 0 || !said.length) return;
+    event.preventDefault();
+    this.setText(said[at] ?? '');
+    this.recalled = at < said.length ? at : undefined;
   }
 
   // -- sending ------------------------------------------------------------------------------------
@@ -89,11 +99,6 @@ export class Composer {
     }
   }
 
-  /** Send a message of the user again, as it was. */
-  resend(message) {
-    return this.session.prompt(textOf(message.content), imagesOf(message.content));
-  }
-
   clear() {
     this.images = [];
     this.showImages();
@@ -110,21 +115,50 @@ export class Composer {
   }
 
   /** Put a text to edit here, unless the user is in the middle of writing something else. */
-  offer(text) {
-    if (text && this.field.value.trim() === '') this.setText(text);
+  offer(text, images = []) {
+    if (this.field.value.trim() === '' && this.images.length === 0) {
+      if (text) this.setText(text);
+      this.images = images;
+      this.showImages();
+    }
+    this.field.focus();
+  }
+
+  /** Put something behind what is written already. */
+  addText(text, images) {
+    const before = this.field.value.trimEnd();
+    this.images = [...this.images, ...images];
+    this.setText(before && text ? `${before}\n\n${text}` : before || text);
+    this.showImages();
     this.field.focus();
   }
 
   changed() {
-    if (this.session.id) remembered.set('draft', JSON.stringify({ session: this.session.id, text: this.field.value }));
+    this.recalled = undefined;
+    if (this.owner) remembered.set(`draft-${this.owner}`, this.field.value || null);
     this.completions.update();
     this.resize();
     this.showState();
   }
 
-  restoreDraft() {
-    const draft = JSON.parse(remembered.get('draft') ?? '{}');
-    if (draft.text && draft.session === this.session.id && this.field.value === '') this.setText(draft.text);
+  /** A draft belongs to its conversation: it stays there, and is there again on coming back. */
+  changeDraft() {
+    const { id } = this.session;
+    if (id === this.owner) return;
+    const [text, { images }] = [this.field.value, this];
+    const first = this.owner === null;
+    if (!first) this.drafts.set(this.owner, images);
+    this.owner = id;
+    if (id === null) {
+      this.clear();
+      return;
+    }
+    const kept = remembered.get(`draft-${id}`) ?? '';
+    // What was typed before there was a connection was meant for this one.
+    const mine = first && (text || images.length);
+    this.images = mine ? images : (this.drafts.get(id) ?? []);
+    this.setText(mine ? text : kept);
+    this.showImages();
   }
 
   resize() {
@@ -182,27 +216,5 @@ export class Composer {
       }),
       ...(blind ? [el('p', { class: 'aside' }, icon('warning'), `${model.name} does not see images`)] : []),
     );
-  }
-
-  // -- the queue ----------------------------------------------------------------------------------
-
-  showQueue({ steering, followUp, size }) {
-    $('queue').hidden = size === 0;
-    const row = (kind, text) =>
-      el('div', { class: 'queued' }, el('span', { class: 'tag' }, kind), el('span', null, oneLine(text, 200)));
-    const rows = [...steering.map(text => row('steer', text)), ...followUp.map(text => row('then', text))];
-    const unknown = size - rows.length;
-    if (unknown > 0) rows.push(row('queued', `${unknown} waiting`));
-    $('queue').replaceChildren(
-      el('div', null, ...rows),
-      button('link', () => this.clearQueue(), 'Take back'),
-    );
-  }
-
-  clearQueue() {
-    return this.session.attempt(async () => {
-      const { steering, followUp } = await this.session.call('clear_queue');
-      this.offer([...steering, ...followUp].join('\n\n'));
-    });
   }
 }

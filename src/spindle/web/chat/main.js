@@ -1,67 +1,83 @@
 // Puts the page together: makes its parts, and holds what involves several of them.
 
 import { $, el, toggleTheme } from '../shared/dom.js';
+import { imagesOf, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
+import { mayStop } from './confirm.js';
 import { takeToken } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
-import { Entries } from './entries.js';
 import { listenToKeys } from './keys.js';
 import { openMenu } from './menu.js';
 import { Pickers } from './pickers.js';
-import { Scroll } from './scroll.js';
+import { QueueView } from './queue-view.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
 import { StatusView, toast } from './status.js';
 import { TreePanel } from './tree-panel.js';
 
+const STOPS = 'Another place can only be gone to when nothing runs. What was done so far is kept.';
+
 const session = new Session({ askToken, report: toast });
-const entries = new Entries(session);
-const scroll = new Scroll();
 const status = new StatusView(session);
 const composer = new Composer(session);
-const conversation = new Conversation(session, {
-  edit: message => go(message, 'jump'),
-  fork: message => go(message, 'fork'),
-  again: regenerate,
-});
-const tree = new TreePanel(session, entries, {
+const queue = new QueueView(session, composer);
+const conversation = new Conversation(session, { save, fork, again: regenerate, branch });
+const tree = new TreePanel(session, {
   jump: (id, summarize) => move(() => session.jump(id, summarize)),
-  fork: id => move(() => session.fork(id)),
+  fork,
 });
 const sidebar = new Sidebar(session, tree);
 const pickers = new Pickers(session);
-const dialogs = new Dialogs(session, { composer, conversation, toast, stopAsking: () => pickers.setApproval(false) });
+const dialogs = new Dialogs(session, { composer, conversation, toast });
 
 // -- going back, forking, doing again -------------------------------------------------------------
 
 /** Go to another place of the conversation; the text to edit, if there is one, goes where the user writes. */
 function move(action) {
   return session.attempt(async () => {
+    if (!(await mayStop(session, STOPS))) return;
     const text = await action();
     sidebar.closeDrawer();
     if (text !== null) composer.offer(text);
   });
 }
 
-function go(message, how) {
-  return move(async () => {
-    const entry = (await entries.refresh()).entryOf(message);
-    if (!entry) throw new Error('This message is not stored (any more)');
-    return session[how](entry.id);
+/** Go on in a new conversation from before a message, which is there to be changed, its images too. */
+function fork(entryId) {
+  return session.attempt(async () => {
+    if (!(await mayStop(session, STOPS))) return;
+    const images = imagesOf(session.entries.byId.get(entryId)?.raw.message?.content);
+    const text = await session.fork(entryId);
+    sidebar.closeDrawer();
+    if (text !== null) composer.offer(text, images);
   });
+}
+
+/** Say something else in the place of a message. Returns whether it was sent. */
+function save(entryId, text, images) {
+  return session.attempt(async () => {
+    if (!(await mayStop(session, STOPS))) throw new Error('Not saved: it is still running');
+    if ((await session.jump(entryId)) === null) throw new Error('Not saved: an extension does not allow it');
+    await session.prompt(text, images);
+  });
+}
+
+/** Show another branch: the newest end of it. */
+function branch(entry) {
+  return move(() => session.jump(session.entries.newest(entry).id));
 }
 
 /** Ask for the last answer once more: back to before the last message, and send it again. */
 function regenerate() {
   return session.attempt(async () => {
     if (session.running) return;
-    const message = session.messages.findLast(({ role }) => role === 'user');
-    if (!message) return;
-    const entry = (await entries.refresh()).entryOf(message);
-    if (!entry) throw new Error('The last message is not stored');
+    await session.updateEntries();
+    const entry = session.entries.path().findLast(({ role }) => role === 'user');
+    if (!entry) return;
+    const { content } = entry.raw.message;
     if ((await session.jump(entry.id)) === null) return;
-    await composer.resend(message);
+    await session.prompt(textOf(content), imagesOf(content));
   });
 }
 
@@ -74,7 +90,10 @@ function begin() {
 }
 
 function compact() {
-  return session.attempt(() => session.call('compact'));
+  return session.attempt(async () => {
+    if (!(await mayStop(session, 'A summary can only be made when nothing runs.'))) return;
+    await session.call('compact');
+  });
 }
 
 function exportPage() {
@@ -168,7 +187,7 @@ listenToKeys({
   KeyC: begin,
   KeyT: () => sidebar.reveal('tree'),
   KeyS: () => sidebar.toggle(),
-  KeyE: () => scroll.toEnd(),
+  KeyE: () => conversation.feed.toEnd(),
   search: () => sidebar.reveal('sessions'),
   escape: () => {
     if (sidebar.isDrawerOpen) sidebar.closeDrawer();

@@ -83,7 +83,10 @@ export const remembered = {
     try { return localStorage.getItem('spindle-' + key); } catch { return null; }
   },
   set(key, value) {
-    try { localStorage.setItem('spindle-' + key, value); } catch { /* no storage: it is forgotten with the page */ }
+    try {
+      if (value === null) localStorage.removeItem('spindle-' + key);
+      else localStorage.setItem('spindle-' + key, value);
+    } catch { /* no storage: it is forgotten with the page */ }
   },
 };
 
