@@ -1,4 +1,4 @@
-"""How quick the chat page is, in Chromium, beside a bare page that only appends what comes: `python -m benchmarks.web_page`.
+"""How quick the chat page is in Chromium, beside a bare page that only appends: `python -m benchmarks.web_page`.
 
 A small server of our own stands in for the agent: it serves the real page and answers its commands, and lets an answer
 come in pieces at a steady pace. So the page alone is measured. Compare the ratios; both pages see the same machine.
@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 from aiohttp import WSMsgType, web
@@ -38,13 +39,15 @@ WATCH = """
   window.seen = { frames: [], long: [] };
   const tick = now => { seen.frames.push(now); requestAnimationFrame(tick); };
   requestAnimationFrame(tick);
-  new PerformanceObserver(list => seen.long.push(...list.getEntries().map(one => one.duration))).observe({ type: 'longtask' });
+  const note = list => seen.long.push(...list.getEntries().map(one => one.duration));
+  new PerformanceObserver(note).observe({ type: 'longtask' });
 }
 """
 RICH = (
-    "## A heading\n\nSome **bold words**, `code` and [a link](https://example.org/page) in a paragraph that goes on for "
-    "a while, with *emphasis* and more words.\n\n- one item\n- another **item**\n  - nested\n\n| name | value |\n|---|---|\n"
-    "| alpha | 1 |\n| beta | 2 |\n\n```python\ndef f(x):\n    return x + 1  # note\n```\n\n"
+    "## A heading\n\nSome **bold words**, `code` and [a link](https://example.org/page) in a paragraph that goes on "
+    "for a while, with *emphasis* and more words.\n\n- one item\n- another **item**\n  - nested\n\n"
+    "| name | value |\n|---|---|\n| alpha | 1 |\n| beta | 2 |\n\n"
+    "```python\ndef f(x):\n    return x + 1  # note\n```\n\n"
 )
 CODE = "    total = compute(index, 'some text') + 42  # a comment\n"
 
@@ -186,14 +189,22 @@ async def stream(browser: Any, url: str, name: str) -> dict[str, float]:
     seen = await page.evaluate("seen")
     await page.close()
     frames = seen["frames"]
-    gaps = sorted(b - a for a, b in zip(frames, frames[1:], strict=False))
+    gaps = sorted(b - a for a, b in pairwise(frames))
     fps = 1000 * len(gaps) / (frames[-1] - frames[0])
     return {"fps": fps, "p95 ms": gaps[int(len(gaps) * 0.95)], "longest task ms": max(seen["long"], default=0)}
 
 
+MEMORY = "(gc(), performance.memory.usedJSHeapSize / 1e6)"
+WEIGHT = "performance.getEntriesByType('resource').reduce((sum, one) => sum + one.transferSize, 0) / 1e3"
+FIRST = """
+new Promise(done => {
+  const look = () => (document.querySelector('.answer') ? done(performance.now()) : requestAnimationFrame(look));
+  look();
+})
+"""
+
+
 async def history(browser: Any, url: str, stand: Stand) -> dict[str, Any]:
-    memory = "(gc(), performance.memory.usedJSHeapSize / 1e6)"
-    first = "new Promise(done => { const look = () => document.querySelector('.answer') ? done(performance.now()) : requestAnimationFrame(look); look(); })"
     context = await browser.new_context()
     page = await context.new_page()
     found: dict[str, Any] = {}
@@ -202,20 +213,18 @@ async def history(browser: Any, url: str, stand: Stand) -> dict[str, Any]:
         await page.goto(url)
         await page.wait_for_selector("body[data-connection=open]")
         connected = await page.evaluate("performance.now()")
-        weight = await page.evaluate(
-            "performance.getEntriesByType('resource').reduce((sum, one) => sum + one.transferSize, 0) / 1e3"
-        )
+        weight = await page.evaluate(WEIGHT)
         loaded = sum(status == 200 for status in stand.served)
         found[visit] = {"files loaded": loaded, "kB": weight, "connected ms": connected}
         await page.goto("about:blank")
     await page.goto(url)
     await page.wait_for_selector("body[data-connection=open]")
-    empty = await page.evaluate(memory)
+    empty = await page.evaluate(MEMORY)
     stand.entries = entries(ENTRIES)
     await page.reload()
-    shown = await page.evaluate(first)
+    shown = await page.evaluate(FIRST)
     await page.wait_for_timeout(500)
-    full, nodes = await page.evaluate(memory), await page.evaluate("document.querySelectorAll('*').length")
+    full, nodes = await page.evaluate(MEMORY), await page.evaluate("document.querySelectorAll('*').length")
     found[f"{ENTRIES} entries"] = {"first messages ms": shown, "memory ratio": full / empty, "elements": nodes}
     await context.close()
     return found

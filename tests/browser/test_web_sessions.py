@@ -85,7 +85,7 @@ def test_a_new_conversation_and_the_list(browser: Any) -> None:
         tab.shows("#welcome")
         tab.ask("about lexers")
         assert tab.session != first
-        tab.press("Control+k")
+        tab.press("Alt+f")
         tab.counts(".session", 2)
         tab.page.keyboard.type("parsers")
         tab.counts(".session", 1)

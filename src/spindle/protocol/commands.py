@@ -420,6 +420,30 @@ async def export_html(call: Call, output_path: str | None = None) -> str:
     return await call.agent.export_html(output_path)
 
 
+@command("export_page", key="html")
+async def export_page(call: Call) -> str:
+    """Return the session as one HTML page."""
+    from spindle.agent import library
+
+    return await library.page(call.agent)
+
+
+@command("upload_file", key="path")
+async def upload_file(call: Call, name: str, data: str) -> str:
+    """Keep a file (base64) beside the sessions, for tools to read, and return its path."""
+    from spindle.agent import library
+
+    return await library.upload(call.agent, name, data)
+
+
+@command("complete_path", key="paths")
+async def complete_path(call: Call, prefix: str = "") -> list[str]:
+    """Return files of the working directory that fit what was typed after an `@`, the likeliest first."""
+    from spindle.agent import library
+
+    return await library.complete_path(call.agent, prefix)
+
+
 # -- other sessions, other places -----------------------------------------------------------------
 
 
@@ -487,6 +511,28 @@ async def list_sessions(call: Call) -> list[SessionItem]:
         )
         for info in await asyncio.to_thread(call.agent.stored_sessions)
     ]
+
+
+class FoundSession(Wire):
+    id: str
+    snippet: str
+    """What stands around the words."""
+
+
+@command("search_sessions", key="sessions")
+async def search_sessions(call: Call, query: str) -> list[FoundSession]:
+    """Return the stored sessions of this working directory in which all words of the query were said."""
+    from spindle.agent import library
+
+    return [FoundSession(*found) for found in await library.search_sessions(call.agent, query)]
+
+
+@command("delete_session", key="cancelled")
+async def delete_session(call: Call) -> bool:
+    """Delete the current session and begin an empty one; refused while something runs."""
+    from spindle.agent import library
+
+    return await library.delete_session(call.agent)
 
 
 class NavigatedTo(Wire, kw_only=True):

@@ -8,7 +8,7 @@ import gzip
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from posixpath import dirname, join, normpath
@@ -77,7 +77,7 @@ def chat_answer(path: str, request: Mapping[str, str]) -> PageFile | None:
     return PageFile(200, headers, body)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _packed(name: str) -> tuple[bytes, bytes, str]:
     """Return the bytes of a file, the same compressed, and what tells them from others."""
     text = read(name)
@@ -87,7 +87,7 @@ def _packed(name: str) -> tuple[bytes, bytes, str]:
     return body, gzip.compress(body, 9, mtime=0), f'"{sha256(body).hexdigest()[:20]}"'
 
 
-@lru_cache(maxsize=1)
+@cache
 def _version() -> str:
     together = sha256()
     for name in sorted(_chat_files()):
@@ -105,7 +105,7 @@ def _needs(prefix: str) -> str:
     return ", ".join([*styles, *(f"<{prefix}{name}>; rel=modulepreload" for name in files if name.endswith(".js"))])
 
 
-@lru_cache(maxsize=1)
+@cache
 def _chat_files() -> frozenset[str]:
     folders = (ROOT / "chat", ROOT / "shared")
     files = [f"{folder.name}/{file.name}" for folder in folders for file in folder.iterdir() if file.suffix in TYPES]

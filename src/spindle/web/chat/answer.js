@@ -73,7 +73,9 @@ export class Answer {
     // Where the buttons will be: they take no more room when the answer ends.
     this.foot = el('div', { class: 'actions' });
     if (!live) return;
+    this.node.classList.add('grown');
     this.foot.append(el('span', { class: 'pulse', 'aria-hidden': 'true' }));
+    this.foot.classList.add('marked');
     this.node.append(this.foot);
   }
 
@@ -142,6 +144,7 @@ export class Answer {
     this.changed.clear();
     this.live = false;
     this.foot.replaceChildren();
+    this.foot.classList.remove('marked');
     const text = textOf(message.content).trim();
     const calls = message.content.some(block => block.type === 'toolCall');
     if (message.stopReason === 'error') this.add(this.failure(readable(message.errorMessage ?? 'The model failed.')));

@@ -3,18 +3,20 @@
 
 import { $, announce, button, el, icon, iconButton, remembered } from '../shared/dom.js';
 import { oneLine, textOf } from '../shared/format.js';
-import { readImage } from './attachments.js';
+import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
 
 const TOUCH = matchMedia('(pointer: coarse)').matches; // no Alt, no Shift: there Enter makes a new line
 const SHELL = /^\s*(!!?)([^]*)$/;
 const MAX_IMAGES_LENGTH = 12_000_000; // of base64 in one message; the server takes 16 MiB
+const MAX_FILE = 11_000_000;
 
 export class Composer {
   constructor(session) {
     this.session = session;
     this.field = $('prompt');
     this.images = [];
+    this.files = []; // kept on the server: {name, path}
     this.drafts = new Map(); // images of messages that are not sent, by conversation
     this.owner = null; // the conversation that the field belongs to
     this.completions = new Completions(session, this.field, () => this.resize());
@@ -25,6 +27,7 @@ export class Composer {
 
   listen() {
     this.field.addEventListener('input', () => this.changed());
+    this.field.addEventListener('click', () => this.completions.update());
     this.field.addEventListener('keydown', event => this.key(event));
     $('composer').addEventListener('submit', event => {
       event.preventDefault();
@@ -83,17 +86,19 @@ export class Composer {
 
   async send(behaviour) {
     const text = this.field.value;
-    const { images } = this;
+    const { images, files } = this;
     const [, marks, command] = SHELL.exec(text) ?? [];
-    if ((command ?? text).trim() === '' && images.length === 0) return;
+    if ((command ?? text).trim() === '' && images.length === 0 && files.length === 0) return;
+    const named = files.map(({ path }) => `Attached file: ${path}`);
     this.clear();
     try {
       if (marks && images.length === 0) await this.session.bash(command.trim(), marks === '!!');
-      else await this.session.prompt(text, images, behaviour);
+      else await this.session.prompt([text, ...named].filter(Boolean).join('\n\n'), images, behaviour);
     } catch (error) {
       // Nothing that was written may be lost.
       if (this.field.value === '') this.setText(text);
       this.images = [...images, ...this.images];
+      this.files = [...files, ...this.files];
       this.showImages();
       this.session.report(error.message);
     }
@@ -101,6 +106,7 @@ export class Composer {
 
   clear() {
     this.images = [];
+    this.files = [];
     this.showImages();
     this.setText('');
     if (!TOUCH) this.field.focus();
@@ -168,7 +174,7 @@ export class Composer {
 
   showState() {
     const { running, busy } = this.session;
-    const empty = this.field.value.trim() === '' && this.images.length === 0;
+    const empty = this.field.value.trim() === '' && this.images.length === 0 && this.files.length === 0;
     const shell = this.images.length === 0 ? SHELL.exec(this.field.value)?.[1] : undefined;
     $('stop').hidden = !busy;
     $('send').hidden = busy && empty;
@@ -186,6 +192,10 @@ export class Composer {
     for (const file of files) {
       await this.session.attempt(async () => {
         const image = await readImage(file);
+        if (!image) {
+          await this.upload(file);
+          return;
+        }
         const length = [...this.images, image].reduce((sum, { data }) => sum + data.length, 0);
         if (length > MAX_IMAGES_LENGTH) throw new Error('These images are too large for one message');
         this.images = [...this.images, image];
@@ -194,6 +204,14 @@ export class Composer {
     }
     this.showImages();
     this.showState();
+  }
+
+  /** Bring any other file to the server, where tools can read it. */
+  async upload(file) {
+    if (file.size > MAX_FILE) throw new Error(`${file.name} is too large to send (${Math.round(file.size / 1e6)} MB)`);
+    const { path } = await this.session.call('upload_file', { name: file.name, data: await base64(file) });
+    this.files = [...this.files, { name: file.name, path }];
+    announce('File added');
   }
 
   showImages() {
@@ -213,6 +231,15 @@ export class Composer {
           el('img', { src: `data:${image.mimeType};base64,${image.data}`, alt: 'Image to send' }),
           remove,
         );
+      }),
+      ...this.files.map(file => {
+        const remove = iconButton(`Remove ${file.name}`, 'close', () => {
+          this.files = this.files.filter(other => other !== file);
+          this.showImages();
+          this.showState();
+          this.field.focus();
+        });
+        return el('span', { class: 'file', title: file.path }, icon('file'), el('span', null, file.name), remove);
       }),
       ...(blind ? [el('p', { class: 'aside' }, icon('warning'), `${model.name} does not see images`)] : []),
     );

@@ -313,6 +313,7 @@ export class Conversation {
 
   addSwitch(row, node) {
     node.querySelector('.fork')?.remove();
+    node.querySelector('.actions')?.classList.toggle('marked', Boolean(row.fork));
     if (!row.fork) return;
     const { all, entry } = row.fork;
     const place = all.indexOf(entry);

@@ -175,6 +175,7 @@ export class Dialogs {
     const asked = { request, node, timer, card: null };
     this.open.set(request.id, asked);
     this.place(asked);
+    this.session.emit('asked', request.title ?? '');
     announce(`${request.title} ${request.message ?? ''}`);
     this.tell();
   }

@@ -94,7 +94,7 @@ export class Feed {
         next = row.node.nextElementSibling;
         continue;
       }
-      row.node ??= el('div', { class: 'row' }, row.build());
+      row.node ??= el('div', { class: `row ${row.kind}-row` }, row.build());
       row.node.row = row;
       this.root.insertBefore(row.node, next);
       fresh.push(row);

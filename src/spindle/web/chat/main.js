@@ -1,18 +1,21 @@
 // Puts the page together: makes its parts, and holds what involves several of them.
 
-import { $, el, toggleTheme } from '../shared/dom.js';
-import { imagesOf, textOf } from '../shared/format.js';
+import { $, copyText, el, toggleTheme } from '../shared/dom.js';
+import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
+import { ChangesPane } from './changes-pane.js';
 import { mayStop } from './confirm.js';
-import { takeToken } from './connection.js';
+import { addressWithToken, takeToken } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
 import { listenToKeys } from './keys.js';
 import { openMenu } from './menu.js';
+import { Notices } from './notices.js';
 import { Pickers } from './pickers.js';
 import { QueueView } from './queue-view.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
+import { showLink } from './share.js';
 import { StatusView, toast } from './status.js';
 import { TreePanel } from './tree-panel.js';
 
@@ -21,7 +24,7 @@ const STOPS = 'Another place can only be gone to when nothing runs. What was don
 const session = new Session({ askToken, report: toast });
 const status = new StatusView(session);
 const composer = new Composer(session);
-const queue = new QueueView(session, composer);
+new QueueView(session, composer);
 const conversation = new Conversation(session, { save, fork, again: regenerate, branch });
 const tree = new TreePanel(session, {
   jump: (id, summarize) => move(() => session.jump(id, summarize)),
@@ -29,6 +32,8 @@ const tree = new TreePanel(session, {
 });
 const sidebar = new Sidebar(session, tree);
 const pickers = new Pickers(session);
+const changes = new ChangesPane(session);
+const notices = new Notices(session);
 const dialogs = new Dialogs(session, { composer, conversation, toast });
 
 // -- going back, forking, doing again -------------------------------------------------------------
@@ -96,11 +101,66 @@ function compact() {
   });
 }
 
+/** Give the browser a file to keep. */
+function download(text, type, name) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = el('a', { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+const fileName = end => `${(session.state.sessionName ?? 'conversation').replace(/[^\p{L}\p{N}_-]+/gu, '-').slice(0, 60)}${end}`;
+
 function exportPage() {
   return session.attempt(async () => {
-    const { path } = await session.call('export_html');
-    toast(`Written to ${path}`, 'info');
+    const { html } = await session.call('export_page');
+    download(html, 'text/html', fileName('.html'));
   });
+}
+
+function copyMarkdown() {
+  return session.attempt(async () => {
+    const said = session.messages.filter(({ role, content }) => (role === 'user' || role === 'assistant') && textOf(content));
+    const text = said.map(({ role, content }) => `## ${role === 'user' ? 'User' : 'Assistant'}\n\n${textOf(content)}`).join('\n\n');
+    await copyText(text);
+    toast('The conversation is on the clipboard', 'info');
+  });
+}
+
+/** Everything that can be done, and every conversation, to be found by its name. */
+function palette() {
+  const actions = [
+    { label: 'New conversation', detail: 'Alt+C', pick: begin },
+    { label: 'Choose the model', detail: 'Alt+M', pick: () => pickers.pickModel() },
+    { label: 'Choose how hard it thinks', detail: 'Alt+L', pick: () => pickers.pickLevel() },
+    { label: 'Ask before every tool: on or off', detail: 'Alt+A', pick: () => pickers.setApproval(!pickers.asks) },
+    { label: 'Changed files', detail: 'Alt+D', pick: () => changes.toggle() },
+    { label: 'Conversation tree', detail: 'Alt+T', pick: () => sidebar.reveal('tree') },
+    { label: 'Search conversations', detail: 'Alt+F', pick: () => sidebar.reveal('sessions') },
+    ...conversationActions(),
+    { label: 'Light or dark', pick: toggleTheme },
+    { label: 'Keys', detail: '?', pick: () => $('help').click() },
+  ];
+  const others = sidebar.sessions.map(({ id, name, firstMessage }) => ({
+    label: oneLine(name || firstMessage, 80),
+    detail: 'conversation',
+    pick: () => (location.hash = '#' + id),
+  }));
+  openMenu($('prompt'), 'Find a command or a conversation', [...actions, ...others], { palette: true });
+}
+
+function conversationActions() {
+  return [
+    { label: 'Rename', pick: () => status.rename() },
+    { label: 'Regenerate the last answer', detail: 'Alt+R', pick: regenerate },
+    { label: 'Summarise older messages', pick: compact },
+    { label: 'Copy as Markdown', pick: copyMarkdown },
+    { label: 'Export as a page', detail: 'download', pick: exportPage },
+    { label: 'Open on a phone', pick: () => showLink(addressWithToken(session.id)) },
+    { label: notices.wanted ? 'Do not notify me' : 'Notify me when it is done or asks', pick: () => session.attempt(() => notices.toggle()) },
+  ];
 }
 
 // -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
@@ -167,13 +227,7 @@ $('context').addEventListener('click', () =>
   openMenu($('context'), 'Context', [{ label: 'Summarise older messages now', pick: compact }]),
 );
 $('more').addEventListener('click', () =>
-  openMenu($('more'), 'Conversation', [
-    { label: 'Rename', pick: () => status.rename() },
-    { label: 'Regenerate the last answer', pick: regenerate },
-    { label: 'Summarise older messages', pick: compact },
-    { label: 'Export as a page', pick: exportPage },
-    { label: 'Clear: begin a new one', pick: begin },
-  ]),
+  openMenu($('more'), 'Conversation', [...conversationActions(), { label: 'Clear: begin a new one', pick: begin }]),
 );
 $('theme').addEventListener('click', toggleTheme);
 
@@ -188,9 +242,12 @@ listenToKeys({
   KeyT: () => sidebar.reveal('tree'),
   KeyS: () => sidebar.toggle(),
   KeyE: () => conversation.feed.toEnd(),
-  search: () => sidebar.reveal('sessions'),
+  KeyF: () => sidebar.reveal('sessions'),
+  KeyD: () => changes.toggle(),
+  palette,
   escape: () => {
     if (sidebar.isDrawerOpen) sidebar.closeDrawer();
+    else if (changes.isOpen && changes.node.contains(document.activeElement)) changes.toggle(false);
     else if (session.busy) session.abort();
   },
 });

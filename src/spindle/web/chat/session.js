@@ -198,6 +198,11 @@ export class Session {
     return this.wire.call(type, fields);
   }
 
+  /** Send one command to another conversation, over a connection of its own; to this one over the one there is. */
+  aside(id, type, fields = {}) {
+    return id === this.id ? this.call(type, fields) : this.wire.once(id, type, fields);
+  }
+
   /** Run an action and show what went wrong, if something did. Returns whether it went well. */
   async attempt(action) {
     try {

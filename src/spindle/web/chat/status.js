@@ -50,7 +50,7 @@ export class StatusView {
     const name =
       this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : '') || 'New conversation';
     this.title.textContent = name;
-    const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : '';
+    const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : (this.session.mark ?? '');
     document.title = `${mark}${this.session.title ?? `${oneLine(name, 60)} – Spindle`}`;
     document.body.classList.toggle('blank', this.session.messages.length === 0 && !this.session.running);
     const { model } = this.session.state;
