@@ -415,28 +415,74 @@ def test_the_keyboard(browser: Any) -> None:
 def test_accessibility_rules(browser: Any, scheme: str) -> None:
     if not AXE.is_file():
         pytest.skip("axe-core is not installed (npm install axe-core, or its file in SPINDLE_AXE)")
-    steps = [reply(think("hm"), "# One\n\ntext `code`", call("bash", {"command": "echo 1"})), failure(401, "no")]
+    edit = call("edit", {"path": "f.txt", "edits": [{"oldText": "one", "newText": "two"}]}, id="c2")
+    rich = "# One\n\ntext `code` $x^2$\n\n```py\nreturn 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    steps = [
+        reply(think("hm"), rich, call("bash", {"command": "printf '\\033[32mok\\033[0m'"})),
+        reply(edit),
+        reply("done", gate(f"axe {scheme}")),
+        failure(401, "no"),
+    ]
     with ServerProcess(steps) as server, Tab(browser, server, color_scheme=scheme, reduced_motion="reduce") as tab:
+        (server.cwd / "f.txt").write_text("one\n")
 
-        def violations() -> list[str]:
+        def check(state: str) -> None:
             # What headings a model writes is its own affair.
             run = "() => axe.run(document, { rules: { 'heading-order': { enabled: false } } })"
-            return [f"{one['id']}: {one['nodes'][0]['html']}" for one in tab.js(run)["violations"]]
+            found = [f"{one['id']}: {one['nodes'][0]['html']}" for one in tab.js(run)["violations"]]
+            assert found == [], state
 
         tab.js(AXE.read_text())
-        assert violations() == []
+        check("an empty page")
         tab.press("Alt+a")
         tab.say("go")
         tab.shows(".ask")
-        assert violations() == []
+        check("a question")
         tab.press("Alt+y")
-        tab.shows(".failure")
-        tab.press("Alt+t")
+        tab.sees(".tool[data-state=asking]", "f.txt")
+        tab.press("Alt+y")
+        server.mock.wait_gate(f"axe {scheme}")
+        tab.type("wait for this", "Alt+Enter")
+        tab.counts(".queued", 1)
+        tab.click(".queued [aria-label='Edit this message']")
+        check("at work, with a message that is edited")
+        tab.press("Escape")
+        tab.click(".queued [aria-label='Remove it']")
+        tab.click("#tab-tree")
         tab.shows("#tree .current")
-        assert violations() == []
+        tab.click("#tree .line")
+        tab.shows("#confirm[open]")
+        check("the page asks")
+        tab.press("Escape")
+        server.mock.release(f"axe {scheme}")
+        tab.settled()
+        tab.say("again")
+        tab.shows(".failure")
+        check("the tree, and a failure")
+        tab.click("#open-changes")
+        tab.shows(".changed .diff")
+        check("changed files")
+        tab.press("Escape")
+        tab.page.locator(".user").first.hover()
+        tab.click(".user [aria-label=Edit]")
+        tab.click(".turn")
+        check("a message that is edited, and a turn that is folded or open")
         tab.press("Alt+l")
         tab.shows("#menu")
-        assert violations() == []
+        check("a menu")
+        tab.press("Escape")
+        tab.press("Control+k")
+        tab.shows("#menu.palette")
+        check("the palette")
+        tab.page.keyboard.type("phone")
+        tab.press("Enter")
+        tab.shows("#share[open]")
+        check("the address")
+        tab.press("Escape")
+        tab.page.focus("#help")
+        tab.press("?")
+        tab.shows("#keys[open]")
+        check("the keys")
 
 
 def test_light_and_dark(browser: Any) -> None:

@@ -130,7 +130,7 @@ def test_files_come_along_and_are_completed(browser: Any, shared: ServerProcess,
         tab.sees("#attachments .file", "data;rm.bin")
         tab.page.locator("#prompt").press_sequentially("look at @manu")
         tab.sees("#completions", "docs/manual.md")
-        assert tab.js("document.getElementById('prompt').getAttribute('aria-expanded')") == "true"
+        assert tab.js("document.getElementById('prompt').getAttribute('aria-activedescendant')") == "completion-0"
         tab.press("Tab")
         tab.holds("#prompt", "look at @docs/manual.md ")
         tab.press("Enter")

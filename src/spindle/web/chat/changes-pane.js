@@ -60,6 +60,7 @@ export class ChangesPane {
     $('open-changes').hidden = files.size === 0 && !this.isOpen;
     $('open-changes').querySelector('span').textContent = String(files.size);
     $('open-changes').title = `${count(files.size, 'file')} changed (Alt+D)`;
+    $('open-changes').ariaLabel = `${count(files.size, 'file')} changed`;
     if (this.isOpen) this.show(files);
   }
 

@@ -78,14 +78,12 @@ export class Completions {
         return el('div', props, el('b', null, label), detail ? el('span', null, detail) : null);
       }),
     );
-    this.field.setAttribute('aria-expanded', 'true');
     this.field.setAttribute('aria-activedescendant', `completion-${this.chosen}`);
     return undefined;
   }
 
   hide() {
     this.box.hidden = true;
-    this.field.setAttribute('aria-expanded', 'false');
     this.field.removeAttribute('aria-activedescendant');
   }
 

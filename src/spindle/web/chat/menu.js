@@ -21,7 +21,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
   const filter =
     palette || items.length >= FILTER_FROM
       ? el('input', {
-          type: 'search', placeholder: label, 'aria-label': `Filter: ${label}`, role: 'combobox',
+          type: 'text', placeholder: label, 'aria-label': `Filter: ${label}`, role: 'combobox',
           'aria-expanded': 'true', 'aria-controls': 'menu-list', 'aria-autocomplete': 'list', autocomplete: 'off',
         })
       : null;

@@ -174,10 +174,8 @@ export function highlight(code, name) {
   return fragment;
 }
 
-/**
- * Code that may still grow. What cannot change any more is built once; only the last line is coloured again. Lines
- * stand in chunks, each a block of its own, so that a browser need not lay out a long text for every new word.
- */
+// Code that may still grow. What cannot change any more is built once; only the last line is coloured again. Lines
+// stand in chunks, each a block of its own, so that a browser need not lay out a long text for every new word.
 export class CodePainter {
   constructor(node, name) {
     this.node = node;

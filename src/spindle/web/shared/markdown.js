@@ -15,7 +15,9 @@ const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^\n]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/s;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*)|)$/s;
 const QUOTE = /^ {0,3}>[ \t]?/;
-const DEFINITION = /^ {0,3}\[([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ \t]+["'(][^\n]{0,300}["')])?[ \t]*$/;
+const DEFINITION = /^ {0,3}\[(?!\^)([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ \t]+["'(][^\n]{0,300}["')])?[ \t]*$/;
+const DETAILS = /^ {0,3}<details>\s*(?:<summary>(.*?)<\/summary>)?\s*$/i;
+const FOOTNOTE = /^ {0,3}\[\^([\w-]{1,30})\]:[ \t]+(.*)$/;
 const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
 
 /** Return `text` rendered as a fragment. */
@@ -97,6 +99,8 @@ function renderBlock(lines, i, parent, depth, links) {
   if (depth < MAX_NESTING && QUOTE.test(line)) return renderQuote(lines, i, parent, depth, links);
   if (depth < MAX_NESTING && ITEM.test(line)) return renderList(lines, i, parent, depth, links);
   if (isTable(lines, i)) return renderTable(lines, i, parent, links);
+  if (depth < MAX_NESTING && DETAILS.test(line)) return renderDetails(lines, i, parent, depth, links);
+  if (FOOTNOTE.test(line)) return renderFootnote(lines, i, parent, links);
   return DEFINITION.test(line) ? i + 1 : renderParagraph(lines, i, parent, depth, links);
 }
 
@@ -181,6 +185,38 @@ export class CodeBlock {
     this.code = code;
     this.painter.set(code, live);
   }
+}
+
+/** What opens and closes: `<details><summary>…</summary>` up to `</details>`, with Markdown inside. */
+function renderDetails(lines, i, parent, depth, links) {
+  let title = DETAILS.exec(lines[i])[1];
+  const body = [];
+  let nested = 0;
+  for (i++; i < lines.length; i++) {
+    const line = lines[i].trim();
+    const summary = title === undefined && body.every(isBlank) ? /^<summary>(.*?)<\/summary>$/i.exec(line) : null;
+    if (/^<\/details>$/i.test(line) && nested-- === 0) {
+      i++;
+      break;
+    }
+    if (DETAILS.test(lines[i])) nested++;
+    if (summary) title = summary[1];
+    else body.push(lines[i]);
+  }
+  const head = el('summary');
+  renderInline(title ?? 'Details', head, links);
+  const node = el('details', { class: 'folded-text' }, head);
+  renderBlocks(body, node, depth + 1, links);
+  parent.append(node);
+  return i;
+}
+
+function renderFootnote(lines, i, parent, links) {
+  const [, name, text] = FOOTNOTE.exec(lines[i]);
+  const node = el('p', { class: 'footnote' }, el('sup', null, name), ' ');
+  renderInline(text, node, links);
+  parent.append(node);
+  return i + 1;
 }
 
 function renderHeading(lines, i, parent, links) {
@@ -372,7 +408,7 @@ function renderParagraph(lines, i, parent, depth, links) {
     const item = ITEM.exec(line);
     const interrupts = item !== null && item[4] !== undefined && (item[2].length === 1 || /^1[.)]$/.test(item[2]));
     const nested = depth < MAX_NESTING && (interrupts || QUOTE.test(line));
-    if (isBlank(line) || isFence(line) || HEADING.test(line) || isRule(line) || nested || isTable(lines, i)) break;
+    if (isBlank(line) || isFence(line) || HEADING.test(line) || isRule(line) || nested || isTable(lines, i) || DETAILS.test(line) || FOOTNOTE.test(line)) break;
     body.push(line.trim());
   }
   const paragraph = el('p');
