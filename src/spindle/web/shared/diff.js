@@ -100,7 +100,7 @@ export function diffView(rows, language = '') {
   return node;
 }
 
-/** Make the rows; where lines were replaced one by one, the words that differ are marked. */
+/** Make the rows; where lines were replaced by others like them, the words that differ are marked. */
 function withWords(rows, language) {
   const marks = new Map();
   for (let i = 0; i < rows.length;) {
@@ -112,8 +112,7 @@ function withWords(rows, language) {
     while (rows[middle]?.sign === '-') middle++;
     let end = middle;
     while (rows[end]?.sign === '+') end++;
-    if (middle - i === end - middle)
-      for (let k = 0; k < middle - i; k++) markWords(rows[i + k], rows[middle + k], marks);
+    for (let k = 0; k < Math.min(middle - i, end - middle); k++) markWords(rows[i + k], rows[middle + k], marks);
     i = end;
   }
   return rows.map(row => diffRow(row, marks.get(row), language));
