@@ -2,8 +2,7 @@
 // once per frame. A row knows the id of its entry: that is how messages are found again.
 
 import { announce, button } from '../shared/dom.js';
-import { count, oneLine, textOf } from '../shared/format.js';
-import { imagesOf } from '../shared/format.js';
+import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Answer } from './answer.js';
 import { Feed } from './feed.js';
 import { readable, tokens } from './figures.js';
@@ -49,7 +48,11 @@ export class Conversation {
   constructor(session, actions) {
     this.session = session;
     this.actions = actions;
-    this.feed = new Feed();
+    this.feed = new Feed(() => session.running);
+    this.feed.onPrint = on => {
+      this.printing = on;
+      this.show();
+    };
     this.repaint = perFrame(() => this.paint());
     this.hooks = {
       addCard: (id, card) => this.cards.set(id, card),
@@ -275,7 +278,9 @@ export class Conversation {
   }
 
   isShown(row) {
-    if (row.gone || (row.older && !this.olderOpen)) return false;
+    if (row.gone) return false;
+    if (this.printing) return true;
+    if (row.older && !this.olderOpen) return false;
     return !row.turn?.line || row.turn.open || row === row.turn.last;
   }
 

@@ -13,7 +13,9 @@ const INTENT_MS = 700; // a scroll so soon after a gesture is the reader's
 const KEYS = new Set(['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End', ' ', 'Tab']);
 
 export class Feed {
-  constructor() {
+  /** `busy()` says whether something is being written. */
+  constructor(busy) {
+    this.busy = busy;
     this.scroller = $('scroller');
     this.root = $('feed');
     this.latest = $('latest');
@@ -61,13 +63,8 @@ export class Feed {
   /** Show these rows. Those that were here before keep their elements. */
   show(rows) {
     const anchor = this.sticks ? null : this.anchor();
-    const kept = new Set(rows);
-    for (const row of this.rows) if (!kept.has(row)) this.unmount(row);
     this.rows = rows;
-    this.first = 0;
-    this.last = -1;
-    for (const row of rows) if (row.node?.isConnected) row.node.remove();
-    this.update(anchor && kept.has(anchor.row) ? anchor : null);
+    this.update(anchor && rows.includes(anchor.row) ? anchor : null);
   }
 
   /** Add a row at the end. */
@@ -85,17 +82,17 @@ export class Feed {
   }
 
   mount(first, last) {
-    for (let i = this.first; i <= this.last; i++) if (i < first || i > last) this.unmount(this.rows[i]);
+    const wanted = new Set(this.rows.slice(first, last + 1));
+    for (const node of [...this.root.children]) if (!wanted.has(node.row)) this.unmount(node.row);
     const fresh = [];
     let next = this.root.firstElementChild;
-    for (let i = first; i <= last; i++) {
-      const row = this.rows[i];
-      if (row.node?.isConnected) {
-        next = row.node.nextElementSibling;
-        continue;
-      }
+    for (const row of wanted) {
       row.node ??= el('div', { class: `row ${row.kind}-row` }, row.build());
       row.node.row = row;
+      if (row.node === next) {
+        next = next.nextElementSibling; // it stays where it is, and keeps the focus
+        continue;
+      }
       this.root.insertBefore(row.node, next);
       fresh.push(row);
     }
@@ -197,6 +194,8 @@ export class Feed {
   /** Paper has no window: put everything in the document. */
   print(on) {
     if (Boolean(this.printing) === on) return;
+    this.printing = false;
+    this.onPrint?.(on); // what is folded away belongs on paper, too
     if (on) this.mount(0, this.rows.length - 1);
     this.printing = on;
     if (!on) this.update();
@@ -210,13 +209,17 @@ export class Feed {
   }
 
   scrolled() {
-    if (performance.now() < this.intent) this.sticks = this.atEnd;
+    const { scrollHeight, clientHeight } = this.scroller;
+    const same = scrollHeight === this.seen?.scrollHeight && clientHeight === this.seen.clientHeight;
+    // At rest the browser may scroll for the reader, too: to what was searched for.
+    if (performance.now() < this.intent || (same && !this.busy())) this.sticks = this.atEnd;
     if (this.rows.length > WHOLE && !this.sticks) this.update();
     else this.follow();
   }
 
   follow() {
     if (this.sticks && !this.held) this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.seen = { scrollHeight: this.scroller.scrollHeight, clientHeight: this.scroller.clientHeight };
     this.showButton();
   }
 

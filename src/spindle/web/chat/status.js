@@ -88,7 +88,7 @@ export class StatusView {
     $('tokens').title = Object.entries(kinds)
       .map(([kind, n]) => `${count(n, 'token')} ${kind}`)
       .join(', ');
-    $('cost').textContent = dollars ? cost(dollars) : '';
+    $('cost').textContent = dollars === null ? 'cost unknown' : dollars ? cost(dollars) : '';
   }
 
   /** While an answer is written: what it has used so far comes on top of the session's figures. */
