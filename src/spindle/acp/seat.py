@@ -173,8 +173,8 @@ class Seat(OneSession):
 
     def cancel(self) -> None:
         """Stop the run; what waits in the queues is dropped, and said to be."""
-        queued = self.agent.clear_queue()
-        for text in (*queued.steering, *queued.follow_up):
+        steering, follow_up = self.agent.queues.clear()
+        for text in (*steering, *follow_up):
             self.tell(line(f"Not delivered: {text}"))
         self.agent.stop()
 

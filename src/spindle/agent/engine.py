@@ -188,7 +188,7 @@ class Engine:
     # -- events ----------------------------------------------------------------------------------
 
     def _tell_queues(self) -> None:
-        self.publish(QueueUpdate(*self.queues.texts()))
+        self.publish(QueueUpdate(*self.queues.texts(), self.queues.items()))
 
     def _save_queues(self) -> None:
         """Keep what waits beside the session file. A message in a queue is worth a file."""
@@ -253,7 +253,7 @@ class Engine:
     async def enter(self, message: AgentMessage) -> None:
         self.conversation.messages.append(message)
         self._active_hooks.committed(message)
-        self.hub.publish(MessageEnd(message))
+        self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
         if isinstance(message, UserMessage):
             self.conversation.sync_soon()
             if self.run is not None:
@@ -493,7 +493,7 @@ class Engine:
         except Exception:  # if the file is what is broken, memory has to do
             self.conversation.messages.append(message)
         self.hub.publish(MessageStart(message))
-        self.hub.publish(MessageEnd(message))
+        self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
         return message
 
     def exhausted(self) -> bool:

@@ -121,9 +121,18 @@ def _parse(behavior: Behavior, text: str, source: str) -> Rule:
 
 
 def decide(
-    policy: Policy, tool: str, arguments: Any, *, ask: bool = False, effect: Literal["reads", "destroys"] | None = None
+    policy: Policy,
+    tool: str,
+    arguments: Any,
+    *,
+    ask: bool = False,
+    effect: Literal["reads", "destroys"] | None = None,
+    agreed: Sequence[str] = (),
 ) -> Decision:
-    """Decide about a call. `ask`: what would be allowed is asked about, too. `effect`: what the tool says of itself."""
+    """Decide about a call. `effect`: what the tool says of itself.
+
+    `ask`: what would be allowed is asked about, too, but for what `agreed` rules allow.
+    """
     call = _look_at(tool, arguments, policy.cwd)
     if rule := _first(policy, "deny", call):
         return Decision("deny", rule.text, rule.source)
@@ -134,7 +143,11 @@ def decide(
     if effect == "destroys" and decision.behavior == "ask" and decision.rule is None:
         decision = msgspec.structs.replace(decision, reason=f"{decision.reason}, and it says that it may destroy data")
     if ask and decision.behavior == "allow":
-        decision = Decision("ask", reason="every tool call is asked about")
+        always, allowed = _allowing(policy, call)
+        if always or not allowed or not all(rule.text in agreed for rule in allowed):
+            whole = call.tool if call.command is None else _exactly(call.command.strip())
+            always = always or [rule.text for rule in allowed] or [whole]
+            decision = Decision("ask", reason="every tool call is asked about", always=tuple(always))
     if decision.behavior == "ask" and policy.mode == "dontAsk":
         return Decision(
             "deny", decision.rule, decision.source, f"mode dontAsk: {decision.reason or 'it would be asked'}"

@@ -27,7 +27,7 @@ from spindle.agent.prompting import Disposition, Prompting, with_nothing_new
 from spindle.agent.queues import QueueMode
 from spindle.agent.result import RunResult
 from spindle.agent.shell import Shell
-from spindle.agent.snapshot import ContextUsage, Queued, SessionStats, State, context_usage, session_stats, snapshot
+from spindle.agent.snapshot import ContextUsage, SessionStats, State, context_usage, session_stats, snapshot
 from spindle.agent.stream_rules import StreamRules
 from spindle.agent.submission import RunOptions, Submission
 from spindle.agent.todos import Todos
@@ -90,6 +90,7 @@ class AgentSession:
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id = provider_session_id
         engine.limits = limits
+        self.queues = engine.queues
         self._shell = Shell(engine)
         self._replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
@@ -200,9 +201,11 @@ class AgentSession:
         self.rebuild("regenerate")
         self._engine.start(with_nothing_new, options)
 
-    def clear_queue(self) -> Queued:
-        """Empty both queues and return what was waiting."""
-        return Queued(*self._engine.queues.clear())
+    def send_queued(self, id: str) -> None:
+        """Deliver a message that waits before all others; if nothing runs, it starts a run. Raises `AgentError`."""
+        self._prompting.require_model()
+        self.queues.hurry(id)
+        self._prompting.deliver()
 
     def clear_context(self) -> None:
         """Begin again within the session: what came before stays in the file, on a branch of its own."""
@@ -270,10 +273,6 @@ class AgentSession:
     def aborting(self) -> bool:
         """Whether a run was aborted and is coming to its end."""
         return self.busy and self.lifecycle.signal.aborted
-
-    @property
-    def pending_messages(self) -> int:
-        return len(self._engine.queues)
 
     @property
     def system_prompt(self) -> str:

@@ -9,6 +9,7 @@ from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import McpServers, McpServerState
 from spindle.agent.todos import Todos
+from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import Wire, joint_source
 from spindle.shapes.model import Model
 from spindle.tools.todo import TodoPhase
@@ -72,6 +73,8 @@ class State(Wire, kw_only=True):
     queued_message_count: int
     queue: Queued
     """The texts that wait; messages of extensions are only counted."""
+    queue_items: list[QueuedItem]
+    """The same, message by message."""
     approval: Asked
     """As `set_approval` set it."""
     permission_mode: str
@@ -107,6 +110,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos, servers: McpServe
         pending_message_count=waiting,
         queued_message_count=waiting,
         queue=Queued(*queues.texts()),
+        queue_items=queues.items(),
         approval=Asked(approval.tools, approval.max_turns),
         permission_mode=approval.mode,
         todo_phases=todos.phases,

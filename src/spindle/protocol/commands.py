@@ -25,7 +25,7 @@ from spindle.agent.submission import RunOptions
 from spindle.protocol.dialect import UpdateMode
 from spindle.sessions.entries import iso_time
 from spindle.shapes.events import CompactionResult
-from spindle.shapes.messages import Wire
+from spindle.shapes.messages import Image, Wire, text_of
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult
@@ -205,7 +205,34 @@ async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ())
 @command("clear_queue")
 def clear_queue(call: Call) -> Queued:
     """Empty both queues and return what was waiting."""
-    return call.agent.clear_queue()
+    return Queued(*call.agent.queues.clear())
+
+
+class RemovedMessage(Wire):
+    kind: str
+    """`steer` or `followUp`."""
+    text: str
+    images: list[Image]
+
+
+@command("remove_queued")
+async def remove_queued(call: Call, queued_id: str) -> RemovedMessage:
+    """Take one message out of its queue and return it. The ids are in `queue_update`."""
+    kind, message = call.agent.queues.remove(queued_id)
+    content = message.content if isinstance(message.content, list) else []
+    return RemovedMessage(kind, text_of(message.content), [block for block in content if isinstance(block, Image)])
+
+
+@command("edit_queued")
+async def edit_queued(call: Call, queued_id: str, message: str) -> None:
+    """Give a message that waits another text; its place and its images stay."""
+    call.agent.queues.change(queued_id, message)
+
+
+@command("send_queued")
+async def send_queued(call: Call, queued_id: str) -> None:
+    """Deliver a message that waits before all others: before the next model call, or at once if nothing runs."""
+    call.agent.send_queued(queued_id)
 
 
 @command("abort_retry")
@@ -462,6 +489,30 @@ async def export_html(call: Call, output_path: str | None = None) -> str:
     return await call.agent.export_html(output_path)
 
 
+@command("export_page", key="html")
+async def export_page(call: Call) -> str:
+    """Return the session as one HTML page."""
+    from spindle.agent import library
+
+    return await library.page(call.agent)
+
+
+@command("upload_file", key="path")
+async def upload_file(call: Call, name: str, data: str) -> str:
+    """Keep a file (base64) beside the sessions, for tools to read, and return its path."""
+    from spindle.agent import library
+
+    return await library.upload(call.agent, name, data)
+
+
+@command("complete_path", key="paths")
+async def complete_path(call: Call, prefix: str = "") -> list[str]:
+    """Return files of the working directory that fit what was typed after an `@`, the likeliest first."""
+    from spindle.agent import library
+
+    return await library.complete_path(call.agent, prefix)
+
+
 # -- other sessions, other places -----------------------------------------------------------------
 
 
@@ -552,6 +603,28 @@ async def list_sessions(call: Call) -> list[SessionItem]:
         )
         for info in await asyncio.to_thread(call.agent.stored_sessions)
     ]
+
+
+class FoundSession(Wire):
+    id: str
+    snippet: str
+    """What stands around the words."""
+
+
+@command("search_sessions", key="sessions")
+async def search_sessions(call: Call, query: str) -> list[FoundSession]:
+    """Return the stored sessions of this working directory in which all words of the query were said."""
+    from spindle.agent import library
+
+    return [FoundSession(*found) for found in await library.search_sessions(call.agent, query)]
+
+
+@command("delete_session", key="cancelled")
+async def delete_session(call: Call) -> bool:
+    """Delete the current session and begin an empty one; refused while something runs."""
+    from spindle.agent import library
+
+    return await library.delete_session(call.agent)
 
 
 class NavigatedTo(Wire, kw_only=True):

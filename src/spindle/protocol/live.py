@@ -230,7 +230,7 @@ class LiveSession:
             phase=agent.lifecycle.phase.value,
             model=None if model is None else f"{model.provider}/{model.id}",
             clients=len(self.clients),
-            queue=agent.pending_messages,
+            queue=len(agent.queues),
             questions=len(agent.dialogs.open_requests()),
             cost=(await agent.stats()).cost,
         )

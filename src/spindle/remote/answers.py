@@ -1,11 +1,12 @@
 """Answers over plain HTTP: the page and its files, the health check, and how each is marked for a browser."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
 from spindle.shapes.codec import encode
-from spindle.web import CHAT_POLICY, chat_file, chat_needs
+from spindle.web import CHAT_POLICY, chat_answer
 
 SAFETY = {
     "Cache-Control": "no-cache",
@@ -19,16 +20,12 @@ SAFETY = {
 """Headers of every answer."""
 
 
-def page_file(path: str) -> web.Response | None:
+def page_file(path: str, request: Mapping[str, str]) -> web.Response | None:
     """Return a file of the chat page for a path of the URL; None if there is no such file."""
-    found = chat_file("chat/index.html" if path == "/" else path.removeprefix("/page/"))
+    found = chat_answer(path, request)
     if found is None:
         return None
-    kind, body = found
-    answer = bytes_answer(200, body, kind)
-    if path == "/":
-        answer.headers["Link"] = chat_needs("page/")
-    return answer
+    return web.Response(status=found.status, body=found.body, headers={**SAFETY, **found.headers})
 
 
 def healthy(*, auth: bool) -> web.Response:

@@ -153,7 +153,7 @@ class RemoteServer:
             return plain(405, "Only GET is allowed here")
         if path == "/healthz":
             return healthy(auth=self._access.token is not None)
-        if (file := page_file(path)) is not None:
+        if (file := page_file(path, request.headers)) is not None:
             return file
         return plain(426, "This is a WebSocket") if path in (*CHAT_PATHS, RPC_PATH) else plain(404, "No such page")
 
