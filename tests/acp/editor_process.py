@@ -118,7 +118,7 @@ class EditorProcess(AgentProcess):
     def _check_frames(self) -> None:
         for frame in self.frames:
             assert frame["jsonrpc"] == "2.0"
-        if SCHEMA is None:
+        if SCHEMA is None or not SCHEMA.exists():
             return
         from jsonschema import Draft202012Validator
 
