@@ -63,7 +63,8 @@ def _foreign(kind: type[Any]) -> dict[str, Any]:
 
 
 def _command(spec: CommandSpec, fields: dict[str, Any]) -> dict[str, Any]:
-    head = {"type": "object", "properties": {"id": {}, "type": {"const": spec.name}}, "required": ["type"]}
+    properties = {"id": {}, "type": {"const": spec.name}, "sessionId": {"type": "string"}}
+    head = {"type": "object", "properties": properties, "required": ["type"]}
     return {"description": spec.doc, "allOf": [head, fields]}
 
 
@@ -92,6 +93,11 @@ def reference_page() -> str:
         "",
         "Every command may carry an `id` of any JSON type, which its response repeats. Fields in *italics* may be left",
         "out. `data` is what a successful response carries.",
+        "",
+        "Every command may also carry a `sessionId`: the `id` that `open_session` gave, or the id of any stored",
+        "session. It then goes to that session, and the response and the events of that session carry the same",
+        "`sessionId`. Without it a command goes to the first session, whose events carry none. `session_changed` of",
+        "another session has the id of the file it went on in as `currentId`.",
         "",
         "## Commands",
         "",
