@@ -309,3 +309,63 @@ def test_many_sessions_at_once_and_a_flood(tmp_path) -> None:
                  for n in range(3000))  # fmt: skip
         editor.at_once(*flood)
         assert editor.answer("f2999")["result"] == {}
+
+
+# -- sessions that move, end or never begin ---------------------------------------------------------
+
+
+def test_a_session_that_goes_on_in_another_file_keeps_its_id_and_the_new_one_opens_it_too() -> None:
+    with EditorProcess([reply("ok")]) as editor:
+        session = editor.new()
+        assert editor.stop_reason(editor.say(session, "old")) == "end_turn"
+        editor.ok("_spindle/new_session", sessionId=session)
+        assert editor.stop_reason(editor.say(session, "new")) == "end_turn"
+        listed = {entry["title"]: entry["sessionId"] for entry in editor.ok("session/list")["sessions"]}
+        assert listed["old"] == session
+        moved = listed["new"]
+        editor.ok("session/load", sessionId=moved, cwd=str(editor.cwd), mcpServers=[])
+        assert (editor.text(moved, "user_message"), editor.text(moved)) == ("new", "ok")
+        assert editor.stop_reason(editor.say(moved, "more")) == "end_turn"
+        assert editor.text(moved) == "okok"
+        editor.ok("session/close", sessionId=moved)
+        assert editor.stop_reason(editor.say(moved, "back")) == "end_turn"
+        assert editor.text(moved) == "okokok"
+
+
+def test_a_live_session_is_deleted_in_mid_run(tmp_path) -> None:
+    with EditorProcess([reply("x", gate("never"))], base=tmp_path) as editor:
+        session = editor.new()
+        run = editor.say(session, "hi")
+        editor.mock.wait_gate("never")
+        assert list((tmp_path / "agent").rglob(f"*{session}.jsonl"))
+        editor.ok("session/delete", sessionId=session)
+        assert editor.stop_reason(run) == "cancelled"
+        assert not list((tmp_path / "agent").rglob(f"*{session}*"))
+        assert editor.answer(editor.say(session, "hi"))["error"]["code"] == -32002
+
+
+STUCK = """
+import asyncio
+
+def extension(agent):
+    @agent.on("session_start")
+    async def begin(event, ctx):
+        await asyncio.Event().wait()
+"""
+
+
+def test_an_extension_that_never_begins_holds_up_its_own_session_alone(tmp_path) -> None:
+    file = tmp_path / "work/.pi/extensions/stuck.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(STUCK)
+    other = tmp_path / "other"
+    other.mkdir()
+    with EditorProcess([reply("ok")], base=tmp_path, args=["--approve"]) as editor:
+        stuck, free = editor.new(), editor.new(other)
+        waiting = editor.say(stuck, "hi")
+        assert editor.stop_reason(editor.say(free, "hi")) == "end_turn"
+        editor.at_once(cancel(stuck))
+        assert editor.stop_reason(waiting) == "cancelled"
+        editor.ok("session/close", sessionId=stuck)
+        assert len(editor.mock.requests) == 1
+        assert editor.close_stdin() == 0
