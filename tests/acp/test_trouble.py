@@ -166,11 +166,12 @@ def test_a_session_of_another_process_is_refused_and_a_damaged_one_shows_what_is
 
 
 def test_a_path_is_no_id(tmp_path) -> None:
-    precious = tmp_path / "precious.jsonl"
+    precious = tmp_path / "work/precious.jsonl"
+    precious.parent.mkdir()
     precious.write_text("precious")
     with EditorProcess(base=tmp_path) as editor:
-        for id in (str(precious), "../precious.jsonl"):
-            editor.ask("session/delete", sessionId=id)
+        for id in (str(precious), "./precious.jsonl", "precious.jsonl"):
+            editor.ok("session/delete", sessionId=id)
             assert editor.fails("session/load", sessionId=id, cwd=str(editor.cwd), mcpServers=[])[0] == -32002
             assert editor.fails("session/prompt", sessionId=id, prompt=[])[0] == -32002
         assert precious.read_text() == "precious"
@@ -297,7 +298,7 @@ def test_what_cannot_be_used_of_a_request_does_not_cost_the_session(tmp_path) ->
 
 def test_many_sessions_at_once_and_a_flood(tmp_path) -> None:
     with EditorProcess([reply("ok")], base=tmp_path) as editor:
-        count = 30
+        count = 20
         params = {"cwd": str(editor.cwd), "mcpServers": []}
         editor.at_once(*({"id": f"n{n}", "method": "session/new", "params": params} for n in range(count)))
         sessions = [editor.answer(f"n{n}")["result"]["sessionId"] for n in range(count)]
@@ -306,9 +307,9 @@ def test_many_sessions_at_once_and_a_flood(tmp_path) -> None:
         assert {editor.stop_reason(f"p{n}") for n in range(count)} == {"end_turn"}
         assert {editor.text(id) for id in sessions} == {"ok"}
         flood = ({"id": f"f{n}", "method": "session/set_mode", "params": {"sessionId": sessions[0], "modeId": "plan"}}
-                 for n in range(3000))  # fmt: skip
+                 for n in range(1000))  # fmt: skip
         editor.at_once(*flood)
-        assert editor.answer("f2999")["result"] == {}
+        assert editor.answer("f999")["result"] == {}
 
 
 # -- sessions that move, end or never begin ---------------------------------------------------------

@@ -180,16 +180,19 @@ class Editor:
         return {"sessionId": live.handle, **self._choices(seat)}
 
     async def _load(self, params: _Params, _: Any) -> dict[str, Any]:
-        answer = await self._resume(params, None)
-        self._seats[params.session_id].tell_again()
-        return answer
+        seat = await self._come_back(params)
+        seat.tell_again()
+        return self._choices(seat)
 
     async def _resume(self, params: _Params, _: Any) -> dict[str, Any]:
+        return self._choices(await self._come_back(params))
+
+    async def _come_back(self, params: _Params) -> Seat:
         wishes = _wishes(params)
         seat = await self._seat(params.session_id, wishes.cwd)
         await seat.use(wishes)
         seat.tell_place(wishes.cwd)
-        return self._choices(seat)
+        return seat
 
     async def _seat(self, id: str, cwd: str | None = None) -> Seat:
         """Return the seat in a session: a live one, or one that is looked up on disk. Raises `RpcError`."""
@@ -197,7 +200,7 @@ class Editor:
             return seat
         if not id:
             raise RpcError(INVALID_PARAMS, "sessionId is required")
-        if os.path.basename(id) != id:
+        if _is_path(id):
             raise RpcError(NOT_FOUND, f"{id} is no id of a session")
         kept = self._kept.get(id)
         try:
@@ -253,10 +256,10 @@ class Editor:
 
     async def _delete(self, params: _Params, _: Any) -> dict[str, Any]:
         await self._close(params, None)
-        is_id = os.path.basename(params.session_id) == params.session_id
-        path = await asyncio.to_thread(self._source.find, params.session_id, None) if is_id else None
-        if path is not None:
-            await asyncio.to_thread(self._source.delete, path)
+        if not _is_path(params.session_id):
+            path = await asyncio.to_thread(self._source.find, params.session_id, None)
+            if path is not None:
+                await asyncio.to_thread(self._source.delete, path)
         return {}
 
     # -- prompts and choices ---------------------------------------------------------------------
@@ -304,6 +307,11 @@ def _directory(path: str | None, name: str = "cwd") -> str:
     if path is None or not os.path.isabs(path):
         raise RpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
     return path
+
+
+def _is_path(id: str) -> bool:
+    """Say whether this names a file: editors know sessions by their ids, and delete them."""
+    return "/" in id or "\\" in id or id.endswith(".jsonl")
 
 
 def _cursor(start: int) -> str:

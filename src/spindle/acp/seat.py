@@ -177,7 +177,9 @@ class Seat:
         if wishes.mode or wishes.rules or wishes.directories != before.directories:
             agent.set_permissions(mode=wishes.mode, directories=wishes.directories, **wishes.rules)
         if wishes.servers != before.servers:
-            servers = [{**server, "name": re.sub("[^A-Za-z0-9_-]", "_", str(server.get("name")))} for server in wishes.servers]
+            servers = [
+                {**server, "name": re.sub("[^A-Za-z0-9_-]", "_", str(server.get("name")))} for server in wishes.servers
+            ]
             try:
                 await self.command("set_mcp_servers", {"servers": servers})
             except RpcError as error:
