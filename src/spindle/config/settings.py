@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 
 from spindle.config.user_files import BadFile, Diagnostic, edit_json, read_object
 from spindle.shapes.model import ThinkingLevel
+from spindle.spelling import nearest
 
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
@@ -171,13 +172,17 @@ class Settings(_Group, frozen=True):
 
 
 def decode_settings(raw: dict[str, Any]) -> tuple[Settings, list[str]]:
-    """Return the settings and a line for every value that had to be replaced by its default."""
+    """Return the settings and a line for every value that had to be replaced by its default, and for slips."""
     problems: list[str] = []
     return _decode(Settings, _unflatten(raw), "", problems), problems
 
 
 def _decode(group: type[Any], raw: dict[str, Any], prefix: str, problems: list[str]) -> Any:
     values: dict[str, Any] = {}
+    names = [item.encode_name for item in msgspec.structs.fields(group)]
+    for key in raw:
+        if key not in names and "." not in key and (near := nearest(key, names)):
+            problems.append(f'{prefix}{key} is not known: did you mean "{prefix}{near}"?')
     for item in msgspec.structs.fields(group):
         value = raw.get(item.encode_name)
         if value is None:
