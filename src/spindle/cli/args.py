@@ -110,6 +110,8 @@ class Options(Struct):
     remote_key: str | None = None
     remote_insecure: bool = False
     remote_options: list[str] = []
+    log_format: str | None = None
+    """`text` or `json`: lines on stderr of a server."""
     verbose: bool = False
     offline: bool = False
     help: bool = False
@@ -201,6 +203,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--remote-key", "remote_key", "FILE", "TLS key"),
     _switch("--remote-insecure", "remote_insecure", "Serve other machines without a token"),
     Option("--remote-option", "remote_options", "NAME=N", "Change a limit of the server; repeatable", "list"),
+    Option(
+        "--log-format", "log_format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json")
+    ),
     Option("--provider-session-id", "provider_session_id", "ID", "Id for the provider's cache"),
     _switch("--no-title", "no_title", "Invent no session titles (never done)"),
     _switch("--offline", "offline", "No network but the model's"),

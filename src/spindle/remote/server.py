@@ -5,8 +5,6 @@ import itertools
 import logging
 import os
 import secrets
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +18,6 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from spindle import limits
-from spindle.children import kill_all
 from spindle.protocol.dialect import DIALECTS, SPINDLE
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.remote.access import Access, Refusal, Slowdown, is_loopback
@@ -104,23 +101,6 @@ class RemoteServer:
         # After a #: browsers keep that part to themselves, so the token is in no log.
         return f"{page}#token={made_token}" if made_token else page
 
-    async def run(self) -> int:
-        """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Returns the exit code."""
-        print(f"Listening on {await self.start()}", file=sys.stderr, flush=True)
-        ended = asyncio.Event()
-
-        def end() -> None:
-            if ended.is_set():  # it is ending already, too slowly for the user
-                kill_all()
-                os._exit(1)
-            ended.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, end)
-        await ended.wait()
-        await self.stop()
-        return 0
-
     async def stop(self) -> None:
         """Stop accepting, end every run, close every connection. Takes a limited time, whatever clients do."""
         if self._server is None:
@@ -143,7 +123,9 @@ class RemoteServer:
         given = {name: ", ".join(values) for name in HEADERS if (values := request.headers.get_all(name))}
         refusal = self._access.check(given, needs_token=upgrade)
         if refusal is None and self._access.only_owner and not await _is_own(connection):
-            refusal = Refusal(403, "Only the user who started this server may connect; others need a token")
+            refusal = Refusal(
+                403, "Only the user who started this server may connect; --remote-token-file FILE lets others in"
+            )
         if refusal is not None:
             log.info("refused %s: %s", connection.remote_address, refusal.reason)
             if refusal.guessed and connection.remote_address:
