@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_process import agent_environment, write_models
-from tests.support.mock_model import MockModel, reply
+from tests.support.mock_model import MockModel, call, reply
 
 PAGE = (Path(__file__).parents[1] / "docs" / "cookbook.md").read_text()
 PROGRAMS = {
@@ -75,7 +75,7 @@ def test_bot(kitchen):
 @pytest.mark.parametrize("severe", [False, True])
 def test_ci_job(kitchen, severe):
     review = {"summary": "One line.", "problems": [{"file": "a", "text": "odd", "severe": severe}]}
-    place = kitchen(reply(json.dumps(review)))
+    place = kitchen(reply(call("final_result", review), finish="toolUse"))
     for command in ("git init -q", "git add review.sh", "git -c user.name=a -c user.email=b commit -qm one"):
         subprocess.run(command.split(), cwd=place.path, check=True)
     (place.path / "review.sh").write_text(PROGRAMS["review.sh"] + "# changed\n")
