@@ -3,6 +3,7 @@
 # make check  tests, lint, types, import contract
 # make soak   attack the real process for an hour (SECONDS=600, SEED=…, ONLY=kills,lines); writes docs/endurance.md
 # make bench  measure it beside pi from npm, or beside another state of itself (BASE=<git ref>); writes docs/benchmarks.md
+# make test-ray, test-harbor  tests with a real Ray, and with a real Harbor (Python 3.12: PYTHON312=…)
 ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
 
@@ -10,7 +11,7 @@ BIN  := $(ROOT)/.venv/bin
 JOBS ?= 3
 SECONDS ?= 3600
 
-.PHONY: run test check lint lock soak bench
+.PHONY: run test test-ray test-harbor check lint lock soak bench
 
 run:
 	@"$(ROOT)/scripts/setup" requirements-local.lock || "$(ROOT)/scripts/setup" requirements.lock
@@ -20,6 +21,21 @@ test:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@echo "Running the tests, $(JOBS) files at a time"
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+
+PYTHON312 ?= python3.12
+OTHERS := $(ROOT)/.interop
+
+test-ray:
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
+	@[ -x "$(OTHERS)/ray/bin/python" ] || python3 -m venv "$(OTHERS)/ray"
+	@"$(OTHERS)/ray/bin/python" -m pip install --quiet --disable-pip-version-check -e "$(ROOT)[ray]"
+	@cd "$(ROOT)" && SPINDLE_TEST_RAY="$(OTHERS)/ray/bin/python" "$(BIN)/python" -m pytest -vv tests/batch/test_ray.py
+
+test-harbor:
+	@"$(ROOT)/scripts/setup" requirements-dev.lock
+	@[ -x "$(OTHERS)/harbor/bin/python" ] || "$(PYTHON312)" -m venv "$(OTHERS)/harbor"
+	@"$(OTHERS)/harbor/bin/python" -m pip install --quiet --disable-pip-version-check harbor
+	@cd "$(ROOT)" && SPINDLE_TEST_HARBOR="$(OTHERS)/harbor/bin/python" "$(BIN)/python" -m pytest -vv tests/batch/test_harbor.py
 
 lint:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
@@ -43,5 +59,5 @@ COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no
 lock:
 	cd "$(ROOT)" && $(COMPILE) --extra build pyproject.toml -o requirements.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra local pyproject.toml -c requirements.lock -o requirements-local.lock
-	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra remote --extra images pyproject.toml -c requirements.lock \
+	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra remote --extra images --extra batch pyproject.toml -c requirements.lock \
 	  -o requirements-dev.lock

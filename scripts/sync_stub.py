@@ -10,58 +10,67 @@ from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parent.parent / "src/spindle/client"
 TARGET = CLIENT / "sync.pyi"
-OWN = {"start", "close", "run", "events", "on_ui_request"}
-"""Those that `SyncRpcClient` has itself."""
+OWN = {"run", "events", "on_ui_request", "start", "close", "open_session"}
+"""Those that the sync classes have themselves."""
 HEAD = """# Made by scripts/sync_stub.py of the methods of RpcClient.
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from spindle.client.callbacks import Event, UiHandler
 from spindle.client.commands import Behavior, Images, QueueMode, Timeout, Wishes
-from spindle.client.rpc import Function, Run, RunEvents
-from spindle.client.transport import Json
+from spindle.client.handle import Function, Run, RunEvents
+from spindle.client.rpc import RpcSession
+from spindle.client.transport import Json, Transport
 
-T = TypeVar("T")
 """
-OWN_METHODS = """    def start(self) -> None: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> SyncRpcClient: ...
-    def __exit__(self, *_: object) -> None: ...
+HANDLE = """class _SyncHandle:
     @property
     def on_ui_request(self) -> UiHandler | None: ...
     @on_ui_request.setter
     def on_ui_request(self, handler: UiHandler | None) -> None: ...
     def events(self) -> Iterator[Event]: ...
 """
-TAIL = """class SyncRunEvents(Iterator[Event]):
+REST = """
+class SyncRpcSession(_SyncHandle):
+    id: str
+    info: Json
+    def __init__(self, session: RpcSession, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> SyncRpcSession: ...
+    def __exit__(self, *_: object) -> None: ...
+
+class SyncRunEvents(Iterator[Event]):
     def __init__(self, events: RunEvents, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None: ...
     def __next__(self) -> Event: ...
     def close(self) -> None: ...
     def result(self) -> Json | None: ...
+
+class SyncRpcClient(_SyncHandle):
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> SyncRpcClient: ...
+    def __exit__(self, *_: object) -> None: ...
+    @property
+    def stderr(self) -> str: ...
 """
 
 
 def stub() -> str:
     """Return the text of the file."""
-    methods = [method for name in ("rpc", "commands") for method in _methods((CLIENT / f"{name}.py").read_text())]
-    own, others = [], []
-    for method in methods:
-        if method.name in ("__init__", "run"):
-            own.append(_declared(method, returns="SyncRunEvents" if method.name == "run" else None))
-        elif not method.name.startswith("_") and method.name not in OWN:
-            text = _declared(method)
-            if text not in others:
-                others.append(text)
-    body = "".join([own[0], OWN_METHODS, *own[1:], *others])
-    text = f"{HEAD}\nclass SyncRpcClient:\n{body}\n{TAIL}"
+    shared = {"run": "SyncRunEvents"}
+    handle = [*_methods("handle", "AgentHandle"), *_methods("commands", "Commands")]
+    public = [one for one in handle if not one.name.startswith("_") and one.name not in OWN - {"run"}]
+    own = [one for one in _methods("rpc", "RpcClient") if one.name in ("__init__", "open_session")]
+    text = HEAD + HANDLE + "".join(_declared(one, shared.get(one.name)) for one in public)
+    text += REST + "".join(_declared(one, "SyncRpcSession" if one.name == "open_session" else None) for one in own)
     command = [sys.executable, "-m", "ruff", "format", "--quiet", "--stdin-filename", str(TARGET), "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 
-def _methods(source: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    client = next(node for node in classes if node.name in ("RpcClient", "Commands"))
+def _methods(module: str, name: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    tree = ast.parse((CLIENT / f"{module}.py").read_text())
+    client = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     return [node for node in client.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 

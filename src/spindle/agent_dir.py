@@ -10,6 +10,22 @@ def agent_dir() -> Path:
     return Path(os.path.abspath(expand_home(named)))
 
 
+def agent_dir_problem() -> str | None:
+    """Say why the agent directory cannot be read; None if it can, or is not there yet."""
+    home = agent_dir()
+    try:
+        os.scandir(home).close()
+        os.stat(home / "settings.json")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return (
+            f"Cannot read the agent directory {home}: {error.strerror}. Going on without its settings, keys and "
+            "sessions; SPINDLE_DIR names another directory"
+        )
+    return None
+
+
 def expand_home(path: str) -> str:
     """Replace a leading `~` or `~/`; `~name` stays as it is, as in pi."""
     if path == "~" or path.startswith(("~/", "~" + os.sep)):

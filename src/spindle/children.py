@@ -24,6 +24,8 @@ _lock = threading.Lock()
 _children: set["Child"] = set()
 """Those of which something may be left."""
 _supervisor: "_Supervisor | None" = None
+most = 0
+"""How many children one owner may have at a time; 0: no limit."""
 
 
 def on_path(name: str, path: str | None = None) -> str | None:
@@ -61,7 +63,9 @@ def start(
     for word in (*argv, cwd or ""):
         if "\0" in word:
             raise ValueError("embedded null byte")
-    remaining()
+    others = remaining()
+    if most and owner is not None and sum(child.owner is owner for child in others) >= most:
+        raise OSError(f"{most} programs of this session are running, no more are allowed at a time")
     try:
         child = _supervised(argv, cwd, env, files, keep)
     except _NoSupervisor:

@@ -120,6 +120,38 @@ class Mailbox(Generic[T]):
         self._room.set()
 
 
+class Turnstile:
+    """Lets so many through in each turn of the event loop.
+
+    Work that takes milliseconds and begins in many places at once would fill a whole turn, and quick work would wait.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = self._free = width
+        """How many may pass, and how many still may in this turn."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def turn(self) -> None:
+        """Return at once, or when those who came before have had their turn."""
+        loop = asyncio.get_running_loop()
+        if self._free == self._width:
+            loop.call_soon(self._next, loop)
+        if self._free:
+            self._free -= 1
+        else:
+            self._waiting.append(mine := loop.create_future())
+            await mine
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._free = self._width
+        while self._free and self._waiting:
+            if not (first := self._waiting.popleft()).done():
+                first.set_result(None)
+                self._free -= 1
+        if self._free < self._width:
+            loop.call_soon(self._next, loop)
+
+
 class Tasks:
     """Owns tasks: each has a name, none is forgotten, and all are ended together."""
 
@@ -140,6 +172,11 @@ class Tasks:
         """Wait until the tasks have ended by themselves, or for `timeout` seconds."""
         if running := self._others():
             await asyncio.wait(running, timeout=timeout)
+
+    def cancel(self) -> None:
+        """Cancel every task, without waiting for their ends."""
+        for task in self._others():
+            task.cancel()
 
     async def end(self, timeout: float, spared: "asyncio.Task[Any] | None" = None) -> None:
         """Cancel every task but `spared` and wait for their ends, for at most `timeout` seconds."""

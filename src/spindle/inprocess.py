@@ -8,9 +8,9 @@ async with await Agent.create(cwd="project", model="anthropic/claude-sonnet-4-5"
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import UNSET
 
@@ -19,12 +19,14 @@ from spindle.agent.approval import CanUseTool, PermissionOptions
 from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
+from spindle.agent.hooks import PluginChain
 from spindle.agent.result import RunResult, SchemaNotMet, failure, without_run
 from spindle.agent.session import AgentSession
 from spindle.agent.submission import RunOptions
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.extensions.tools import make_tool
 from spindle.flow import Mailbox
+from spindle.mcp.mcp_host import McpOptions, is_server_tool, mcp_host
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
@@ -74,6 +76,7 @@ class OpenOptions(Limits, total=False):
     ask: Sequence[str]
     deny: Sequence[str]
     can_use_tool: CanUseTool | None
+    mcp_servers: Mapping[str, Any] | Literal[False] | None
 
 
 class CreateOptions(OpenOptions, total=False):
@@ -139,6 +142,7 @@ class Agent:
         ask: Sequence[str] = (),
         deny: Sequence[str] = (),
         can_use_tool: CanUseTool | None = None,
+        mcp_servers: Mapping[str, Any] | Literal[False] | None = None,
         max_turns: int | None = None,
         max_cost: float | None = None,
         max_time: float | None = None,
@@ -151,6 +155,7 @@ class Agent:
         `extensions` are paths, or functions that take `agent`; `ui` is where their dialogs are shown.
         `allow`, `ask` and `deny` are permission rules; `can_use_tool(name, arguments)` answers what they ask: True,
         or False, or a text that says why not. With it the mode is `default` unless another one is set.
+        `mcp_servers` are MCP servers by name, besides those of the user's files; False: none at all.
         `max_turns` (model calls), `max_cost` (US dollars), `max_time` (seconds) and `max_total_tokens` limit every run.
 
         Raises `AgentError` for a directory that does not exist, an unknown model, thinking level or tool, a limit or
@@ -193,11 +198,16 @@ class Agent:
             session or sessions.in_memory(str(directory)),
             options,
             found,
-            ExtensionHost(ExtensionOptions(factories, dialogs=ui)),
+            PluginChain(
+                ExtensionHost(ExtensionOptions(factories, dialogs=ui)),
+                *mcp_host(
+                    McpOptions(servers=mcp_servers), None if tools is None else [n for n in tools if isinstance(n, str)]
+                ),
+            ),
         )
         try:
             await made.begin()
-            _check_tools(made, options.tools or ())
+            check_tools(made, options.tools or ())
         except BaseException:
             await made.close()
             raise
@@ -349,11 +359,12 @@ def _as_tool(item: AnyTool) -> str | Tool:
     return item if isinstance(item, str | Tool) else make_tool(item)
 
 
-def _check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
+def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:
     """Raise `AgentError` for the name of a tool that is not there, now that extensions have added theirs."""
     tools = [tool.name for tool in agent.all_tools()]
     for name in wanted:
-        if isinstance(name, str) and name not in (*tools, *BUILTIN_TOOLS):  # some of these need a program
+        # Some built-in ones need a program, and what servers have may not be known yet.
+        if isinstance(name, str) and name not in (*tools, *BUILTIN_TOOLS) and not is_server_tool(name):
             raise AgentError(f'Unknown tool "{name}". There are: {", ".join(tools)}')
 
 

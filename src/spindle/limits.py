@@ -88,7 +88,35 @@ LOCAL_SERVER_EXIT: Final = 2.0
 PULL_LOOK: Final = 0.2
 """Between two looks at how far the download of a local model is."""
 
+# -- MCP servers ---------------------------------------------------------------------------------
+MCP_REQUEST: Final = 60.0
+"""For an answer, unless the configuration says otherwise; progress begins it again."""
+MCP_START: Final = 120.0
+"""For a server to start and say what it has. Nothing but its own calls waits for it."""
+MCP_PROBE: Final = 5.0
+"""For a server to answer a question of the newer protocol; one that ignores it is asked in the older one."""
+MCP_LEARN: Final = 1.0
+"""After the beginning of a session, before servers are started only to learn what they have."""
+MCP_SEARCH: Final = 10.0
+"""For servers that still start while the model looks for tools."""
+MCP_STDIN_CLOSED: Final = 1.0
+"""For a server to end after its input has; then it is told to with SIGTERM."""
+MCP_TERMINATED: Final = 2.0
+"""Between SIGTERM and SIGKILL."""
+MCP_RECONNECT: Final = 1.0
+"""Before a broken stream is taken up again, unless the server says when."""
+MCP_RETRY: Final = 60.0
+"""Before a server that failed twice is tried again."""
+MCP_LIST: Final = 20.0
+"""For servers to start and tell about themselves, in `spindle mcp list` and `spindle doctor`."""
+MCP_LOGIN: Final = 300.0
+"""For the user to log in with a browser."""
+
 # -- remote clients ------------------------------------------------------------------------------
+FIRST_REQUEST: Final = 10.0
+"""For the first request on a connection."""
+REQUEST_BODY: Final = 60.0
+"""For the rest of a request."""
 LAST_FRAMES: Final = 1.0
 """A client that has to go may take its last frames."""
 CLOSE_FRAME: Final = 5.0
@@ -99,6 +127,8 @@ GOODBYE: Final = 5.0
 """Clients may go at the server's end."""
 SESSIONS_CLOSE: Final = 5.0
 """Sessions may close at the server's end."""
+SESSION_FORGET: Final = 0.2
+"""Until an ended session is taken apart; commands that were in hand have failed by then."""
 CLIENT_RETURN: Final = 30.0
 """For a client to come back and answer a question about permissions; then the answer is no."""
 CHAT_STOP: Final = 10.0
@@ -108,3 +138,31 @@ CHAT_STOP: Final = 10.0
 RECONNECT_DELAY: Final = 0.1
 """Before a lost server is looked for again; doubled after each failure."""
 RECONNECT_LONGEST_DELAY: Final = 2.0
+
+# -- the terminal --------------------------------------------------------------------------------
+PROGRESS_TICK: Final = 0.5
+"""Between two looks at what a one-shot run does."""
+STDIN_PATIENCE: Final = 2.0
+"""Before a person is told that piped input is waited for."""
+
+# -- the chat on a terminal ------------------------------------------------------------------------
+CLIPBOARD: Final = 5.0
+"""For a program to hand over the picture in the clipboard."""
+FILE_LIST: Final = 10.0
+"""For a list of the files that a message may name."""
+
+# -- batches -------------------------------------------------------------------------------------
+GIT: Final = 600.0
+"""For one git command: a clone may be large."""
+GATE_LONGEST: Final = 60.0
+"""Between two tries of a provider that refuses requests without saying for how long."""
+GATE_LONGEST_ASKED: Final = 8.0
+"""The same for one that says it, but for less each time."""
+BATCH_RETRY: Final = 1.0
+"""Before a task is tried again; doubled each time."""
+BATCH_STOP: Final = 30.0
+"""Running tasks may wind up after they were cancelled."""
+NODE_RETURN: Final = 60.0
+"""For a node of a cluster to be there, after all were lost."""
+NODE_LOOK: Final = 1.0
+"""Between two looks for one."""

@@ -75,12 +75,14 @@ class Process:
         on_output: Callable[[bytes], None],
         on_errors: Callable[[bytes], None] | None = None,
         input: bytes | None = None,
+        hold_input: bool = False,
         until_closed: bool = False,
         owner: Any = None,
         keep: bool = False,
     ) -> None:
         """Start `argv`. Without `on_errors`, stderr goes into the same pipe as stdout.
 
+        Its stdin is empty, or `input`; with `hold_input` it stays open for `write` until `close_input`.
         With `until_closed` it has ended only when no process holds its pipes any more; by default those of its own
         children are given up when they are silent. For `owner`, `keep` and what it raises see
         `children.start`.
@@ -97,6 +99,7 @@ class Process:
         self._stdin = -1
         self._input = memoryview(input or b"")
         """What is still to be written to stdin."""
+        self._hold_input = hold_input
         ends = [os.pipe() for _ in range(1 if on_errors is None else 2)]
         if input is None:
             stdin = os.open(os.devnull, os.O_RDONLY)
@@ -134,6 +137,22 @@ class Process:
         """How it ended, negative for a signal. One that does not even end when it is killed counts as killed."""
         code = self._child.returncode
         return -signal.SIGKILL if code is None else code
+
+    def write(self, data: bytes) -> None:
+        """Write to a stdin that is held open. Never waits; what a child that has ended does not read is dropped."""
+        if self._stdin >= 0:
+            self._input = memoryview(bytes(self._input) + data)
+            self._loop.add_writer(self._stdin, self._write)
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call back when it has ended."""
+        self._ended.add_done_callback(lambda _: call())
+
+    def close_input(self) -> None:
+        """Let stdin end after what was written."""
+        self._hold_input = False
+        if not self._input:
+            self._close_stdin()
 
     async def wait(self) -> int:
         """Return the exit code, 128 + n for a child that died of signal n.
@@ -179,6 +198,10 @@ class Process:
         """Kill it and all below it. Does nothing once it has ended: what it has left may go on."""
         if not self._ended.done():
             self._child.kill()
+
+    def kill_rest(self) -> None:
+        """Kill what it has left running."""
+        self._child.kill()
 
     def give_up(self) -> None:
         """Read what has been written so far, and count the child as ended."""
@@ -237,8 +260,12 @@ class Process:
         except BlockingIOError:
             return
         except BrokenPipeError:  # It does not want to know.
-            self._input = memoryview(b"")
-        if not self._input:
+            self._input, self._hold_input = memoryview(b""), False
+        if self._input:
+            return
+        if self._hold_input:
+            self._loop.remove_writer(self._stdin)
+        else:
             self._close_stdin()
 
     def _check_end(self) -> None:

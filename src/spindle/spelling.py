@@ -15,5 +15,14 @@ def nearest(wanted: str, names: Iterable[str]) -> str | None:
     return plain[found[0]] if found else None
 
 
+def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:
+    """Return ` Did you mean X?` for the nearest names, or nothing if none is near; `prefix` goes before each."""
+    import difflib
+
+    by_lower = {name.lower(): prefix + name for name in names}
+    near = [by_lower[name] for name in difflib.get_close_matches(wanted.lower(), by_lower, 2, 0.75)]
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
 def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")

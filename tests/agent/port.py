@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
-from spindle.agent.batch import ToolBatch
 from spindle.agent.hooks import Hooks
 from spindle.agent.lifecycle import AbortSignal
 from spindle.agent.queues import Queues
+from spindle.agent.tool_batch import ToolBatch
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
 from spindle.shapes.events import AgentEnd, Event, MessageEnd, MessageStart, QueueUpdate, ToolResult

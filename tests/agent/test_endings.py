@@ -93,6 +93,8 @@ def test_a_prompt_right_after_agent_end_is_queued_for_its_turn(tmp_path):
             start = len(rig.frames)
             assert (await rig.data("prompt", message="more"))["disposition"] == "queued"
             update, _ = rig.frames[start:]
+            (item,) = update.pop("items")
+            assert (item["kind"], item["text"], item["images"]) == ("followUp", "more", 0)
             assert update == {"type": "queue_update", "steering": [], "followUp": ["more"]}
             assert (await rig.data("get_state"))["isStreaming"] is True
             held.go.set()

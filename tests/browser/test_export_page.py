@@ -60,7 +60,7 @@ def test_every_kind_of_entry(visit: Open) -> None:
     assert "not shown" not in text
     assert "Error: 503 overloaded" in text
     assert "Aborted" in text
-    assert "exit code 1" in text
+    assert "exit 1" in text
     assert "Model: mock/mock-2" in text
     assert page.page.locator(".diff .add").inner_text().split() == ["2", "+", "TWO"]
     assert page.page.locator(".diff .del").inner_text().split() == ["2", "-", "two"]
@@ -165,11 +165,46 @@ def test_the_date_shows_when_the_day_is_another(visit: Open) -> None:
 
 def test_the_beginning_of_the_system_prompt_shows(visit: Open) -> None:
     page = visit(page_of([user("a", None, "hi")], system_prompt="\n".join(f"rule {number}" for number in range(30))))
+    page.page.click("text=About this session")
     assert "rule 9" in page.text(".card")
     assert "rule 10" not in page.text(".card")
     page.page.click("text=System prompt")
     assert "rule 29" in page.text(".card")
     assert page.text(".card").count("rule 9") == 1
+
+
+STORY = [
+    user("a", None, "Let the sum start at two"),
+    answer("b", "a", "I look.", call("c1", "edit", path="src/f.py", edits=[{"oldText": "1", "newText": "2"}])),
+    result("c", "b", "c1", "edit", "ok", details={"diff": " 1 def f():\n-2     return 1\n+2     return <2>"}),
+    answer("d", "c", call("c2", "bash", command="pytest")),
+    result("e", "d", "c2", "bash", "\n".join(f"test {number}" for number in range(40))),
+    answer("f", "e", "Done: it starts at two."),
+]
+
+
+def test_the_first_screen_tells_the_story(visit: Open) -> None:
+    late = {**STORY[-1], "timestamp": "2026-01-01T00:02:00.000Z"}
+    page = visit(page_of([*STORY[:-1], late]), timezone_id="Asia/Tokyo", locale="en-GB")
+    card = page.text(".card")
+    for part in ("Let the sum start at two", "Done: it starts at two.", "src/f.py", "2 min", "$1.50"):
+        assert part in card
+    assert "test-session" not in card, "what it was made with is folded"
+    page.page.click("text=About this session")
+    assert "09:00" in page.text(".card"), "in the reader's own time"
+    # Paper cannot be opened: everything is there.
+    assert "test 3\n" not in page.text()
+    page.js("dispatchEvent(new Event('beforeprint'))")
+    assert "test 3\n" in page.text()
+    page.js("dispatchEvent(new Event('afterprint'))")
+    assert "test 3\n" not in page.text()
+    assert page.trouble == []
+
+
+def test_changes_show_without_scripts(visit: Open) -> None:
+    page = visit(page_of(STORY), ready=False, java_script_enabled=False)
+    assert page.page.locator(".diff .add").all_inner_texts() == ["+2     return <2>"]
+    assert page.page.locator(".diff .del").count() == 1
 
 
 def test_skills_are_folded(visit: Open) -> None:
@@ -290,7 +325,7 @@ def test_search_finds_bodies(visit: Open) -> None:
     # Found in output that was folded, so it is unfolded and marked.
     assert "file17" in page.text()
     assert page.js("CSS.highlights.get('found').size") >= 1
-    assert page.text("#hits") == "1 on this branch"
+    assert page.text("#hits") == "1 of 1 on this branch"
     page.page.keyboard.press("Enter")
     page.expect("document.querySelector('#hits').textContent.startsWith('1 of 1')")
     assert page.in_view(".command")

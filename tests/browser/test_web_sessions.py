@@ -66,10 +66,10 @@ def test_editing_and_regenerating(browser: Any) -> None:
         first, second = server.mock.requests[1].body["messages"], server.mock.requests[2].body["messages"]
         assert [m for m in first if m["role"] != "system"] == [m for m in second if m["role"] != "system"]
         tab.page.locator(".user").first.hover()
-        tab.click(".user [aria-label='Go back and edit']")
-        tab.holds("#prompt", "same")
-        tab.counts(".user", 0)
-        tab.ask("changed")
+        tab.click(".user [aria-label=Edit]")
+        tab.page.fill(".edit textarea", "changed")
+        tab.page.get_by_role("button", name="Save").click()
+        tab.sees(".answer >> nth=-1", "other")
         assert user_texts(server)[-1] == ["changed"]
 
 
@@ -85,7 +85,7 @@ def test_a_new_conversation_and_the_list(browser: Any) -> None:
         tab.shows("#welcome")
         tab.ask("about lexers")
         assert tab.session != first
-        tab.press("Control+k")
+        tab.press("Alt+f")
         tab.counts(".session", 2)
         tab.page.keyboard.type("parsers")
         tab.counts(".session", 1)
@@ -130,12 +130,13 @@ def test_a_command_of_the_user_stays_behind_in_its_conversation(browser: Any) ->
         tab.sees(".tool[data-state=running] .output", "here")
         tab.shows("#stop")
         tab.press("Escape")
-        tab.sees(".tool", "(interrupted)")
+        tab.sees(".tool .time", "interrupted")
         tab.hides("#stop")
         tab.counts(".tool", 1)
         # It has ended with the connection, and what it said is kept.
         tab.click(f".session[href='#{first}']")
-        tab.sees(".tool .output", "begun\n(interrupted)")
+        tab.sees(".tool .output", "begun")
+        tab.sees(".tool .time", "interrupted")
         assert tab.trouble == []
 
 
@@ -152,7 +153,8 @@ def test_a_reload_finds_the_session_and_the_draft(browser: Any) -> None:
         tab.connected()
         tab.sees(".answer >> nth=-1", "the end")
         assert tab.session == session
-        assert tab.text() == re.sub(r"\n[\d.]+ m?s\n", "\n", re.sub("Thought for .*", "Thoughts", before))
+        after = re.sub(r", [\d.]+ m?s\n", "\n", tab.text())
+        assert after == re.sub(r"(, |\n)[\d.]+ m?s\n", "\n", re.sub("Thought for .*", "Thoughts", before))
         tab.sees("[data-tool=bash][data-state=done]", "out")
         tab.holds("#prompt", "half a thought")
 
@@ -267,7 +269,7 @@ def test_a_command_of_the_user_ends_after_another_tab_has_changed_the_page(brows
         one.counts(".user", 0)
         one.press("Escape")
         for tab in (one, two):
-            tab.sees(".tool", "(interrupted)")
+            tab.sees(".tool .time", "interrupted")
             tab.counts(".tool", 1)
         one.hides("#stop")
         assert one.trouble == two.trouble == []
@@ -442,7 +444,7 @@ def test_a_long_conversation_stays_quick_and_in_place(browser: Any, tmp_path: Pa
     steps = [reply(*["word "] * 200, gate("go"), "end")]
     with ServerProcess(steps, base=tmp_path) as server, Tab(browser, server, session=session) as tab:
         tab.sees(".answer >> nth=-1", f"Answer {count - 1}")
-        tab.counts("#feed > *", count // 4 * 3)
+        assert tab.page.locator("#feed > *").count() < 80
         at_end = "(s => s.scrollHeight - s.scrollTop - s.clientHeight < 2)(document.getElementById('scroller'))"
         assert tab.js(at_end)
         tab.say("and now?")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.cli.args import OPTIONS, Options, UsageError, help_text, parse, unknown_options
+from spindle.cli.args import COMMANDS, MISSING_COMMANDS, OPTIONS, Options, UsageError, parse, unknown_options
+from spindle.cli.usage import help_text
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,7 @@ from spindle.cli.args import OPTIONS, Options, UsageError, help_text, parse, unk
         ("--offline", "offline", True),
         ("-h", "help", True),
         ("-v", "version", True),
+        ("-V", "version", True),
         ("--provider-session-id i", "provider_session_id", "i"),
         ("--no-rules", "no_rules", True),
         ("--no-title", "no_title", True),
@@ -105,8 +107,8 @@ def test_export_takes_the_next_word_as_target() -> None:
     ("argv", "unknown"),
     [
         (["--plan"], {"plan": True}),
-        (["--plan", "fast", "go"], {"plan": "fast"}),
-        (["--plan=fast", "go"], {"plan": "fast"}),
+        (["--plan", "fast", "-p", "go"], {"plan": "fast"}),
+        (["--plan=fast", "-p", "go"], {"plan": "fast"}),
         (["--plan="], {"plan": ""}),
         (["--plan", "-p"], {"plan": True}),
         (["--plan", "@f"], {"plan": True}),
@@ -121,6 +123,8 @@ def test_unknown_options_that_no_extension_registered() -> None:
     assert unknown_options(options, ["x", "y", "z"]) is None
     assert unknown_options(options, ["x", "z"]) == "Unknown option: --y"
     assert unknown_options(options, ["z"]) == "Unknown options: --x, --y"
+    assert unknown_options(parse(["--modle", "x"]), []) == "Unknown option: --modle. Did you mean --mode or --model?"
+    assert unknown_options(parse(["--plam"]), ["plan"]) == "Unknown option: --plam. Did you mean --plan?"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,8 @@ def test_unknown_options_that_no_extension_registered() -> None:
         (["-x"], "Unknown option: -x"),
         (["-pe"], "Unknown option: -pe"),
         (["--model"], "--model needs a value (PATTERN)"),
-        (["--mode", "tui"], '--mode must be one of text, json, rpc, not "tui"'),
+        (["--mode", "tui"], '--mode must be one of text, json, rpc, acp, not "tui"'),
+        (["--mode", "jsn"], '--mode must be one of text, json, rpc, acp, not "jsn". Did you mean json?'),
         (["--dialect=klingon"], '--dialect must be one of spindle, pi-0.74, pi-0.87, xcsh, not "klingon"'),
         (["--updates", "some"], '--updates must be one of full, delta, not "some"'),
         (["--no-session=yes"], "--no-session takes no value"),
@@ -143,24 +148,94 @@ def test_refused(argv: list[str], told: str) -> None:
 
 @pytest.mark.parametrize("argv", [["--theme", "x"], ["--no-themes"], ["--tui-mode", "full"], ["--use-theme", "dark"]])
 def test_foreign_options_get_a_note(argv: list[str]) -> None:
-    options = parse([*argv, "hello"])
+    options = parse([*argv, "-p", "hello"])
     assert options.messages == ["hello"]
     assert len(options.notes) == 1
     assert argv[0] in options.notes[0]
 
 
-def test_a_bad_thinking_level_is_only_a_note() -> None:
-    options = parse(["--thinking", "enormous"])
+def test_a_bad_thinking_level_is_refused_but_not_of_a_client() -> None:
+    with pytest.raises(UsageError, match=r'Invalid thinking level "hgih"\. Did you mean high\?'):
+        parse(["--thinking", "hgih"])
+    options = parse(["--thinking", "enormous", "--mode", "rpc"])
     assert options.thinking is None
     assert 'Invalid thinking level "enormous"' in options.notes[0]
 
 
-def test_help_lists_every_command_and_every_option_of_ours() -> None:
-    text = help_text()
-    assert "spindle doctor | models [SEARCH] | login [PROVIDER] | logout [PROVIDER] | sessions ... | " in text
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_help_lists_every_command_and_every_option_at_any_width(width: int) -> None:
+    text = help_text(width=width)
+    for name, command in COMMANDS.items():
+        assert f"\n  spindle {name}" in text
+        assert command.help
     for option in OPTIONS:
         if option.field:
             assert all(name in text for name in option.names.split())
+    for title in ("Examples:", "Environment:", "Exit codes:"):
+        assert title in text
+    names = [line for line in text.splitlines() if line.startswith(("  ", "Usage")) and not line.startswith("    ")]
+    assert [line for line in text.splitlines() if len(line) > width and line not in names] == []
+
+
+# -- words that look like commands ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["docter"], 'Spindle has no command "docter". Did you mean spindle doctor?'),
+        (["docter", "now"], "Did you mean spindle doctor?"),
+        (["--no-session", "sesions", "list"], "Did you mean spindle sessions?"),
+        (["DOCTOR"], "Did you mean spindle doctor?"),
+        (["hello"], 'Spindle has no command "hello". To send it as a message: spindle -p hello'),
+        *(([word], f'Spindle has no command "{word}": ') for word in MISSING_COMMANDS if word not in COMMANDS),
+        (["install", "npm:thing"], 'Spindle has no command "install": '),
+    ],
+)
+def test_words_that_look_like_commands_are_no_prompts(argv: list[str], told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(argv)
+    assert told in str(caught.value)
+    assert "spindle -p" in str(caught.value)
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["-p", "install"],
+        ["install", "-p"],
+        ["--", "install"],
+        ["--mode", "json", "install"],
+        ["--mode", "rpc", "install"],
+        ["@file", "install"],
+        ["fix the bug"],
+        ["fix", "the", "bug"],
+        ["why?"],
+        ["--export", "s.jsonl", "page"],
+        ["-p", "doctor"],
+        ["--", "doctor"],
+        ["hello world", "doctor"],
+    ],
+)
+def test_messages_stay_messages(argv: list[str]) -> None:
+    options = parse(argv)
+    assert options.command is None
+    assert options.messages
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "arguments"),
+    [
+        (["doctor"], "doctor", []),
+        (["--session-dir", "d", "sessions", "list"], "sessions", ["list", "--session-dir", "d"]),
+        (["--help", "models", "pull"], "models", ["pull", "--help"]),
+        (["sessions", "show", "--", "-x"], "sessions", ["show", "--", "-x"]),
+    ],
+)
+def test_commands_are_recognised_after_options(argv: list[str], name: str, arguments: list[str]) -> None:
+    options = parse(argv)
+    assert (options.command, options.command_arguments) == (name, arguments)
 
 
 def test_the_key_is_not_shown() -> None:

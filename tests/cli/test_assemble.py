@@ -1,6 +1,8 @@
 """From options to an agent: what it is made of, what is refused or warned about, and the help."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -38,14 +40,39 @@ def test_bad_input_is_one_line(place: Place, arguments: list[str], told: str) ->
 
 
 def test_named_things_that_are_not_there_are_warnings(place: Place) -> None:
-    options = ["--tools", "read,nope", "-xt", "nada", "--skill", "none.md", "--prompt-template", "none"]
+    options = ["--skill", "none.md", "--prompt-template", "none"]
     done = place.run("--no-session", "--model", place.script("ok"), *options, "-p", "x")
     assert (done.returncode, done.stdout) == (0, "ok\n")
     warnings = done.stderr.splitlines()
-    assert len(warnings) == 4
-    for warning, name in zip(warnings, ["none.md", "none", "nope", "nada"], strict=True):
+    assert len(warnings) == 2
+    for warning, name in zip(warnings, ["none.md", "none"], strict=True):
         assert warning.startswith("Warning: ")
         assert name in warning
+
+
+@pytest.mark.parametrize("option", ["--tools", "--exclude-tools"])
+def test_a_tool_that_does_not_exist_is_an_error(place: Place, option: str) -> None:
+    done = place.run("--no-session", "--model", place.script("ok"), option, "read,bsh", "-p", "x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith('Error: Unknown tool "bsh". Did you mean bash? There are: read, bash, ')
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_tool_without_its_program_is_a_warning(place: Place) -> None:
+    (place.root / "bin").mkdir()
+    program = "import sys; sys.executable = '/none/python'; from spindle.cli import main; sys.exit(main())"
+    arguments = ["--no-session", "--model", place.script("ok"), "--tools", "read,grep", "-p", "x"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=place.project,
+        env={**place.env, "PATH": str(place.root / "bin")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+    assert done.stderr == "Warning: The tool grep needs ripgrep (rg), which is not installed\n"
 
 
 def test_a_provider_alone_means_the_model_the_user_chose_of_it(place: Place) -> None:
@@ -71,16 +98,18 @@ def test_options_of_other_clients_are_accepted(place: Place) -> None:
     assert done.stderr.count("Note: ") == 2
 
 
-def test_many_flaws_are_one_line_unless_asked(place: Place) -> None:
+def test_flaws_of_files_are_left_to_doctor_unless_asked(place: Place) -> None:
     for number in range(30):
         place.write(f"agent/skills/B{number}/SKILL.md", f"---\nname: B{number}\ndescription: d\n---\n")
     place.write("agent/settings.json", {"steeringMode": "never"})
     arguments = ("--no-session", "--model", place.script("ok"), "-p", "hi")
     lines = place.run(*arguments).stderr.splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 1
     assert "steeringMode" in lines[0]
-    assert "30 flaws" in lines[1]
-    assert len(place.run("--verbose", *arguments).stderr.splitlines()) == 31
+    told = place.run("--verbose", *arguments).stderr
+    assert told.count("Warning: ") == 31
+    assert "model scripted/" in told and "session in memory" in told
+    assert place.run("doctor").stdout.count("invalid characters") == 30
 
 
 def test_broken_files_are_told_and_the_run_goes_on(place: Place) -> None:

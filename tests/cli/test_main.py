@@ -29,7 +29,7 @@ def imported(place: Place, *arguments: str) -> set[str]:
     return set(re.findall(r"^import time:.*\|\s*(\S+)$", done.stderr, re.MULTILINE))
 
 
-@pytest.mark.parametrize("option", ["--version", "-v"])
+@pytest.mark.parametrize("option", ["--version", "-v", "-V"])
 def test_version_imports_nothing_heavy(place: Place, option: str) -> None:
     modules = imported(place, option)
     assert "spindle.cli" in modules
@@ -178,11 +178,12 @@ def test_export(place: Place) -> None:
 
 
 @pytest.mark.parametrize("mode", [["-p", "x"], ["--mode", "json", "x"], ["--mode", "rpc"]])
-def test_an_error_of_the_system_at_start_reaches_stderr(place: Place, mode: list[str]) -> None:
+def test_an_agent_directory_that_cannot_be_is_survived(place: Place, mode: list[str]) -> None:
     done = place.run("--model", place.script("ok"), *mode, env={"SPINDLE_DIR": "/" + "x" * 5000})
-    assert done.returncode == 1
-    assert done.stdout == ""
+    assert done.returncode == 0
+    assert done.stdout
     assert "File name too long" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("descriptors", range(4, 12))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from spindle.cli import models_command
 from spindle.cli.models_command import models_table, run, short_count
+from spindle.llm.local import LocalModelError
 from spindle.llm.local import pull as pulling
 from spindle.llm.local.pull import PULLABLE
 from spindle.models.models_file import open_model
@@ -131,6 +133,29 @@ def test_pull_list_remove(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @needs_installer
+def test_a_missing_runtime_is_told_before_the_download(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> None:
+        raise LocalModelError("Install it: pip install 'spindle-agent[local]'")
+
+    monkeypatch.setattr(models_command, "check_machine", missing)
+    assert run(["pull", "smollm2"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("Note: Install it: pip install 'spindle-agent[local]'")
+    assert told[1].startswith("Getting")
+
+
+def test_models_and_models_list_are_one(place: Place) -> None:
+    place.write("agent/models.json", {"providers": {"mine": MINE}})
+    place.write("agent/models/bad.gguf", b"nonsense")
+    plain, listed = place.run("models"), place.run("models", "list")
+    assert plain.stdout == listed.stdout
+    assert "mine" in plain.stdout and "bad  not a sound GGUF file" in plain.stdout
+    assert place.run("models", "list", "min", "big").stdout == place.run("models", "min", "big").stdout
+
+
+@needs_installer
 def test_what_is_there_is_not_fetched_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(["pull", "smollm2"]) == 0
     monkeypatch.setattr(pulling, "_installers", lambda: pytest.fail("nothing may be fetched"))
@@ -150,7 +175,7 @@ def refused(capsys: pytest.CaptureFixture[str], home: Path) -> str:
     """Pull, expect one line of complaint and no file kept."""
     assert run(["pull", "smollm2"]) == 1
     said = capsys.readouterr()
-    (line,) = [line for line in said.err.splitlines() if not line.startswith("Getting")]
+    (line,) = [line for line in said.err.splitlines() if not line.startswith(("Getting", "Note"))]
     assert line.startswith("Error: ") and not said.out
     assert not (home / "models").exists() or os.listdir(home / "models") == []
     return line

@@ -1,5 +1,6 @@
 """`spindle sessions`, as a person sees it."""
 
+import io
 import json
 import os
 import shutil
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from spindle.cli.args import UsageError
 from spindle.cli.doctor import run_trust
 from spindle.cli.sessions_command import run
+from spindle.sessions.manager import SessionManager
 from tests.sessions.helpers import HEADER, entry, lines_of, write_session
 from tests.sessions.test_fixtures import FIXTURES
 
@@ -32,14 +35,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list"]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "2026-11-15 06:44  01a1dde7-ea74-7e0b-bdae-96919b5ee003     25  Export demo"
+    assert first == "2026-11-15 06:44  01a1dde7     25  Export demo"
     assert "question 1" in second
     assert run(["list", "--all", "--json"]) == 0
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [item["messageCount"] for item in shown] == [25, 4]
     assert shown[0]["path"] == str(here / "real-everything.jsonl")
     assert run(["list", "--session-dir", str(here / "none")]) == 0
-    assert capsys.readouterr() == ("", "No sessions here.\n")
+    assert capsys.readouterr() == ("", "No sessions here (--all: of all directories).\n")
 
 
 def test_sessions_are_looked_for_where_a_run_puts_them(
@@ -58,7 +61,7 @@ def test_sessions_are_looked_for_where_a_run_puts_them(
     for _ in ("setting", "environment"):
         assert run(["list"]) == run(["list", "--all"]) == run(["show", "11111111"]) == 0
         out = capsys.readouterr().out
-        assert out.count(HEADER["id"]) == 3 and "text of a" in out
+        assert out.count(HEADER["id"][:8]) == 3 and "text of a" in out
         settings.unlink(missing_ok=True)
         monkeypatch.setenv("PI_CODING_AGENT_SESSION_DIR", str(elsewhere))
 
@@ -144,7 +147,7 @@ def test_a_time_that_is_no_time_does_not_spoil_the_list(here: Path, capsys: pyte
     message = {"role": "user", "content": "far away", "timestamp": 1e300}
     path = write_session(here / "far.jsonl", [entry("a", None, message=message)])
     assert run(["list"]) == 0
-    assert "2025-01-01 00:00  11111111-2222-4333-8444-555555555555      1  far away" in capsys.readouterr().out
+    assert "2025-01-01 00:00  11111111      1  far away" in capsys.readouterr().out
     assert run(["show", str(path)]) == 0
 
 
@@ -166,5 +169,73 @@ def test_what_does_not_name_one_session_is_an_error(here: Path, capsys: pytest.C
     assert run(["show", "01a1dde"]) == 1
     error = capsys.readouterr().err.splitlines()
     assert error[0] == "Error: Several sessions match '01a1dde':" and len(error) == 3
-    with pytest.raises(SystemExit):
-        run([])
+    with pytest.raises(UsageError, match=r'unknown: "shw"\. Did you mean show\?'):
+        run(["shw"])
+
+
+def test_without_an_action_they_are_listed_newest_first_with_short_ids(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(FIXTURES / "real-linear.jsonl", here)
+    assert run([]) == 0
+    rows = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert [row[2] for row in rows] == ["01a1dde7-ea", "01a1dde7-e1", "11111111"]
+    assert rows == sorted(rows, reverse=True)
+    for row in rows:
+        assert run(["show", row[2]]) == 0
+    capsys.readouterr()
+    assert run(["--all", "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_rename(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (here / "real-everything.jsonl").read_bytes()
+    assert run(["rename", "01a1dde7", "a", "better name"]) == 0
+    assert "now called a better name" in capsys.readouterr().out
+    assert (here / "real-everything.jsonl").read_bytes().startswith(before)
+    assert run(["list"]) == 0
+    assert "a better name" in capsys.readouterr().out
+    assert run(["rename", "01a1dde7", ""]) == 0
+    assert "has no name any more" in capsys.readouterr().out
+    assert run(["rename", str(here / "none.jsonl"), "x"]) == 1
+    assert not (here / "none.jsonl").exists()
+
+
+def test_a_session_in_use_is_neither_renamed_nor_deleted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = here / "real-everything.jsonl"
+    with SessionManager.open(path):
+        for action in (["rename", str(path), "x"], ["delete", "--yes", str(path)]):
+            assert run(action) == 1
+            assert f"Session is in use by process {os.getpid()}" in (told := capsys.readouterr().err)
+            assert "End that program first" in told
+    assert path.exists()
+
+
+def test_delete_asks(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = here / "real-everything.jsonl"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(UsageError, match="--yes"):
+        run(["delete", "01a1dde7"])
+    for answer, code, remains in (("\n", 1, True), ("no\n", 1, True), ("y\n", 0, False)):
+        terminal = io.StringIO(answer)
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr(sys, "stdin", terminal)
+        assert run(["delete", "01a1dde7"]) == code
+        assert "Delete it for good? [y/N]" in capsys.readouterr().err
+        assert path.exists() is remains
+    other = here / "other.jsonl"
+    other.write_text("not a session\n")
+    assert run(["delete", "--yes", str(other)]) == 1
+    assert other.exists()
+    assert sorted(os.listdir(here)) == ["damaged-torn-last-line.jsonl", "other.jsonl"]
+
+
+def test_check_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "--all"]) == 1
+    out = capsys.readouterr().out
+    assert "real-everything" not in out and "damaged-torn-last-line.jsonl: " in out
+    assert out.endswith("2 sessions, 1 with damage\n")
+    (here / "damaged-torn-last-line.jsonl").unlink()
+    assert run(["check", "--all"]) == 0
+    with pytest.raises(UsageError, match="--all"):
+        run(["check"])

@@ -22,8 +22,10 @@ ANSWERS: dict[str, Any] = {
     "cycle_thinking_level": {"level": "high"},
     "cycle_model": None,
     "list_sessions": {"sessions": [{"id": "s1"}]},
+    "list_live_sessions": {"sessions": [{"id": "s1"}]},
     "export_html": {"path": "/tmp/x.html"},
     "set_todos": {"todoPhases": [{"name": "p"}]},
+    "set_mcp_servers": {"servers": [{"name": "s"}]},
 }
 received: list[dict[str, Any]] = []
 tools: list[dict[str, Any]] = []

@@ -118,6 +118,8 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("get_fork_messages", [], {}, {}, [{"entryId": "e1", "text": "hi"}]),
     ("get_branch_messages", [], {}, {}, [{"entryId": "e1", "text": "hi"}]),
     ("list_sessions", [], {}, {}, [{"id": "s1"}]),
+    ("list_live_sessions", [], {}, {}, [{"id": "s1"}]),
+    ("close_session", [], {}, {}, None),
     ("navigate_tree", ["e1"], {"label": "l"}, {"entryId": "e1", "summarize": False, "label": "l"}, ...),
     ("set_approval", [], {"tools": True, "max_turns": 3}, {"tools": True, "maxTurns": 3}, None),
     ("set_permissions", [], {"mode": "plan", "deny": ["Bash"]}, {"mode": "plan", "deny": ["Bash"]}, None),
@@ -127,6 +129,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("export_html", ["/x"], {}, {"outputPath": "/x"}, "/tmp/x.html"),
     ("set_todos", [[{"name": "p"}]], {}, {"phases": [{"name": "p"}]}, [{"name": "p"}]),
     ("set_host_tools", [[{"name": "t"}]], {}, {"tools": [{"name": "t"}]}, ["t"]),
+    ("set_mcp_servers", [{"s": {"command": "c"}}], {}, {"servers": {"s": {"command": "c"}}}, [{"name": "s"}]),
 ]
 IN_OTHER_TESTS = {"request", "prompt", "shutdown"}
 

@@ -228,7 +228,7 @@ def test_a_lost_connection_is_made_again_with_the_same_session() -> None:
         session = agent.session_id
         stream = agent.stream("a long story")
         assert await anext(stream) == TextPiece("Once ")
-        agent._transport._socket.transport.abort()  # type: ignore[union-attr]
+        agent._transport._socket._conn.transport.abort()  # type: ignore[union-attr]
         with pytest.raises(ConnectionLost):
             await anext(stream)
         answer = await agent.ask("are you there?")

@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from spindle import Agent
 from spindle.extensions.providers import adapt_stream
 from spindle.llm.stream import Finished, Request, StreamOptions
 from spindle.shapes.messages import Text, Thinking, ToolCall, Usage
+from spindle.shapes.model import ModelCost
 from spindle.testing import Script
 from tests.support.agent_process import write_models
 from tests.support.mock_model import MockModel, reply
@@ -25,6 +27,20 @@ def answer_of(function):
     last = run(ask())[-1]
     assert isinstance(last, Finished)
     return last.message
+
+
+def test_tokens_are_priced():
+    async def stream(model, request, options):
+        yield "ok"
+        yield Usage(input=10, output=3, total_tokens=13)
+
+    async def ask(**price):
+        model = replace(Script([{"text": ""}]).model(), **price)
+        return [chunk async for chunk in adapt_stream(stream)(model, Request("", [], []), StreamOptions())][-1].message
+
+    cost = run(ask(cost=ModelCost(1, 2, 0, 0))).usage.cost
+    assert (cost.total, cost.source) == (pytest.approx(16 / 1e6), "computed")
+    assert run(ask(cost_unknown=True)).usage.cost.source == "unknown"
 
 
 def test_values_become_blocks_in_their_order():

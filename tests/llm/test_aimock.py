@@ -13,6 +13,7 @@ import pytest
 from spindle.llm.errors import is_retryable
 from spindle.llm.stream import Finished, ToolSpec
 from spindle.shapes.messages import AssistantMessage, Image, Text, ToolResultMessage, UserMessage
+from tests.support.agent_process import AgentProcess
 from tests.support.images import PIXEL
 
 from .helpers import answer_of, collect, events_of, make_model, make_request, shape
@@ -202,3 +203,26 @@ def test_openrouter_bills(url: str) -> None:
     cost = answer_of(ask(url, "openai-completions", "bill", provider="openrouter")).usage.cost
     assert (cost.total, cost.source) == (0.0123, "billed")
     assert answer_of(ask(url, "openai-completions", "bill")).usage.cost.source == "computed"
+
+
+# -- the whole program ---------------------------------------------------------------------------
+
+
+def test_the_program_works_through_a_tool_on_every_api(url: str) -> None:
+    class Shop(AgentProcess):
+        def configure(self) -> None:
+            sizes = {"contextWindow": 100_000, "maxTokens": 4096, "cost": {"input": 1, "output": 2}}
+            providers = {
+                api: {"baseUrl": url + path, "apiKey": "k", "api": api, "models": [{"id": model_id, **sizes}]}
+                for api, (path, model_id) in APIS.items()
+            }
+            (self.agent_dir / "models.json").write_text(json.dumps({"providers": providers}))
+
+    with Shop(model="openai-completions/gpt-5") as agent:
+        for api, (_, model_id) in APIS.items():
+            agent.data("new_session")
+            agent.data("set_model", provider=api, modelId=model_id)
+            frames = agent.run("call")
+            assert [frame["toolName"] for frame in frames if frame["type"] == "tool_execution_end"] == ["bash"], api
+            result = agent.data("get_run_result")["result"]
+            assert (result["status"], result["text"], result["turns"]) == ("ok", "There is a.txt.", 2), api

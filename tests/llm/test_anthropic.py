@@ -391,7 +391,7 @@ def test_a_cut_stream(step):
 def test_an_error_inside_the_stream():
     chunks = ask(reply("part", error({"type": "overloaded_error", "message": "Overloaded"}), "more"))
     result = answer_of(chunks)
-    assert result.error_message == ('{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}')
+    assert result.error_message == "Overloaded (overloaded_error)"
     assert shape(result) == [("text", "part")]
     assert is_retryable(result.error_message)
 
@@ -399,12 +399,15 @@ def test_an_error_inside_the_stream():
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (failure(429, {"type": "error", "error": {"m": 1}}), '429 {"type": "error", "error": {"m": 1}}'),
-        (failure(500, b"boom"), "500 boom"),
-        (failure(403), "403 status code (no body)"),
+        (
+            failure(429, {"type": "error", "error": {"m": 1}}),
+            '429 from mock: it takes no more requests for now: {"type":"error","error":{"m":1}}',
+        ),
+        (failure(500, b"boom"), "500 from mock: the server failed: boom"),
+        (failure(403), "403 from mock: the server wants a key (no body)"),
     ],
 )
-def test_a_failure_keeps_the_whole_body(step, text):
+def test_a_failure_is_said_in_words(step, text):
     chunks = ask(step)
     assert len(chunks) == 1
     assert answer_of(chunks).error_message == text

@@ -204,7 +204,11 @@ def test_a_stream_of_everything():
         ([chunk({"text": "a"}, finish="MAX_TOKENS")], "length", None),
         ([chunk({"text": "a"}, finish="SAFETY")], "error", "Provider stopped with: SAFETY"),
         ([b'data: {"promptFeedback": {"blockReason": "OTHER"}}\n\n'], "error", "Provider stopped with: OTHER"),
-        ([chunk({"text": "a"}), b'data: {"error": {"code": 503}}\n\n'], "error", '{"code":503}'),
+        (
+            [chunk({"text": "a"}), b'data: {"error": {"code": 503, "message": "later", "status": "UNAVAILABLE"}}\n\n'],
+            "error",
+            "503 later (UNAVAILABLE)",
+        ),
         ([chunk({"text": "a"}), cut()], "error", "Stream ended without finishReason"),
         ([b'data: {"candidates": [{}]}\n\n', b"data: {}\n\n", chunk({"text": "a"}, finish="STOP")], "stop", None),
         ([b"data: [nope\n\n"], "error", "The server sent an event that cannot be read: [nope"),
@@ -216,7 +220,11 @@ def test_endings(stream, stop, text):
 
 
 @pytest.mark.parametrize(
-    ("step", "text"), [(failure(429, {"error": 1}), '{"error": 1}'), (failure(403), "403 status code (no body)")]
+    ("step", "text"),
+    [
+        (failure(429, {"error": 1}), '429 from mock: it takes no more requests for now: {"error":1}'),
+        (failure(403), "403 from mock: the server wants a key (no body)"),
+    ],
 )
 def test_failures(step, text):
     with MockModel([step]) as mock:

@@ -216,6 +216,4 @@ def test_content_that_is_not_understood(odd: dict[str, Any]) -> None:
 def test_refusals() -> None:
     [finished] = ask(failure(401, {"message": "Unauthorized", "detail": "mistral-key"}), if_refused="Get a key")[0]
     assert isinstance(finished, Finished)
-    assert finished.message.error_message == (
-        'Mistral API error (401): {"message": "Unauthorized", "detail": "[hidden]"}\n\nGet a key'
-    )
+    assert finished.message.error_message == ("401 from mock: the server wants a key: Unauthorized\n\nGet a key")

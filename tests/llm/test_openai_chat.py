@@ -307,9 +307,9 @@ def test_something_else_than_an_event_stream_is_shown():
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (failure(429, "Rate limit reached"), '429: {"message":"Rate limit reached"}'),
-        (failure(500, b"boom"), "500 boom"),
-        (failure(403), "403 status code (no body)"),
+        (failure(429, "Rate limit reached"), "429 from mock: it takes no more requests for now: Rate limit reached"),
+        (failure(500, b"boom"), "500 from mock: the server failed: boom"),
+        (failure(403), "403 from mock: the server wants a key (no body)"),
     ],
 )
 def test_a_refusal_is_a_lone_end(step, text):

@@ -349,9 +349,9 @@ def test_a_missing_end_is_worth_a_retry():
 @pytest.mark.parametrize(
     ("api", "step", "text"),
     [
-        (API, failure(429, {"error": 1}), 'mock API error (429): {"error": 1}'),
-        (API, failure(403), "mock API error (403): status code (no body)"),
-        (AZURE, failure(429, {"error": 1}), 'Azure OpenAI API error (429): {"error": 1}'),
+        (API, failure(429, {"error": 1}), '429 from mock: it takes no more requests for now: {"error":1}'),
+        (API, failure(403), "403 from mock: the server wants a key (no body)"),
+        (AZURE, failure(429, {"error": 1}), '429 from mock: it takes no more requests for now: {"error":1}'),
     ],
 )
 def test_failures(monkeypatch, api, step, text):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from spindle.agent import AgentError
+from spindle.agent.model_choice import ModelState
 from spindle.llm.stream import BUILTIN_APIS
 from spindle.models.catalog import FOLDER, builtin_providers, load_catalog
 from spindle.models.credentials import MissingCredentials
@@ -110,6 +112,8 @@ def test_a_model_whose_api_we_do_not_speak_is_known_but_not_offered(
         resolve_model(registry, f"radius/{model.id}")
     with pytest.raises(MissingCredentials, match=text):
         registry.require_credentials(model)
+    with pytest.raises(AgentError, match=text):
+        ModelState(registry, None, "off").find("radius", model.id)
 
 
 def test_an_extension_may_speak_it(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:

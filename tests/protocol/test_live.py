@@ -1,7 +1,9 @@
 """The pool of live sessions, with agents as the command line makes them."""
 
 import asyncio
+import gc
 import json
+import weakref
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.agent.rig import run, until_true
 
 class Viewer:
     answers = True
+    busy = False
 
     def __init__(self, *, holds=True):
         self.holds = holds
@@ -36,7 +39,7 @@ def place(tmp_path, monkeypatch):
 
 def pool_of(place, *args, roots=(), **limits):
     options = parse(["--model", f"scripted/{place}/script.json", *args])
-    return SessionPool(CommandLineAgents(options, "rpc", roots), LiveLimits(**limits))
+    return SessionPool(CommandLineAgents(options, "rpc", roots=roots), LiveLimits(**limits))
 
 
 async def say(live, text="hi"):
@@ -221,3 +224,26 @@ def test_an_extension_ends_its_own_session_only(place):
         await pool.close()
 
     run(main())
+
+
+def test_an_ended_session_is_freed_at_once(place):
+    """Not when the garbage collector gets to its oldest objects."""
+
+    async def main():
+        pool, ended = pool_of(place), []
+        gc.collect()
+        gc.disable()
+        for _ in range(5):
+            live = await pool.open(Wanted(), viewer := Viewer())
+            await say(live)
+            ended += [weakref.ref(live.agent), weakref.ref(live.agent.session), weakref.ref(live)]
+            pool.leave(viewer, live)
+            await pool.close_session(live)
+        del live
+        await until_true(lambda: not any(item() for item in ended))
+        await pool.close()
+
+    try:
+        run(main())
+    finally:
+        gc.enable()

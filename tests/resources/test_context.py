@@ -238,11 +238,23 @@ def test_guidelines_are_trimmed_and_told_once() -> None:
 
 @pytest.mark.parametrize(
     ("names", "words"),
-    [(["bash"], "ls, rg and find"), (["bash", "grep", "ls"], "prefer grep, ls over bash"), (["read", "grep"], None)],
+    [(["bash"], "with ls, "), (["bash", "grep", "ls"], "prefer grep, ls over bash"), (["read", "grep"], None)],
 )
 def test_exploration_rule(names: list[str], words: str | None) -> None:
     rules = prompt_sections([tool(name) for name in names], "/w", PromptParts())["rules"]
     assert (words in rules) if words else ("look around" not in rules)
+
+
+@pytest.mark.parametrize("folder", ["bin", "agent/bin"])
+def test_rg_is_recommended_only_where_the_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert "with ls, grep and find" in prompt_sections([tool("bash")], "/w", PromptParts())["rules"]
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "rg").write_text("#!/bin/sh\n")
+    (tmp_path / folder / "rg").chmod(0o755)
+    assert "with ls, rg and find" in prompt_sections([tool("bash")], "/w", PromptParts())["rules"]
 
 
 def test_tools_without_a_snippet_are_not_listed() -> None:

@@ -16,6 +16,7 @@ from spindle.agent.prompting import NotReady
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
 from spindle.limits import TASKS_END
+from spindle.protocol.commands import OneSession
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live import LiveSession
@@ -72,7 +73,7 @@ class EditorAbilities(msgspec.Struct, frozen=True):
     """It wants our own events, too."""
 
 
-class Seat:
+class Seat(OneSession):
     holds = False
     answers = True
 
@@ -105,6 +106,10 @@ class Seat:
     @property
     def agent(self) -> AgentSession:
         return self.live.agent
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._prompts or self._command_answers)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -168,8 +173,8 @@ class Seat:
 
     def cancel(self) -> None:
         """Stop the run; what waits in the queues is dropped, and said to be."""
-        queued = self.agent.clear_queue()
-        for text in (*queued.steering, *queued.follow_up):
+        steering, follow_up = self.agent.queues.clear()
+        for text in (*steering, *follow_up):
             self.tell(line(f"Not delivered: {text}"))
         self.agent.stop()
 

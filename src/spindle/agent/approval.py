@@ -118,7 +118,7 @@ class Approval(Hooks):
             self._client = before
             raise
 
-    def policy(self) -> "Policy | None":
+    def policy(self, *, even_if_all_allowed: bool = False) -> "Policy | None":
         """Return what holds now; None: everything is allowed. Raises `AgentError` for rules that make no sense."""
         store, given, client = self._engine.resources.store, self._given, self._client
         user, project = _settings(store.user, "user settings"), _settings(store.project, "project settings")
@@ -130,7 +130,8 @@ class Approval(Hooks):
         ]
         mode = client.mode or given.mode or project.default_mode or user.default_mode
         mode = mode or ("bypass" if given.can_use_tool is None else "default")
-        if mode == "bypass" and not self._kept and not any(s.allow or s.ask or s.deny for _, s in sources):
+        no_rules = not self._kept and not any(s.allow or s.ask or s.deny for _, s in sources)
+        if mode == "bypass" and no_rules and not even_if_all_allowed:
             return None
         from spindle.agent.permissions import Policy, mode_named, rules_of  # most sessions do without
 
@@ -210,13 +211,15 @@ class Approval(Hooks):
         return decide(policy, "read", {"path": path}).behavior != "deny"
 
     def _decide(self, tool: str, arguments: Any) -> Decision:
-        policy = self.policy()
         asked = self.tools or self._options.ask_before_tools
+        policy = self.policy(even_if_all_allowed=asked)
         if policy is None:
-            return Decision("ask", reason="every tool call is asked about") if asked else Decision("allow")
+            return Decision("allow")
         from spindle.agent.permissions import decide
 
-        return decide(policy, tool, arguments, ask=asked)
+        found = self._engine.find_tool(tool)
+        effect = None if found is None else found.effect
+        return decide(policy, tool, arguments, ask=asked, effect=effect, agreed=self._kept)
 
     def _refused(self, meter: Meter, call_id: str, denial: Denial) -> None:
         meter.denials.append(denial)
@@ -243,19 +246,24 @@ class Approval(Hooks):
         if self._given.can_use_tool is not None:
             answer = await self._given.can_use_tool(tool.name, args)
             return None if answer is True else answer if answer and isinstance(answer, str) else no
+        about: dict[str, Any] = {"tool_call_id": call_id, "always": list(decision.always) or None}
         if self.tools or self._options.ask_before_tools:
-            return None if await self._confirm(question) else no
+            given = await self._dialog(method="confirm", title=_title(question), message=_text(question), **about)
+            given = given or {}
+            allowed = given.get("confirmed") is True
+            if allowed and given.get("always") is True:
+                await self._keep(list(decision.always), everywhere=False)
+            return None if allowed else _with_reason(no, given)
         offered = ", ".join(decision.always)
         always = [f"{ALWAYS} {offered}", f"{ALWAYS} {offered} {SAVED}"] if offered else []
-        title = f"Allow {tool.name}? {_text(question)}"
-        about: dict[str, Any] = {"tool_call_id": call_id, "always": list(decision.always) or None}
+        title = f"Allow {tool.name}{' (may destroy data)' if tool.effect == 'destroys' else ''}? {_text(question)}"
         given = await self._dialog(method="select", title=title, options=[ONCE, *always, DENY], **about)
         if given is None:
             return f"Permission denied: this call of {tool.name} needs a yes ({why}), and there is no answer."
         chosen = given.get("value")
         if chosen in always:
             await self._keep(list(decision.always), everywhere=chosen == always[1])
-        return None if chosen == ONCE or chosen in always else no
+        return None if chosen == ONCE or chosen in always else _with_reason(no, given)
 
     async def _confirm(self, question: Question) -> bool:
         if self._options.ask is not None:
@@ -298,6 +306,12 @@ def _settings(raw: dict[str, Any], source: str) -> Permissions:
         return msgspec.convert(raw.get("permissions") or {}, Permissions)
     except msgspec.ValidationError as error:
         raise AgentError(f"permissions in the {source}: {error}") from None
+
+
+def _with_reason(no: str, given: dict[str, Any]) -> str:
+    """Add what the user said about it, if anything."""
+    reason = given.get("reason")
+    return f"{no} They said: {reason.strip()}" if isinstance(reason, str) and reason.strip() else no
 
 
 def _title(question: Question) -> str:

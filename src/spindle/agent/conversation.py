@@ -43,7 +43,7 @@ class Conversation:
         self.messages: list[AgentMessage] = []
         """The current context, oldest first."""
         self._loaded: dict[int, str] = {}
-        """The entries of messages that were read from the file, by their identity."""
+        """The entries of the messages, by their identity."""
         self._dropped: set[str] = set()
         """Entries of failed attempts: they stay in the file but not in the context."""
         self._held: list[BashExecutionMessage] = []
@@ -104,6 +104,11 @@ class Conversation:
             )
         else:
             self._last_id = self.session.append_message(message)
+        self._loaded[id(message)] = self._last_id
+
+    def entry_id(self, message: AgentMessage) -> str | None:
+        """Return where a message of this session is stored."""
+        return self._loaded.get(id(message))
 
     def drop_failed(self, message: AssistantMessage) -> None:
         """Take a failed answer out of the context; the file keeps it."""

@@ -90,6 +90,18 @@ async def _create(
     return agent
 
 
+def dispose(agent: AgentSession) -> None:
+    """Take a closed agent apart, which nothing may use any more, so that its memory is free at once.
+
+    Its parts know each other. Left alone they would stay until the garbage collector looks at its oldest objects, which
+    it does the less often the more of them there are.
+    """
+    parts = [*vars(agent).values(), *vars(agent._engine).values(), agent]
+    for part in parts:
+        if type(part).__module__.startswith(("spindle.agent.", "spindle.extensions.")) and hasattr(part, "__dict__"):
+            vars(part).clear()
+
+
 def _choose_model(session: Session, options: AgentOptions, resources: Resources) -> ModelState:
     registry, settings = resources.registry, resources.settings
     try:
@@ -103,6 +115,8 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
     start = initial_model(
         registry, settings, chosen=chosen, scope=scope, session=session.model() if session.has_messages() else None
     )
+    if not options.models:
+        warnings = []  # of the settings: `spindle doctor` tells
     for warning in [*warnings, chosen.warning if chosen else None, start.message]:
         if warning:
             options.warn(warning)

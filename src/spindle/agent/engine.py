@@ -11,12 +11,12 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, Struct
 
 from spindle import limits
 from spindle.agent import AgentError, loop
-from spindle.agent.batch import ToolBatch
 from spindle.agent.budget import Meter, RunLimits
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
@@ -28,9 +28,12 @@ from spindle.agent.result import RunResult, status_of
 from spindle.agent.retry import Retry
 from spindle.agent.structured import StructuredAnswer
 from spindle.agent.submission import RunOptions
+from spindle.agent.tool_batch import ToolBatch
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
+from spindle.flow import Turnstile
+from spindle.llm import gate
 from spindle.llm import stream as llm
 from spindle.llm.history import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
@@ -86,6 +89,12 @@ class Run(Struct):
     stop_reason: str = "end"
     error: str | None = None
     """Why it could not begin, or how it broke."""
+
+
+STARTS = 4
+"""Runs that may begin in one turn of the event loop."""
+_starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
+"""Where runs of all sessions begin, one after the other."""
 
 
 class Engine:
@@ -179,7 +188,7 @@ class Engine:
     # -- events ----------------------------------------------------------------------------------
 
     def _tell_queues(self) -> None:
-        self.publish(QueueUpdate(*self.queues.texts()))
+        self.publish(QueueUpdate(*self.queues.texts(), self.queues.items()))
 
     def _save_queues(self) -> None:
         """Keep what waits beside the session file. A message in a queue is worth a file."""
@@ -244,7 +253,7 @@ class Engine:
     async def enter(self, message: AgentMessage) -> None:
         self.conversation.messages.append(message)
         self._active_hooks.committed(message)
-        self.hub.publish(MessageEnd(message))
+        self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
         if isinstance(message, UserMessage):
             self.conversation.sync_soon()
             if self.run is not None:
@@ -276,6 +285,7 @@ class Engine:
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
+            await _starts.setdefault(asyncio.get_running_loop(), Turnstile(STARTS)).turn()
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"
@@ -483,7 +493,7 @@ class Engine:
         except Exception:  # if the file is what is broken, memory has to do
             self.conversation.messages.append(message)
         self.hub.publish(MessageStart(message))
-        self.hub.publish(MessageEnd(message))
+        self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
         return message
 
     def exhausted(self) -> bool:
@@ -537,6 +547,7 @@ class Engine:
         timeout = self.settings.http_idle_timeout_ms
         options = llm.StreamOptions(
             api_key=auth.api_key,
+            key_source=self.choice.registry.credential_source(model.provider),
             headers=auth.headers,
             env=auth.env,
             if_refused=auth.if_refused,
@@ -556,7 +567,7 @@ class Engine:
         stream = self.choice.registry.stream_for(model)
         if stream not in llm.HTTP_STREAMS:  # those make the request meanwhile
             await self.conversation.on_disk()
-        return stream(model, request, options)
+        return gate.through(model.provider, stream(model, request, options))
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal

@@ -10,9 +10,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from spindle.agent import AgentError
 from spindle.resources.loader import Resources
 from spindle.shapes.events import Event, MessageUpdate, ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Wire
 from spindle.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Hooks:
         """Change request headers in place."""
 
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
-        """Learn how the server answered."""
+        """Learn how the server answered, also if it refused."""
 
     async def observe(self, event: Event) -> None:
         """See an event before it goes out."""
@@ -199,6 +200,12 @@ class HookChain(Hooks):
 
     def use(self, *members: Hooks) -> None:
         self._members = members
+
+    def add(self, member: Hooks) -> None:
+        self.use(*self._members, member)
+
+    def remove(self, member: Hooks) -> None:
+        self.use(*(other for other in self._members if other is not member))
 
     def replace(self, old: Hooks, new: Hooks) -> None:
         self.use(*(new if member is old else member for member in self._members))
@@ -317,7 +324,7 @@ class HookChain(Hooks):
 
 
 class Plugins(Protocol):
-    """Code of others that comes and goes with a session: extensions."""
+    """What comes and goes with a session: extensions, MCP servers."""
 
     async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
         """Load what there is for a working directory. Nothing of it is in force before `bind`. Raises `AgentError`."""
@@ -343,6 +350,70 @@ class NoPlugins:
     async def begin(self) -> None: ...
     async def leave(self, reason: str, target: str | None = None) -> None: ...
     async def close(self) -> None: ...
+
+
+class PluginChain:
+    """Several plugins as one, in this order; they end in the other."""
+
+    def __init__(self, *members: Plugins) -> None:
+        self._members = members
+
+    async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
+        for member in self._members:
+            await member.load(resources, builtin, mode)
+
+    def bind(self, agent: "AgentSession", reason: str = "startup", previous: str | None = None) -> None:
+        for member in self._members:
+            member.bind(agent, reason, previous)
+
+    async def begin(self) -> None:
+        for member in self._members:
+            await member.begin()
+
+    async def leave(self, reason: str, target: str | None = None) -> None:
+        for member in reversed(self._members):
+            await member.leave(reason, target)
+
+    async def close(self) -> None:
+        for member in reversed(self._members):
+            await member.close()
+
+
+class McpServerState(Wire, kw_only=True):
+    name: str
+    state: str
+    """`idle` (not needed yet), `starting`, `ready`, `stopped` (started again when needed), `failed`, `login` (run
+    `spindle mcp login`), `disabled`, or `invalid`."""
+    transport: str | None = None
+    """`stdio` or `http`."""
+    source: str | None = None
+    """Where it is configured."""
+    tools: int | None = None
+    """How many it has; none if that is not known yet."""
+    pid: int | None = None
+    protocol: str | None = None
+    error: str | None = None
+    stderr: str | None = None
+    """The end of what it wrote there."""
+
+
+class McpServers(Protocol):
+    """The MCP servers of a session."""
+
+    def states(self) -> list[McpServerState]: ...
+
+    async def set(self, servers: Any) -> list[McpServerState]:
+        """Replace those that the client has set before. Raises `AgentError`, changing nothing."""
+
+
+class NoMcpServers:
+    """An agent that was told to have none."""
+
+    def states(self) -> list[McpServerState]:
+        return []
+
+    async def set(self, servers: Any) -> list[McpServerState]:
+        raise AgentError("MCP is off in this agent")
 
 
 class Listener(Protocol):

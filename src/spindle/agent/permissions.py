@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal
 
+import msgspec
 from msgspec import Struct
 
 from spindle.agent.shell_lines import Command, ShellLine, Word, read_line
@@ -119,17 +120,34 @@ def _parse(behavior: Behavior, text: str, source: str) -> Rule:
 # -- the decision --------------------------------------------------------------------------------
 
 
-def decide(policy: Policy, tool: str, arguments: Any, *, ask: bool = False) -> Decision:
-    """Decide about a call. `ask`: what would be allowed is asked about, too."""
+def decide(
+    policy: Policy,
+    tool: str,
+    arguments: Any,
+    *,
+    ask: bool = False,
+    effect: Literal["reads", "destroys"] | None = None,
+    agreed: Sequence[str] = (),
+) -> Decision:
+    """Decide about a call. `effect`: what the tool says of itself.
+
+    `ask`: what would be allowed is asked about, too, but for what `agreed` rules allow.
+    """
     call = _look_at(tool, arguments, policy.cwd)
     if rule := _first(policy, "deny", call):
         return Decision("deny", rule.text, rule.source)
-    reads = call.tool in (*_READING, TODO_TOOL)
+    reads = call.tool in (*_READING, TODO_TOOL) or effect == "reads"
     if policy.mode == "plan" and not reads:
         return Decision("deny", reason="plan mode: only reading is allowed")
     decision = _unless_denied(policy, call, reads)
+    if effect == "destroys" and decision.behavior == "ask" and decision.rule is None:
+        decision = msgspec.structs.replace(decision, reason=f"{decision.reason}, and it says that it may destroy data")
     if ask and decision.behavior == "allow":
-        decision = Decision("ask", reason="every tool call is asked about")
+        always, allowed = _allowing(policy, call)
+        if always or not allowed or not all(rule.text in agreed for rule in allowed):
+            whole = call.tool if call.command is None else _exactly(call.command.strip())
+            always = always or [rule.text for rule in allowed] or [whole]
+            decision = Decision("ask", reason="every tool call is asked about", always=tuple(always))
     if decision.behavior == "ask" and policy.mode == "dontAsk":
         return Decision(
             "deny", decision.rule, decision.source, f"mode dontAsk: {decision.reason or 'it would be asked'}"

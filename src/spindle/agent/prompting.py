@@ -131,6 +131,11 @@ class Prompting:
 
         self._engine.start(prepare)
 
+    def deliver(self) -> None:
+        """Start a run with what waits in the queues, unless there is one that will take it."""
+        if not (self._engine.lifecycle.running or self._engine.lifecycle.changes):
+            self._engine.start(with_nothing_new)
+
     def require_model(self) -> None:
         """Raise `AgentError` if there is no model, or no key for it."""
         choice = self._engine.choice
@@ -194,8 +199,8 @@ class Prompting:
     def _queue(self, submission: Submission, text: str, images: list[Image]) -> None:
         engine = self._engine
         engine.queues.put(submission.message(text, images), submission.behavior, prompt=submission.is_prompt)
-        if submission.is_prompt and not (engine.lifecycle.running or engine.lifecycle.changes):
-            engine.start(_deliver_queue)
+        if submission.is_prompt:
+            self.deliver()
 
     def _expand(self, text: str, submission: Submission) -> str:
         if not submission.expand:
@@ -205,8 +210,8 @@ class Prompting:
         )
 
 
-async def _deliver_queue(run: Run) -> list[AgentMessage]:
-    """Begin a run with what waits in the queues."""
+async def with_nothing_new(run: Run) -> list[AgentMessage]:
+    """Begin a run with what is there, in the conversation or in the queues."""
     return []
 
 

@@ -11,9 +11,11 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from spindle.agent import AgentError
 from spindle.agent.submission import Submission
 from spindle.shapes.codec import DecodeError, decode
-from spindle.shapes.messages import CustomMessage, Image, UserMessage, Wire, text_of
+from spindle.shapes.events import QueuedItem
+from spindle.shapes.messages import CustomMessage, Image, Text, UserMessage, Wire, text_of
 
 QueueMode = Literal["all", "one-at-a-time"]
 Queued = UserMessage | CustomMessage
@@ -165,6 +167,44 @@ class Queues:
         """Return what waits, as the user wrote it: steering, and all the rest."""
         return self.steering.texts(), [*self.follow_up.texts(), *(item.text for item in self._arriving)]
 
+    def items(self) -> list[QueuedItem]:
+        """Return what waits, message by message."""
+        sent = map(Kept.sent, self._arriving)
+        return [
+            QueuedItem(_id_of(kept.message), kept.kind, text_of(kept.message.content), _image_count(kept.message))
+            for kept in (*self.in_queues(), *sent)
+        ]
+
+    def _find(self, id: str) -> tuple[str, MessageQueue, int, UserMessage]:
+        for kind, queue in (("steer", self.steering), ("followUp", self.follow_up)):
+            for index, message in enumerate(queue.waiting):
+                if isinstance(message, UserMessage) and _id_of(message) == id:
+                    return kind, queue, index, message
+        raise AgentError("This message does not wait any more")
+
+    def remove(self, id: str) -> tuple[str, UserMessage]:
+        """Take one message out of its queue. Returns the queue's name and the message. Raises `AgentError`."""
+        kind, queue, index, message = self._find(id)
+        del queue.waiting[index]
+        self.prompted = self.prompted and len(self.follow_up) > 0
+        self._changed()
+        return kind, message
+
+    def change(self, id: str, text: str) -> None:
+        """Give a message that waits another text; images stay. Raises `AgentError`."""
+        _, queue, index, message = self._find(id)
+        content = message.content if isinstance(message.content, list) else []
+        images = [block for block in content if not isinstance(block, Text)]
+        queue.waiting[index] = replace(message, content=[Text(text), *images])
+        self._changed()
+
+    def hurry(self, id: str) -> None:
+        """Let a message be the next that is delivered. Raises `AgentError`."""
+        _, queue, index, message = self._find(id)
+        del queue.waiting[index]
+        self.steering.waiting.insert(0, message)
+        self._changed()
+
     def clear(self) -> tuple[list[str], list[str]]:
         """Empty all; return the texts that were waiting."""
         removed = self.steering.clear(), [*self.follow_up.clear(), *(item.text for item in self._arriving)]
@@ -260,6 +300,14 @@ class Queues:
 
 def kept_queues(session_id: str, waiting: Iterable[Kept], prompted: bool) -> KeptQueues:
     return KeptQueues(session_id, sorted(waiting, key=lambda kept: kept.message.timestamp), prompted)
+
+
+def _id_of(message: UserMessage) -> str:
+    return str(int(message.timestamp))
+
+
+def _image_count(message: UserMessage) -> int:
+    return sum(isinstance(block, Image) for block in message.content) if isinstance(message.content, list) else 0
 
 
 def _texts(messages: list[Queued]) -> list[str]:

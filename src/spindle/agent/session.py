@@ -20,15 +20,15 @@ from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
 from spindle.agent.engine import Engine
-from spindle.agent.hooks import HookChain, Hooks, Listener, NoPlugins, Plugins
+from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, NoPlugins, Plugins
 from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.lifecycle import Lifecycle, Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
-from spindle.agent.prompting import Disposition, Prompting
+from spindle.agent.prompting import Disposition, Prompting, with_nothing_new
 from spindle.agent.queues import QueueMode
 from spindle.agent.result import RunResult
 from spindle.agent.shell import Shell
-from spindle.agent.snapshot import ContextUsage, Queued, SessionStats, State, context_usage, session_stats, snapshot
+from spindle.agent.snapshot import ContextUsage, SessionStats, State, context_usage, session_stats, snapshot
 from spindle.agent.stream_rules import StreamRules
 from spindle.agent.submission import RunOptions, Submission
 from spindle.agent.todos import Todos
@@ -78,18 +78,20 @@ class AgentSession:
     ) -> None:
         self.resources = resources
         self.mode = mode
-        """Which kind of wire drives it: `rpc`, `json`, `print`, `remote`, or `sdk` for a Python program."""
+        """Which kind of wire drives it: `rpc`, `json`, `print`, `chat`, `remote`, or `sdk` for a Python program."""
         self.plugins = plugins or NoPlugins()
         self.shutdown_requested = asyncio.Event()
         """An extension wants the session to end."""
         self._conversation = Conversation(session)
         self._noticed: str | None = None
+        self.mcp_servers: McpServers = NoMcpServers()
         self._extension_hooks = Hooks()
         """Those that plugins brought."""
         self.hooks = HookChain()
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id = provider_session_id
         engine.limits = limits
+        self.queues = engine.queues
         self._shell = Shell(engine)
         self._replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
@@ -115,7 +117,7 @@ class AgentSession:
     def _make_dialogs(self) -> Dialogs:
         if self.mode in ("print", "json"):
             return NoDialogs(lambda line: print(line, file=sys.stderr, flush=True))
-        if self.mode not in ("rpc", "remote", "acp"):
+        if self.mode not in ("rpc", "remote", "acp", "chat"):
             return NoDialogs()
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
         self._replies.register("extension_ui_response", dialogs.receive)
@@ -200,15 +202,13 @@ class AgentSession:
         self._prompting.require_model()
         self.session.move(entry.id)
         self.rebuild("regenerate")
+        self._engine.start(with_nothing_new, options)
 
-        async def prepare(_: Any) -> list[AgentMessage]:
-            return []
-
-        self._engine.start(prepare, options)
-
-    def clear_queue(self) -> Queued:
-        """Empty both queues and return what was waiting."""
-        return Queued(*self._engine.queues.clear())
+    def send_queued(self, id: str) -> None:
+        """Deliver a message that waits before all others; if nothing runs, it starts a run. Raises `AgentError`."""
+        self._prompting.require_model()
+        self.queues.hurry(id)
+        self._prompting.deliver()
 
     def clear_context(self) -> None:
         """Begin again within the session: what came before stays in the file, on a branch of its own."""
@@ -278,15 +278,11 @@ class AgentSession:
         return self.busy and self.lifecycle.signal.aborted
 
     @property
-    def pending_messages(self) -> int:
-        return len(self._engine.queues)
-
-    @property
     def system_prompt(self) -> str:
         return self._engine.system_prompt
 
     def state(self) -> State:
-        return snapshot(self._engine, self._approval, self._todos)
+        return snapshot(self._engine, self._approval, self._todos, self.mcp_servers)
 
     def context_usage(self) -> ContextUsage | None:
         return context_usage(self._engine)
@@ -379,6 +375,11 @@ class AgentSession:
 
     def add_extension_tool(self, tool: Tool) -> None:
         self._engine.toolbox.add_extension_tool(tool)
+        self._engine.tools_changed()
+
+    def use_server_tools(self, tools: Sequence[Tool]) -> None:
+        """Let these tools take the place of those of MCP servers before."""
+        self._engine.toolbox.use_server_tools(tools)
         self._engine.tools_changed()
 
     def all_tools(self) -> list[Tool]:

@@ -7,7 +7,9 @@ from msgspec import field
 from spindle.agent.approval import Approval
 from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
+from spindle.agent.hooks import McpServers, McpServerState
 from spindle.agent.todos import Todos
+from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import Wire, joint_source
 from spindle.shapes.model import Model
 from spindle.tools.todo import TodoPhase
@@ -71,6 +73,8 @@ class State(Wire, kw_only=True):
     queued_message_count: int
     queue: Queued
     """The texts that wait; messages of extensions are only counted."""
+    queue_items: list[QueuedItem]
+    """The same, message by message."""
     approval: Asked
     """As `set_approval` set it."""
     permission_mode: str
@@ -81,9 +85,10 @@ class State(Wire, kw_only=True):
     context_usage: ContextUsage | None = None
     untrusted_resources: list[str] = field(default_factory=list)
     """Files of the project that were not loaded, because it is not trusted."""
+    mcp_servers: list[McpServerState] = field(default_factory=list)
 
 
-def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
+def snapshot(engine: Engine, approval: Approval, todos: Todos, servers: McpServers) -> State:
     session, queues = engine.conversation.session, engine.queues
     waiting = len(queues)
     return State(
@@ -105,6 +110,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
         pending_message_count=waiting,
         queued_message_count=waiting,
         queue=Queued(*queues.texts()),
+        queue_items=queues.items(),
         approval=Asked(approval.tools, approval.max_turns),
         permission_mode=approval.mode,
         todo_phases=todos.phases,
@@ -115,6 +121,7 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos) -> State:
         ],
         context_usage=context_usage(engine),
         untrusted_resources=[str(path) for path in engine.resources.trust.skipped],
+        mcp_servers=servers.states(),
     )
 
 

@@ -16,6 +16,8 @@ class Toolbox:
         self._own = dict(tools)
         self._extensions: dict[str, Tool] = {}
         """Tools of extensions; one named like another hides it as long as it is there."""
+        self._servers: dict[str, Tool] = {}
+        """Tools of MCP servers; any other of the same name hides them."""
         self._tools = dict(tools)
         """All of them."""
         self._named = dict.fromkeys(active)
@@ -55,12 +57,26 @@ class Toolbox:
         added = [name for name in self._extensions if name not in before]
         self._activate(name for name in added if not self._only_named or name in self._named)
 
+    def use_server_tools(self, tools: Iterable[Tool]) -> None:
+        """Replace the tools of MCP servers, in the place of those before. Known ones stay as active as they were."""
+        before, self._servers = self._servers, {tool.name: tool for tool in tools}
+        active = self.active
+        place = next((index for index, name in enumerate(active) if name in before), len(active))
+        others = [name for name in active if name not in before]
+        self._merge()
+        mine = [
+            name
+            for name in self._servers
+            if (name in active if name in before else not self._only_named or name in self._named)
+        ]
+        self.activate([*others[:place], *mine, *others[place:]])
+
     def builtin(self, name: str) -> Tool | None:
         """Return a tool as it is without extensions."""
         return self._own.get(name)
 
     def _merge(self) -> None:
-        self._tools = {**self._own, **self._extensions}
+        self._tools = {**self._servers, **self._own, **self._extensions}
         self.active = [name for name in self.active if name in self._tools]
 
     def activate(self, names: Iterable[str]) -> None:

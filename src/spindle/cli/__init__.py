@@ -19,7 +19,7 @@ def version_text(program: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments in (["--version"], ["-v"]):
+    if arguments in (["--version"], ["-v"], ["-V"]):
         print(version_text(sys.argv[0]))
         return 0
     import signal

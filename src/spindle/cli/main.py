@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from spindle.cli import end_of_start, silence_stdout, tell, version_text
-from spindle.cli.args import COMMANDS, FOREIGN_COMMANDS, Options, UsageError, parse
+from spindle.cli.args import COMMANDS, Options, UsageError, parse
 
 _MODES = {
     "text": "one_shot:run_print",
@@ -19,6 +19,7 @@ _MODES = {
     "rpc": "serving:run_rpc",
     "acp": "serving:run_acp",
     "remote": "serving:run_remote",
+    "chat": "interactive:run_chat",
 }
 """Module and function of each mode; the function takes the options and returns the exit code."""
 
@@ -45,16 +46,17 @@ def run(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    name = argv[0] if argv else ""
-    if name == "acp":
-        argv = ["--mode", *argv]
-    elif name in COMMANDS:
-        command = _load(COMMANDS[name].target)
-        end_of_start()
-        return command(argv[1:])
-    if name in FOREIGN_COMMANDS:
-        raise UsageError("That is a command of pi which Spindle does not have; to send it as a message use -p")
     options = parse(argv)
+    mode = options.command if options.command in _MODES else None
+    if mode is not None:  # a mode by another name: it takes every option
+        options = parse(options.command_arguments)
+    if options.offline:
+        os.environ["PI_OFFLINE"] = "1"
+    if options.command is not None:
+        arguments = [word for word in options.command_arguments if word not in ("--offline", "--verbose")]
+        command = _load(COMMANDS[options.command].target)
+        end_of_start()
+        return command(arguments)
     if options.version:
         print(version_text(sys.argv[0]))
         return 0
@@ -68,8 +70,6 @@ def _run(argv: list[str]) -> int:
         return run_help(options)
     for note in options.notes:
         tell("Note", note)
-    if options.offline:
-        os.environ["PI_OFFLINE"] = "1"
     if options.list_models is not None:
         from spindle.cli.models_command import list_models
 
@@ -78,15 +78,26 @@ def _run(argv: list[str]) -> int:
         from spindle.export import run_export
 
         return run_export(options.export, next(iter(options.messages), None), redact=options.redact)
-    return _run_agent(options)
+    return _run_agent(options, mode or _mode(options))
 
 
-def _run_agent(options: Options) -> int:
+def _mode(options: Options) -> str:
+    if options.remote is not None:
+        return "remote"
+    if options.mode is None and not options.print:
+        from spindle.cli.interactive import wanted
+
+        if wanted(options):
+            return "chat"
+    return options.mode or "text"
+
+
+def _run_agent(options: Options, mode: str) -> int:
     from spindle.agent import AgentError
     from spindle.cli.session_choice import NothingChosen
     from spindle.sessions.entries import SessionError
 
-    run_mode = _load("spindle.cli." + _MODES["remote" if options.remote is not None else options.mode or "text"])
+    run_mode = _load("spindle.cli." + _MODES[mode])
     try:
         return run_mode(options)
     except (AgentError, SessionError) as error:
@@ -107,14 +118,16 @@ def _load(target: str) -> Callable[[Any], int]:
 
 def run_schema(argv: list[str]) -> int:
     """`spindle schema [--markdown]`: print the commands and events of the wire."""
+    import json
+
+    from spindle.cli.usage import CommandParser
     from spindle.protocol.schema import json_schema, reference_page
 
-    if argv == ["--markdown"]:
+    parser = CommandParser("spindle schema", description="Print the commands and events of the wire as JSON Schema.")
+    parser.add_argument("--markdown", action="store_true", help="print the reference page (docs/protocol.md) instead")
+    if parser.parse_args(argv).markdown:
         print(reference_page(), end="")
         return 0
-    if argv:
-        raise UsageError("Usage: spindle schema [--markdown]")
-    import json
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spindle.agent_dir import agent_dir
+from spindle.agent_dir import agent_dir, agent_dir_problem
 from spindle.cli import warn
-from spindle.cli.args import parse
-from spindle.llm.local import SUFFIX, LocalModelError, check_machine, read_header
+from spindle.llm.local import SUFFIX, LocalModelError, check_machine, files_in, read_header
 from spindle.llm.local.pull import PULLABLE, Pullable, pull
 from spindle.models.catalog import REFRESHED
 from spindle.models.catalog.refresh import URL, RefreshError, refresh
@@ -25,12 +24,14 @@ if TYPE_CHECKING:
 _COLUMNS: tuple[str, ...] = ("provider", "model", "context", "max-out", "thinking", "images")
 _MB = 1_000_000
 _BAR = 30
+SMALL = PULLABLE["smollm2"]
+"""What is offered to those who have no model."""
 
 
 def run(argv: list[str]) -> int:
     """Carry out `spindle models <argv>`. Returns the exit code. Raises `UsageError`."""
     if not argv or argv[0] not in ("list", "pull", "remove", "show", "refresh", "-h", "--help"):
-        return list_models(parse(["--list-models", *argv]).list_models or "")
+        argv = ["list", *argv]
     arguments = vars(_parser().parse_args(argv))
     action: Callable[..., int] = arguments.pop("action")
     try:
@@ -41,15 +42,15 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> "argparse.ArgumentParser":
-    import argparse
+    from spindle.cli.usage import CommandParser
 
     pullable = "; ".join(f"{name}: {m.about}, {m.download // _MB} MB, {m.licence}" for name, m in PULLABLE.items())
-    about = "Without an action: the models that are ready to use (spindle models SEARCH)."
-    parser = argparse.ArgumentParser(prog="spindle models", description=about)
+    parser = CommandParser("spindle models", description="Models that are ready to use, and those on this disk.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="show the models on this disk")
+    listing = actions.add_parser("list", help="show the models that are ready to use (without an action, too)")
+    listing.add_argument("search", nargs="*", help="only those with these letters in their name")
     listing.set_defaults(action=_list)
-    getting = actions.add_parser("pull", help="get a model", description=pullable)
+    getting = actions.add_parser("pull", help="get a model that runs on this machine", description=pullable)
     getting.add_argument("name", choices=sorted(PULLABLE), help="which one")
     getting.set_defaults(action=_pull)
     removing = actions.add_parser("remove", help="delete a model from this disk")
@@ -73,8 +74,9 @@ def list_models(search: str) -> int:
     from spindle.models.model_registry import ModelRegistry
 
     registry = ModelRegistry(agent_dir())
-    if registry.error:
-        warn(registry.error)
+    for problem in (agent_dir_problem(), registry.error):
+        if problem:
+            warn(problem)
     probe_local_servers(registry)
     models = registry.available()
     found = [model for model in models if _matches(model, search)]
@@ -202,16 +204,16 @@ def _refresh(home: Path, url: str) -> int:
 # -- models on this disk -------------------------------------------------------------------------
 
 
-def _list(home: Path) -> int:
+def _list(home: Path, search: list[str]) -> int:
+    list_models(" ".join(search))
     models_dir = home / "models"
-    rows = [_disk_row(path) for path in sorted(models_dir.glob(f"*{SUFFIX}")) if not path.name.startswith(".")]
-    if not rows:
-        print(f"No models in {models_dir}. Get a small one: spindle models pull smollm2")
+    rows = [_disk_row(path) for path in files_in(models_dir)]
+    if not rows or search:
         return 0
     width = max(len(name) for name, _ in rows)
+    print(f"\nOn this disk, in {models_dir} (any GGUF file may lie there). Use one: --model local/NAME")
     for name, facts in rows:
         print(f"{name:<{width}}  {facts}")
-    print(f"\nIn {models_dir}. Put any GGUF file there, or name one by its path. Use one: --model local/NAME")
     try:
         check_machine()
     except LocalModelError as error:
@@ -231,6 +233,10 @@ def _disk_row(path: Path) -> tuple[str, str]:
 
 def _pull(home: Path, name: str) -> int:
     model, models_dir = PULLABLE[name], home / "models"
+    try:
+        check_machine()
+    except LocalModelError as error:
+        print(f"Note: {error}. The model does not run without it", file=sys.stderr, flush=True)
     new = pull(model, models_dir, _progress(model))
     if new and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)

@@ -16,11 +16,15 @@ from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, result_schema, run_and_exit
+from spindle.limits import STDIN_PATIENCE
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, ExtensionError
 from spindle.shapes.messages import Image, Text
+from spindle.spelling import did_you_mean
+from spindle.tools.base import BUILTIN_TOOLS
 
 if TYPE_CHECKING:
+    from spindle.cli.progress import Progress
     from spindle.protocol.dialect import Dialect
 
 # -- the input: piped text, @files, and the words themselves -------------------------------------
@@ -30,21 +34,39 @@ _Inputs: TypeAlias = tuple[list[str], list[Image]]
 """The prompts in order, and images that go with the first."""
 
 
-def _gather(options: Options) -> _Inputs:
+def gather(options: Options) -> _Inputs:
     """Put the first message together from piped text, files and words, without separators. Raises `UsageError`."""
     first = ""
     if sys.stdin is not None and not sys.stdin.isatty():
-        first = sys.stdin.buffer.read().decode("utf-8", "replace").strip()
+        first = _read_stdin().decode("utf-8", "replace").strip()
     images: list[Image] = []
     for name in options.files:
         text, image = _read_file(os.path.abspath(expand_home(name)))
         first += text
         images += [image] if image else []
     first += "".join(options.messages[:1])
-    messages = [*filter(None, [first]), *options.messages[1:]]
+    return [*filter(None, [first]), *options.messages[1:]], images
+
+
+def _something_to_do(options: Options) -> _Inputs:
+    messages, images = gather(options)
     if not messages:
         raise UsageError("Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)")
     return messages, images
+
+
+def _read_stdin() -> bytes:
+    import threading
+
+    # Who started us may have left a pipe open that nothing will ever come through.
+    advice = "Reading piped input until its end; if there is none, add </dev/null"
+    patience = threading.Timer(STDIN_PATIENCE, tell, ("Note", advice))
+    patience.daemon = True
+    patience.start()
+    try:
+        return sys.stdin.buffer.read()
+    finally:
+        patience.cancel()
 
 
 def _read_file(path: str) -> tuple[str, Image | None]:
@@ -62,6 +84,8 @@ def _read_file(path: str) -> tuple[str, Image | None]:
         return "", None
     if mime_type := sniff_image(data[:SNIFF_BYTES]):
         image, notes = prepare_image(data, mime_type, ImageLimits(), True, Cancel())
+        if image is None:
+            warn(f"{path} is not sent: {' '.join(notes).strip('[]')}")
         return f'<file name="{path}">{" ".join(notes)}</file>\n', image
     return f'<file name="{path}">\n{data.decode("utf-8", "replace")}\n</file>\n', None
 
@@ -69,26 +93,25 @@ def _read_file(path: str) -> tuple[str, Image | None]:
 # -- the run -------------------------------------------------------------------------------------
 
 
-async def _until_signal(work: Coroutine[Any, Any, int]) -> int:
-    """Return the exit code of the work; a signal cancels it and decides the code."""
+async def _until_signal(work: Coroutine[Any, Any, int], caught: list[int]) -> int:
+    """Return the exit code of the work; a signal, which is put into `caught`, cancels it and decides the code."""
     task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
-    caught: list[int] = []
 
-    def stop(code: int) -> None:
-        caught.append(code)
+    def stop(number: int) -> None:
+        caught.append(number)
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        loop.add_signal_handler(number, stop, 128 + number)
+        loop.add_signal_handler(number, stop, number)
     try:
         return await task
     except asyncio.CancelledError:
-        return caught[0] if caught else 1
+        return 128 + caught[0] if caught else 1
 
 
 async def _play(
-    options: Options, inputs: _Inputs, mode: str, ready: Callable[[AgentSession], None] = lambda agent: None
+    options: Options, inputs: _Inputs, mode: str, ready: Callable[[AgentSession], None], caught: list[int]
 ) -> tuple[AgentSession, list[RunResult]]:
     """Make the agent, call `ready`, and run every message to its end. The agent is closed either way.
 
@@ -101,12 +124,9 @@ async def _play(
         ready(agent)
         agent.subscribe(_ErrorTeller())
         await agent.begin()
-        # Extensions have added theirs by now.
-        tools = [tool.name for tool in agent.all_tools()]
-        for name in [*(options.tools or ()), *options.exclude_tools]:
-            if name not in tools:
-                warn(f'Unknown tool "{name}". There are: {", ".join(tools)}')
         messages, images = inputs
+        _check_tools(options, agent)
+        _check_images(images, agent)
         for message in messages:
             if agent.shutdown_requested.is_set():
                 break
@@ -117,7 +137,44 @@ async def _play(
                 results.append(result)
     finally:
         await agent.close()
+        if signal.SIGINT in caught:
+            tell("Stopped", _what_was_kept(agent, options))
     return agent, results
+
+
+def _check_tools(options: Options, agent: AgentSession) -> None:
+    """Raise `UsageError` for a tool that does not exist. Extensions have added theirs by now."""
+    tools = [tool.name for tool in agent.all_tools()]
+    for name in [*(options.tools or ()), *options.exclude_tools]:
+        if name in BUILTIN_TOOLS and name not in tools:
+            warn(f"The tool {name} needs ripgrep (rg), which is not installed")
+        elif name not in tools:
+            raise UsageError(f'Unknown tool "{name}".{did_you_mean(name, tools)} There are: {", ".join(tools)}')
+
+
+def _check_images(images: Sequence[Image], agent: AgentSession) -> None:
+    model = agent.model
+    if images and agent.resources.settings.images.block_images:
+        warn("Images are not sent: the setting images.blockImages is on")
+    elif images and model is not None and "image" not in model.input:
+        warn(f"Images are not sent: {model.provider}/{model.id} takes none")
+
+
+def _what_was_kept(agent: AgentSession, options: Options) -> str:
+    if way := _way_on(agent, options):
+        return f"the conversation so far is kept. {way}"
+    return "nothing was kept" + (" (--no-session)" if options.no_session else "")
+
+
+def _way_on(agent: AgentSession, options: Options) -> str | None:
+    """Say how to go on with the session; None if it is not on disk."""
+    import shlex
+
+    path = agent.session.path
+    if path is None or not os.path.exists(path):
+        return None
+    usual = options.session is None and options.session_dir is None
+    return f"Go on with: spindle {'-c' if usual else f'--session {shlex.quote(str(path))}'} -p MESSAGE"
 
 
 class _ErrorTeller:
@@ -126,8 +183,8 @@ class _ErrorTeller:
     full = False
 
     def put(self, event: Event) -> None:
-        # Errors of writing the session are told where it is opened.
-        if isinstance(event, ExtensionError) and event.event != "session_write":
+        # Errors of writing the session, and of loading extensions, were told when they came up.
+        if isinstance(event, ExtensionError) and event.event not in ("session_write", "load"):
             what = f"Extension error ({event.extension_path})" if event.extension_path else "Error"
             print(f"{what}: {event.error}", file=sys.stderr)
 
@@ -140,21 +197,37 @@ class _ErrorTeller:
 
 def run_print(options: Options) -> NoReturn:
     """`spindle -p`: run the messages, then end the process. Raises `UsageError`."""
-    run_and_exit(_until_signal(_print(options, _gather(options))))
+    caught: list[int] = []
+    run_and_exit(_until_signal(_print(options, _something_to_do(options), caught), caught))
 
 
-async def _print(options: Options, inputs: _Inputs) -> int:
+async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
     # The real stdout is kept for the answer; what anything else prints goes to stderr.
     stdout = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    agent, results = await _play(options, inputs, "print")
+    shown: list[Progress] = []
+
+    def show(agent: AgentSession) -> None:
+        if (live := sys.stderr.isatty()) or options.verbose:
+            from spindle.cli.progress import Progress
+
+            shown.append(Progress(agent, live=live, verbose=options.verbose))
+            shown[0].begin()
+
+    try:
+        agent, results = await _play(options, inputs, "print", show, caught)
+    finally:
+        for progress in shown:
+            progress.end()
     code = _exit_code(results)
     result = results[-1] if results else None
     answer = agent.last_answer()
     if result is not None and result.status != "ok":
-        hint = ". Go on with: spindle -c" if result.status == "limit" else ""
-        print(why(result) + hint, file=sys.stderr)
+        way = _way_on(agent, options) if result.status == "limit" else None
+        print(why(result) + (f". {way}" if way else ""), file=sys.stderr)
+    elif answer is not None and answer.stop_reason == "length":
+        tell("Note", "The answer was cut at the model's limit of output tokens")
     if options.output == "json":
         lines = [encode(result).decode()] if result is not None else []
     elif result is not None and result.value is not UNSET:
@@ -194,10 +267,11 @@ def run_json(options: Options) -> NoReturn:
     """`spindle --mode json`: run the messages, then end the process. Raises `UsageError`."""
     from spindle.cli.serving import chosen_dialect
 
-    run_and_exit(_until_signal(_stream(options, chosen_dialect(options), _gather(options))))
+    caught: list[int] = []
+    run_and_exit(_until_signal(_stream(options, chosen_dialect(options), _something_to_do(options), caught), caught))
 
 
-async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs) -> int:
+async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs, caught: list[int]) -> int:
     from msgspec.structs import replace
 
     from spindle.limits import OUTPUT_DRAIN
@@ -226,7 +300,7 @@ async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs) -> int:
         agent.subscribe(outbox)
 
     try:
-        _, results = await _play(options, inputs, "json", ready)
+        _, results = await _play(options, inputs, "json", ready, caught)
     finally:
         await wire.drain(OUTPUT_DRAIN)
         wire.close()

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, NoReturn
 from spindle.children import kill_all
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble, run_and_exit
+from spindle.cli.assemble import assemble, resource_options, run_and_exit
+from spindle.cli.process_limits import apply, chosen_limits
 from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
+from spindle.resources.loader import load_resources
 
-if TYPE_CHECKING:  # loaded only if clients come over the network
+if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.cli.agent_source import CommandLineAgents
+    from spindle.protocol.live import SessionPool
     from spindle.remote.server import RemoteServer
+
+FOR_EVER = 1e9
 
 
 def run_rpc(options: Options) -> NoReturn:
@@ -41,7 +46,19 @@ async def _serve(options: Options, dialect: Dialect) -> int:
     from spindle.rpc.stdio import StdioWire
 
     wire = StdioWire.claim()
-    return await Server(await assemble(options, mode="rpc"), wire, Renderer(dialect, options.updates)).run()
+    agent = await assemble(options, mode="rpc")
+    limits = chosen_limits(options, agent.resources.settings)
+    apply(limits)
+
+    def make_pool() -> "SessionPool":
+        from spindle.cli.agent_source import CommandLineAgents
+        from spindle.protocol.live import LiveLimits, SessionPool
+
+        source = CommandLineAgents(options, "rpc", agent.resources.options, roots=limits.roots)
+        keep = limits.idle_seconds or FOR_EVER
+        return SessionPool(source, LiveLimits(max_sessions=limits.sessions, keep_seconds=keep))
+
+    return await Server(agent, wire, Renderer(dialect, options.updates), make_pool).run()
 
 
 def run_acp(options: Options) -> NoReturn:
@@ -73,22 +90,27 @@ def run_remote(options: Options) -> int:
         from spindle.remote.options import RemoteOptions, changed
         from spindle.remote.server import RemoteServer
     except ImportError as error:
-        raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle[remote]'") from None
+        raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle-agent[remote]'") from None
     for name in choosing_options(options):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
 
     try:
         host, port = parse_address(options.remote or "")
+        resources = load_resources(os.getcwd(), resource_options(options))
+        limits = chosen_limits(options, resources.settings)
+        apply(limits)
         settings = RemoteOptions(
+            max_sessions=limits.sessions,
+            keep_seconds=limits.idle_seconds or FOR_EVER,
             host=host,
             port=port,
-            token=_token(options),
+            token=remote_token(options),
             origins=frozenset(options.remote_origins),
             insecure=options.remote_insecure,
             tls=_tls(options),
         )
-        source = CommandLineAgents(options, "remote")
+        source = CommandLineAgents(options, "remote", resources.options, roots=limits.roots)
         server = RemoteServer(changed(settings, options.remote_options), source)
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -145,7 +167,7 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _token(options: Options) -> str | None:
+def remote_token(options: Options) -> str | None:
     """Take the token from a file or the environment; never from the command line, where other users see it."""
     if options.remote_token_file is not None:
         file = Path(options.remote_token_file)

@@ -5,11 +5,13 @@ import signal
 import sys
 import time
 
+from spindle.agent_dir import agent_dir_problem
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
 from spindle.config.settings import Settings
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError
+from spindle.sessions.file import SessionLocked
 from spindle.sessions.index import Found, SessionInfo, find_by_id, find_sessions, list_sessions
 from spindle.sessions.session import Saving, Session
 
@@ -23,9 +25,28 @@ class NothingChosen(Exception):
 def choose_session(options: Options, settings: Settings, cwd: str) -> Session:
     """Open or begin the session. Raises `UsageError`, `SessionError`, `NothingChosen`."""
     _check(options)
+    try:
+        session = _choose(options, settings, cwd)
+    except SessionLocked as error:
+        import shlex
+
+        way = (
+            "Connect without ?session= for a new one"
+            if options.remote
+            else f"Go on in a copy: --fork {shlex.quote(str(error.path))}"
+        )
+        raise SessionError(f"{error.what}. {way}") from None
+    if damage := [item for item in session.damage if item.kind != "newer version"]:
+        more = f" and {len(damage) - 1} more" if damage[1:] else ""
+        warn(f"The session file is damaged ({damage[0]}{more}): see spindle sessions check {session.path}")
+    return session
+
+
+def _choose(options: Options, settings: Settings, cwd: str) -> Session:
     directory = sessions.wanted_directory(options.session_dir, settings.session_dir)
     saving: Saving = {"fsync": settings.fsync, "on_write_error": warn}
-    if options.no_session:
+    nowhere = directory is None and agent_dir_problem() is not None
+    if options.no_session or (nowhere and options.session is None and options.fork is None):
         return sessions.in_memory(cwd)
     if options.fork is not None:
         return sessions.forked_from(locate(options.fork, cwd, directory), cwd, directory, **saving)
@@ -72,7 +93,7 @@ def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> S
     if found.in_project:
         return _open(found.path, directory, saving)
     print(f"Session found in different project: {found.cwd}", file=sys.stderr)
-    if _ask("Fork this session into current directory? [y/N] ").lower() not in ("y", "yes"):
+    if ask("Fork this session into current directory? [y/N] ").lower() not in ("y", "yes"):
         raise NothingChosen("Aborted.")
     return sessions.forked_from(found.path, cwd, directory, **saving)
 
@@ -117,13 +138,13 @@ def _pick(sessions: list[SessionInfo]) -> str:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.modified / 1000))
         title = " ".join((info.name or info.first_message).split())[:60]
         print(f"{number:>3}  {when}  {title} ({info.message_count} messages)", file=sys.stderr)
-    answer = _ask("Session number: ")
+    answer = ask("Session number: ")
     if not answer.isdecimal() or not 1 <= int(answer) <= min(len(sessions), _LISTED):
         raise NothingChosen("No session selected")
     return sessions[int(answer) - 1].path
 
 
-def _ask(question: str) -> str:
+def ask(question: str) -> str:
     """Ask on stderr, because stdout may belong to a program; the end of input is an empty answer."""
     # This blocks the event loop, whose signal handlers would wait; nothing is open yet that needs cleaning up.
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}

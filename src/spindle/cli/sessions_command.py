@@ -1,18 +1,25 @@
-"""`spindle sessions`: what sessions there are, what is in them, what is wrong with one, and a sound copy of it."""
+"""`spindle sessions`: what sessions there are and what is in them; a new name, an end, a check, a sound copy."""
 
 import argparse
 import io
 import os
 import re
+import shutil
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from spindle.cli import silence_stdout
-from spindle.cli.session_choice import locate
+from spindle.agent_dir import agent_dir_problem
+from spindle.cli import silence_stdout, warn
+from spindle.cli.args import UsageError
+from spindle.cli.session_choice import ask, locate
+from spindle.cli.usage import CommandParser
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
-from spindle.sessions.index import SessionInfo
+from spindle.sessions.file import SessionLocked, try_lock
+from spindle.sessions.index import SessionInfo, all_session_files, read_info
 from spindle.sessions.load import InvalidSession
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.open import wanted_directory
@@ -32,25 +39,30 @@ from spindle.shapes.messages import (
 )
 
 _HARMLESS = ("newer version",)
+_SHORT_ID = 8
+"""Characters of an id that are shown at least."""
 
 
 def run(argv: list[str]) -> int:
     """Carry out `spindle sessions <argv>`. Returns the exit code."""
+    if not argv or argv[0] in ("--all", "--json", "--session-dir"):
+        argv = ["list", *argv]
     options = _parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
         return int(options.action(options))
     except SessionError as error:
-        print(f"Error: {_printable(str(error))}", file=sys.stderr)
+        text = f"{error.what}. End that program first" if isinstance(error, SessionLocked) else str(error)
+        print(f"Error: {_printable(text)}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader, a pager perhaps, has seen enough
         silence_stdout()
         return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="spindle sessions", description="Look at stored sessions and mend them.")
+def _parser() -> CommandParser:
+    parser = CommandParser("spindle sessions", description="Look at stored sessions and mend them.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, text: str) -> argparse.ArgumentParser:
@@ -59,17 +71,25 @@ def _parser() -> argparse.ArgumentParser:
         one.set_defaults(action=action)
         return one
 
-    listing = add("list", _list, "List the sessions of this directory, the latest first.")
+    listing = add("list", _list, "List the sessions of this directory, the latest first (without an action, too).")
     listing.add_argument("--all", action="store_true", help="of all directories")
     listing.add_argument("--json", action="store_true", help="one JSON object per line")
     one_session = "path of a session file, or the beginning of a session id"
     add("show", _show, "Print the current conversation.").add_argument("session", help=one_session)
     add("tree", _tree, "Print all branches.").add_argument("session", help=one_session)
+    rename = add("rename", _rename, "Give a session a name; an empty one takes it away.")
+    rename.add_argument("session", help=one_session)
+    rename.add_argument("name", nargs="+", help="the new name")
+    delete = add("delete", _delete, "Delete sessions for good; asks first.")
+    delete.add_argument("sessions", nargs="+", metavar="session", help=one_session)
+    delete.add_argument("--yes", action="store_true", help="do not ask")
     export = add("export", _export, "Write the current conversation, without other branches, to a new file.")
     export.add_argument("session", help=one_session)
     export.add_argument("output", nargs="?", help="default: session-<time>.jsonl here")
-    add("check", _check, "Say what is wrong; exit code 1 if anything is.").add_argument(
-        "sessions", nargs="+", metavar="session", help=one_session
+    check = add("check", _check, "Say what is wrong; exit code 1 if anything is.")
+    check.add_argument("sessions", nargs="*", metavar="session", help=one_session)
+    check.add_argument(
+        "--all", action="store_true", help="every session of every directory; only what is wrong is told"
     )
     repair = add("repair", _repair, "Write a sound copy; the file itself is never changed.")
     repair.add_argument("session", help=one_session)
@@ -85,12 +105,18 @@ def _list(options: argparse.Namespace) -> int:
         infos = SessionManager.list_all(_directory(options))
     else:
         infos = SessionManager.list(Path.cwd(), _directory(options))
+    if options.json:
+        for info in infos:
+            created = iso_time(info.created) if info.created is not None else None
+            plain = {**msgspec.to_builtins(info), "created": created, "modified": iso_time(info.modified)}
+            _say(encode(plain).decode())
+        return 0
+    short = _short_ids([info.id for info in infos])
+    width = max(map(len, short.values()), default=0)
     for info in infos:
-        created = iso_time(info.created) if info.created is not None else None
-        plain = {**msgspec.to_builtins(info), "created": created, "modified": iso_time(info.modified)}
-        _say(encode(plain).decode() if options.json else _row(info, with_cwd=options.all))
-    if not infos and not options.json:
-        print("No sessions here." if not options.all else "No sessions.", file=sys.stderr)
+        _say(_row(info, f"{short[info.id]:<{width}}", with_cwd=options.all))
+    if not infos:
+        print("No sessions." if options.all else "No sessions here (--all: of all directories).", file=sys.stderr)
     return 0
 
 
@@ -138,27 +164,79 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace) -> int:
-    code = 0
-    for name in options.sessions:
+def _rename(options: argparse.Namespace) -> int:
+    path = _find(options.session, options)
+    if not path.is_file():
+        raise SessionError(f"File not found: {path}")
+    with SessionManager.open(path) as session:
+        session.append_session_info(" ".join(options.name).strip())
+        if session.write_error:
+            raise SessionError(f"Cannot write {path}: {session.write_error}")
+        name = session.get_session_name()
+    _say(f"{path}: {f'now called {_in_a_line(name)}' if name else 'has no name any more'}")
+    return 0
+
+
+def _delete(options: argparse.Namespace) -> int:
+    paths = [_find(name, options) for name in options.sessions]
+    for path in paths:
+        if not path.is_file():
+            raise SessionError(f"File not found: {path}")
+        info = read_info(path)
+        if info is None:  # it may be any file
+            raise SessionError(f"Not a session: {path}")
+        print(_printable(f"{path}\n  {_row(info, info.id, with_cwd=True)}"), file=sys.stderr)
+    if not options.yes:
+        if not sys.stdin.isatty():
+            raise UsageError("spindle sessions delete needs a terminal to ask at, or --yes")
+        if ask(f"Delete {'it' if len(paths) == 1 else f'these {len(paths)}'} for good? [y/N] ").lower() not in (
+            "y",
+            "yes",
+        ):
+            print("Nothing deleted.", file=sys.stderr)
+            return 1
+    for path in paths:
+        lock = try_lock(path)
         try:
-            path = _find(name, options)
-            damage = examine(path)
-        except FileNotFoundError:
-            _say(f"File not found: {path}")
-            code = 1
-        except SessionError as error:
-            _say(str(error))
-            if isinstance(error, InvalidSession):
-                _say("  `spindle sessions repair` can save what is left of it.")
-            code = 1
-        else:
-            _say(f"{path}: {'sound' if not damage else f'{len(damage)} finding(s)'}")
-            for item in damage:
-                _say(f"  {item}")
-            if any(item.kind not in _HARMLESS for item in damage):
-                code = 1
-    return code
+            path.unlink()
+        except OSError as error:
+            raise SessionError(f"Cannot delete {path}: {error.strerror}") from None
+        finally:
+            if lock is not None:
+                lock.release()
+        _say(f"Deleted {path}")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    if not options.sessions and not options.all:
+        raise UsageError("spindle sessions check: name a session, or use --all")
+    found = sorted(all_session_files(_directory(options))) if options.all else []
+    codes = [_check_one(str(path), options, quiet=True) for path in found]
+    codes += [_check_one(name, options, quiet=False) for name in options.sessions]
+    if options.all:
+        _say(f"{len(found)} sessions, {sum(codes[: len(found)])} with damage")
+    return max(codes, default=0)
+
+
+def _check_one(name: str, options: argparse.Namespace, *, quiet: bool) -> int:
+    """Return 1 if anything is wrong; `quiet` says nothing of a sound session."""
+    try:
+        path = _find(name, options)
+        damage = examine(path)
+    except FileNotFoundError:
+        _say(f"File not found: {path}")
+        return 1
+    except SessionError as error:
+        _say(str(error))
+        if isinstance(error, InvalidSession):
+            _say("  `spindle sessions repair` can save what is left of it.")
+        return 1
+    if damage or not quiet:
+        _say(f"{path}: {'sound' if not damage else f'{len(damage)} finding(s)'}")
+    for item in damage:
+        _say(f"  {item}")
+    return int(any(item.kind not in _HARMLESS for item in damage))
 
 
 def _repair(options: argparse.Namespace) -> int:
@@ -184,6 +262,8 @@ def _find(name: str, options: argparse.Namespace) -> Path:
 def _directory(options: argparse.Namespace) -> str | None:
     from spindle.resources.loader import ResourceOptions, load_settings
 
+    if problem := agent_dir_problem():
+        warn(problem)
     store, _, _ = load_settings(Path.cwd(), ResourceOptions())
     return wanted_directory(options.session_dir, store.settings.session_dir)
 
@@ -204,10 +284,24 @@ def _in_a_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _row(info: SessionInfo, *, with_cwd: bool) -> str:
+def _short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """Return the shortest beginning of each id that no other has."""
+    short: dict[str, str] = {}
+    waiting, length = set(ids), _SHORT_ID
+    while waiting:
+        seen = Counter(id[:length] for id in set(ids))
+        short |= {id: id[:length] for id in waiting if seen[id[:length]] == 1 or len(id) <= length}
+        waiting -= short.keys()
+        length += 1
+    return short
+
+
+def _row(info: SessionInfo, short_id: str, *, with_cwd: bool) -> str:
     title = _in_a_line(info.name or info.first_message)
     place = f"  {_in_a_line(info.cwd)}" if with_cwd else ""
-    return f"{iso_time(info.modified)[:16].replace('T', ' ')}  {info.id}  {info.message_count:>5}{place}  {title[:80]}"
+    when = iso_time(info.modified)[:16].replace("T", " ")
+    row = f"{when}  {short_id}  {info.message_count:>5}{place}  {title[:80]}"
+    return row[: shutil.get_terminal_size().columns] if sys.stdout.isatty() else row
 
 
 def _said(entry: Entry) -> tuple[str, str] | None:

@@ -19,11 +19,11 @@ class TerminalDialogs:
         self._one_at_a_time = asyncio.Lock()
         self._reading: asyncio.Task[str] | None = None
         """A line that is still being waited for; an unanswered question leaves it to the next one."""
-        self._asking: set[asyncio.Task[str | None]] = set()
+        self._asking: dict[asyncio.Task[str | None], ExtensionUIRequest] = {}
 
     async def ask(self, request: ExtensionUIRequest) -> dict[str, Any] | None:
         asking = asyncio.create_task(self._ask(request))
-        self._asking.add(asking)
+        self._asking[asking] = request
         try:
             done, _ = await asyncio.wait([asking], timeout=request.timeout and request.timeout / 1000)
             if not done:
@@ -31,7 +31,7 @@ class TerminalDialogs:
             line = None if not done or asking.cancelled() else asking.result()
         finally:
             asking.cancel()
-            self._asking.discard(asking)
+            del self._asking[asking]
         return None if line is None else _answer(request, line)
 
     def tell(self, request: ExtensionUIRequest) -> None:
@@ -39,7 +39,7 @@ class TerminalDialogs:
             self._say(notice_line(request))
 
     def open_requests(self) -> list[ExtensionUIRequest]:
-        return []  # no client comes to a terminal later
+        return list(self._asking.values())
 
     def withdraw(self) -> None:
         for asking in self._asking:

@@ -18,8 +18,9 @@ from spindle.client.errors import (
     RequestTimeout,
     RpcError,
 )
-from spindle.client.rpc import EventStream, RpcClient, Run, RunEvents
-from spindle.client.sync import SyncRpcClient, SyncRunEvents
+from spindle.client.handle import EventStream, Run, RunEvents
+from spindle.client.rpc import RpcClient, RpcSession
+from spindle.client.sync import SyncRpcClient, SyncRpcSession, SyncRunEvents
 
 if TYPE_CHECKING:
     from spindle.client.chat import (
@@ -52,9 +53,11 @@ __all__ = [
     "RequestTimeout",
     "RpcClient",
     "RpcError",
+    "RpcSession",
     "Run",
     "RunEvents",
     "SyncRpcClient",
+    "SyncRpcSession",
     "SyncRunEvents",
     "TextPiece",
     "TokenUsage",

@@ -208,7 +208,7 @@ class RemoteClient:
 
         `session` goes on with a kept or stored session. `config` goes with every request. `on_tool` and `on_turns`
         answer confirmations; without them `ask` answers no, and `stream` gives them as pieces to answer. `reconnect`
-        is how many seconds a lost server is looked for. `options` are those of `websockets.connect`.
+        is how many seconds a lost server is looked for. `options` are those of aiohttp's `ws_connect`.
         """
         self.url = url
         self.config = dict(config or {})

@@ -253,6 +253,14 @@ class Commands(ABC):
         """Return the stored sessions of the working directory, the latest first."""
         return await self._list("list_sessions", "sessions")
 
+    async def list_live_sessions(self) -> list[Json]:
+        """Return the sessions that are alive in the agent's process."""
+        return await self._list("list_live_sessions", "sessions")
+
+    async def close_session(self) -> None:
+        """End this session, if it is not the first: that one ends with the agent. Its file stays."""
+        await self.request("close_session")
+
     async def navigate_tree(
         self,
         entry_id: str,
@@ -317,6 +325,10 @@ class Commands(ABC):
     async def set_host_tools(self, tools: Sequence[Mapping[str, Any]]) -> list[str]:
         """Declare tools that run in this process, replacing the earlier ones; return their names."""
         return await self._list("set_host_tools", "toolNames", tools=list(tools))
+
+    async def set_mcp_servers(self, servers: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
+        """Set MCP servers, replacing those set with this before; return the states of all servers."""
+        return await self._list("set_mcp_servers", "servers", servers=servers)
 
 
 def _nested(nodes: list[Json]) -> list[Json]:

@@ -4,17 +4,15 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import sys
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar
 
 from msgspec import UNSET
 
-from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
-from spindle.client.commands import Behavior, Commands, Images, Timeout, Wishes, wire_wishes
+from spindle.client.callbacks import Event, UiHandler
+from spindle.client.commands import Timeout
 from spindle.client.errors import (
     ClientClosed,
     CommandFailed,
@@ -23,8 +21,8 @@ from spindle.client.errors import (
     RequestTimeout,
     RpcError,
 )
+from spindle.client.handle import AgentHandle, EventStream, is_handled
 from spindle.client.transport import Json, Process, Transport, WebSocket, websocket_url
-from spindle.flow import Mailbox
 from spindle.limits import CHILD_GRACE
 from spindle.shapes import codec
 
@@ -33,85 +31,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 PROMPTS = frozenset({"prompt", "abort_and_prompt"})
 log = logging.getLogger(__name__)
 
-# After one of these the work may be over; before `agent_settled` existed only the state can tell.
-MAYBE_THE_END = frozenset({"agent_end", "auto_retry_end", "compaction_end", "auto_compaction_end"})
-NOT_YET = MAYBE_THE_END | {"agent_start", "auto_retry_start", "compaction_start", "auto_compaction_start"}
 
-
-class EventStream(Mailbox[Event]):
-    """`async for event in stream`. Collects from the moment it is made until it is closed or forgotten.
-
-    It ends with the client. If the agent ended by itself, that is raised behind the last event.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(sys.maxsize)
-
-    def forget_through(self, *types: str) -> None:
-        """Drop what waits, up to the last event of these types."""
-        ends = [number for number, event in enumerate(self.waiting, 1) if event.type in types]
-        for _ in range(ends[-1] if ends else 0):
-            self.pop()
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What came of a prompt."""
-
-    messages: list[Json]
-    """Every message it added, the prompt included."""
-    aborted: bool
-    """Whether the last answer was stopped."""
-
-    @property
-    def answer(self) -> Json | None:
-        """The last message of the model."""
-        answers = [message for message in self.messages if message.get("role") == "assistant"]
-        return answers[-1] if answers else None
-
-    @property
-    def text(self) -> str:
-        """The text of the last answer."""
-        content = self.answer["content"] if self.answer else []
-        return "".join(block.get("text", "") for block in content if block.get("type") == "text")
-
-    @property
-    def error(self) -> str | None:
-        """Why the last answer failed; None if it did not."""
-        if self.answer is None or self.answer.get("stopReason") != "error":
-            return None
-        return str(self.answer.get("errorMessage", "unknown error"))
-
-
-class RunEvents(AsyncIterator[Event]):
-    """The events of one run: `async for event in client.run(…)`; or, or then, `await client.run(…).result()`."""
-
-    def __init__(self, client: "RpcClient", events: AsyncGenerator[Event, None]) -> None:
-        self._client = client
-        self._events = events
-        self._settled = False
-
-    async def __anext__(self) -> Event:
-        event = await anext(self._events)
-        self._settled = event.type == "agent_settled"
-        return event
-
-    async def aclose(self) -> None:
-        """Let go of the events. The run goes on; `abort` stops it."""
-        await self._events.aclose()
-
-    async def result(self) -> Json | None:
-        """Wait for the end of the run and return what came of it, as `get_run_result` does.
-
-        None if no run was needed: a command of an extension has dealt with the prompt. Ask before the next prompt.
-        Raises `CommandFailed` if the prompt is refused, or the agent knows of no results.
-        """
-        async for _ in self:
-            pass  # those that were not read
-        return await self._client.get_run_result() if self._settled else None
-
-
-class RpcClient(Commands):
+class RpcClient(AgentHandle):
     """Start an agent or connect to one, send it commands, listen to its events.
 
         async with RpcClient(["spindle", "--mode", "rpc", "--no-session"]) as agent:
@@ -124,7 +45,7 @@ class RpcClient(Commands):
 
     def __init__(
         self,
-        command: Sequence[str] | str = ("spindle", "--mode", "rpc"),
+        command: Sequence[str] | str | Transport = ("spindle", "--mode", "rpc"),
         *,
         cwd: str | Path | None = None,
         env: Mapping[str, str] | None = None,
@@ -138,21 +59,24 @@ class RpcClient(Commands):
         """Prepare a client; `start` or `async with` starts the agent.
 
         `command` is a command line to run, in `cwd` and with `env`; or the URL of a server, with its `token` and with
-        `options` of `websockets.connect`. `updates="delta"` asks for updates that carry only what is new: much cheaper
-        for long answers. An agent that does not know the command goes on as it does.
+        `options` of aiohttp's `ws_connect`; or a transport that is connected. `updates="delta"` asks for updates that
+        carry only what is new: much cheaper for long answers. An agent that does not know it goes on as it does.
 
         Raises `ValueError` for a text that is not a URL, `TypeError` for options that a command line does not have.
         """
+        super().__init__(on_ui_request)
         if not isinstance(command, str) and (options or token is not None):
             raise TypeError(f"A command line does not take {', '.join(options) or 'token'}")
-        self.command = websocket_url(command, "/rpc") if isinstance(command, str) else list(command)
+        self.command: str | list[str] | Transport
+        if isinstance(command, str):
+            self.command = websocket_url(command, "/rpc")
+        else:
+            self.command = list(command) if isinstance(command, Sequence) else command
         self.cwd = cwd
         self.env = env
         self.request_timeout = request_timeout
         self.exit_grace = exit_grace
         """Seconds the agent gets to end by itself, and again after SIGTERM."""
-        self.on_ui_request = on_ui_request
-        """The function that answers questions of extensions; without one they are cancelled."""
         self._token = token
         self._options = options
         self._updates = updates
@@ -167,13 +91,8 @@ class RpcClient(Commands):
         """Id → command and the answer it waits for."""
         self._prompts: weakref.WeakValueDictionary[str, EventStream] = weakref.WeakValueDictionary()
         """Id of a prompt → the run that follows it; some agents refuse a prompt after they accepted it."""
-        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
-        self._listeners: list[Callable[[Event], None]] = []
-        self._settles = False
-        """The agent has been seen to say `agent_settled`."""
-        self._callbacks = Callbacks(self._post, lambda: self.on_ui_request)
-        self._declared_tools: list[HostTool] = []
-        """Those the agent knows of."""
+        self._sessions: dict[str, RpcSession] = {}
+        """Those beside the first, by their id."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -193,8 +112,10 @@ class RpcClient(Commands):
         self._loop = asyncio.get_running_loop()
         if isinstance(self.command, str):
             self._transport = await WebSocket.connect(self.command, self._token, self._options)
-        else:
+        elif isinstance(self.command, list):
             self._transport = await Process.start(self.command, self.cwd, self.env)
+        else:
+            self._transport = self.command
         self._reading = asyncio.create_task(self._read(self._transport), name="client-read")
         self._declared_tools = []
         try:
@@ -248,6 +169,9 @@ class RpcClient(Commands):
     async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
         if command in PROMPTS:
             await self._declare_tools()
+        return await self._request(command, timeout, fields)
+
+    async def _request(self, command: str, timeout: Timeout, fields: Json) -> Any:
         if self._transport is None or self._reading is None or self._reading.done():
             raise self._error
         seconds = self.request_timeout if timeout is UNSET else timeout
@@ -271,141 +195,48 @@ class RpcClient(Commands):
     def _new_id(self) -> str:
         return f"req_{next(self._numbers)}"
 
+    def _begin_run(self, events: EventStream) -> str:
+        id = self._new_id()
+        self._prompts[id] = events
+        return id
+
+    @property
+    def _gone(self) -> RpcError | None:
+        return self._error if self._reading is not None and self._reading.done() else None
+
     def _post(self, frame: Json) -> None:
         """Send a frame that gets no answer; this works from any thread."""
         transport = self._transport
         if transport is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(transport.send, codec.encode(frame))
 
-    # -- runs ------------------------------------------------------------------------------------
+    # -- other sessions --------------------------------------------------------------------------
 
-    def run(
-        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None, **wishes: Unpack[Wishes]
-    ) -> RunEvents:
-        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it.
-
-        `max_turns`, `max_cost`, `max_time` and `max_total_tokens` limit the run. `schema`, a type or a JSON Schema, is
-        what its result has to fit. The prompt is sent when the first event or the result is asked for.
-        """
-        fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
-        return RunEvents(self, self._run(fields | wire_wishes(wishes)))
-
-    async def _run(self, fields: Json) -> AsyncGenerator[Event, None]:
-        events = self.events()
-        id = self._new_id()
-        self._prompts[id] = events
-        if _is_handled(await self.request("prompt", timeout=None, id=id, **fields)):
-            events.close()
-        async for event in events:
-            yield event
-            if event.type == "agent_settled":
-                return
-            if event.type in MAYBE_THE_END and not self._settles and await self._is_over(events):
-                return
-
-    async def prompt_and_wait(
+    async def open_session(
         self,
-        message: str,
         *,
-        images: Images = None,
-        streaming_behavior: Behavior = None,
-        on_event: Callable[[Event], None] | None = None,
-        timeout: float | None = None,
-        **wishes: Unpack[Wishes],
-    ) -> Run:
-        """Send a prompt and return what came of it. A time-out does not stop the agent; `abort` does."""
-        messages: list[Json] = []
-        aborted = False
-        try:
-            async with asyncio.timeout(timeout):
-                async for event in self.run(message, images=images, streaming_behavior=streaming_behavior, **wishes):
-                    if on_event is not None:
-                        on_event(event)
-                    if event.type == "agent_end":
-                        messages += event.get("messages", ())
-                    elif event.type == "message_end":
-                        aborted = event.get("message", {}).get("stopReason") == "aborted"
-        except TimeoutError as error:
-            if isinstance(error, RpcError):
-                raise
-            raise RequestTimeout("prompt", timeout or 0) from None
-        return Run(messages, aborted)
-
-    async def _is_over(self, events: EventStream) -> bool:
-        """Ask an agent that does not say `agent_settled`. Events before its answer may show that work goes on."""
-        try:
-            state = await self.get_state()
-        except CommandFailed:
-            return True
-        busy = state.get("isStreaming") or state.get("isCompacting")
-        return not busy and not self._settles and not any(event.type in NOT_YET for event in events.waiting)
-
-    # -- events ----------------------------------------------------------------------------------
-
-    def events(self) -> EventStream:
-        """Return a stream of every event from now on. It ends with the client; a crash is raised there."""
-        stream = EventStream()
-        self._streams.add(stream)
-        if self._reading is not None and self._reading.done():
-            stream.close(self._error)
-        return stream
-
-    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `listener` with every event; return a function that ends it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
-
-    # -- host tools ------------------------------------------------------------------------------
-
-    @overload
-    def tool(self, function: Function, /) -> Function: ...
-
-    @overload
-    def tool(
-        self, /, *, name: str | None = None, description: str | None = None, parameters: Any = None
-    ) -> Callable[[Function], Function]: ...
-
-    def tool(
-        self,
-        function: Function | None = None,
-        /,
-        *,
+        cwd: str | Path | None = None,
+        session: str | Path | None = None,
+        model: str | None = None,
         name: str | None = None,
-        description: str | None = None,
-        parameters: Any = None,
-    ) -> Function | Callable[[Function], Function]:
-        """Let the model call a function of this program: `@agent.tool`.
+        on_ui_request: UiHandler | None = None,
+        timeout: Timeout = UNSET,
+    ) -> "RpcSession":
+        """Open another session of the same agent: a new one in `cwd`, or the stored one with an id or path.
 
-        Its signature becomes the schema, its docstring the description; `Annotated[str, "text"]` documents a parameter.
-        `parameters` is a JSON Schema or a pydantic model to use instead. The agent learns of the tool with the next
-        prompt, or by `publish_tools`. Raises `TypeError` if a parameter cannot be described.
+        It has every method of the client, and tools and listeners of its own. Raises `CommandFailed`.
         """
+        place, stored = (None if item is None else str(item) for item in (cwd, session))
+        info = await self.request("open_session", cwd=place, session=stored, model=model, name=name, timeout=timeout)
+        opened = self._session(info["id"])
+        opened.info = info
+        opened.on_ui_request = on_ui_request or opened.on_ui_request
+        return opened
 
-        def add(function: Function) -> Function:
-            tool = HostTool(function, name, description, parameters)
-            self._callbacks.tools[tool.name] = tool
-            return function
-
-        return add if function is None else add(function)
-
-    async def publish_tools(self) -> list[str]:
-        """Declare every tool added so far, which also holds for the current run; return their names."""
-        tools = list(self._callbacks.tools.values())
-        names = await self.set_host_tools([tool.definition for tool in tools])
-        self._declared_tools = tools
-        return names
-
-    async def _declare_tools(self) -> None:
-        if self._declared_tools != list(self._callbacks.tools.values()):
-            await self.publish_tools()
-
-    def host_tool_update(self, id: str, partial_result: Json) -> None:
-        """Report progress of a `host_tool_call` that this program answers by hand."""
-        self._post({"type": "host_tool_update", "id": id, "partialResult": partial_result})
-
-    def host_tool_result(self, id: str, result: Json, *, is_error: bool = False) -> None:
-        """Answer a `host_tool_call` by hand."""
-        self._post({"type": "host_tool_result", "id": id, "result": result, "isError": is_error})
+    def _session(self, id: str) -> "RpcSession":
+        if id not in self._sessions:
+            self._sessions[id] = RpcSession(self, id)
+        return self._sessions[id]
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -418,23 +249,21 @@ class RpcClient(Commands):
         for _, answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(self._error)
-        for stream in list(self._streams):
-            stream.close(crash)
+        for handle in (self, *self._sessions.values()):
+            handle._end_streams(crash)
 
     def _receive(self, frame: Json) -> None:
         if frame.get("type") == "response":
             self._answered(frame)
             return
         event = Event(frame)
-        self._callbacks.receive(event)
-        self._settles = self._settles or event.type == "agent_settled"
-        for stream in list(self._streams):
-            stream.put(event)
-        for listener in list(self._listeners):
-            try:
-                listener(event)
-            except Exception:  # the other listeners still get the event
-                log.exception("a listener failed on %s", event.type)
+        id = event.get("sessionId")
+        if event.type == "session_changed" and "currentId" not in event:
+            id = None  # of the first session: it says where that is now
+        if not isinstance(id, str) or event.type == "ready":
+            self._take(event)
+        else:
+            self._session(id)._take(event)
 
     def _answered(self, response: Json) -> None:
         id = response["id"] if "id" in response else self._guess_id(response)
@@ -443,7 +272,7 @@ class RpcClient(Commands):
         run = self._prompts.get(id)
         if id in self._pending and not self._pending[id][1].done():
             self._pending[id][1].set_result(response)
-            if run is not None and not _is_handled(response.get("data")):
+            if run is not None and not is_handled(response.get("data")):
                 run.forget_through("agent_end", "agent_settled")  # those of an earlier run
         elif response.get("success") is False and run is not None:
             run.close(CommandFailed("prompt", str(response.get("error"))))
@@ -455,6 +284,52 @@ class RpcClient(Commands):
         return candidates[0] if len(candidates) == 1 else None
 
 
-def _is_handled(accepted: Any) -> bool:
-    """Say whether a command of an extension has handled the prompt: then no run follows."""
-    return isinstance(accepted, dict) and accepted.get("disposition") == "handled"
+class RpcSession(AgentHandle):
+    """A session beside the first one of an `RpcClient`: `async with await client.open_session(cwd=…) as session`."""
+
+    def __init__(self, client: RpcClient, id: str) -> None:
+        super().__init__(client.on_ui_request)
+        self.id = id
+        """Names it in frames; stays the same when the conversation goes on in another file."""
+        self.info: Json = {}
+        """What the agent said about it when it was opened."""
+        self._client = client
+        self._closed: RpcError | None = None
+
+    async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
+        if command in PROMPTS:
+            await self._declare_tools()
+        return await self._client._request(command, timeout, {**fields, "sessionId": self.id})
+
+    async def close(self) -> None:
+        """End the session. Its file stays, and its id opens it again."""
+        await self._callbacks.close()
+        if self._closed is None and self._client._gone is None:
+            self._closed = ClientClosed()
+            await self.close_session()
+        self._end_streams(None)
+        self._client._sessions.pop(self.id, None)
+
+    async def __aenter__(self) -> "RpcSession":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _post(self, frame: Json) -> None:
+        self._client._post({**frame, "sessionId": self.id})
+
+    def _begin_run(self, events: EventStream) -> str:
+        return self._client._begin_run(events)
+
+    @property
+    def _gone(self) -> RpcError | None:
+        return self._closed or self._client._gone
+
+    def _take(self, event: Event) -> None:
+        super()._take(event)
+        if event.type == "session_closed":
+            self._declared_tools = []
+            if event.get("reason") != "idle" and self._closed is None:  # idle: the next command opens it again
+                self._closed = ConnectionLost(None, str(event.get("reason")))
+                self._end_streams(self._closed)

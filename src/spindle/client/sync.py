@@ -4,12 +4,14 @@ import asyncio
 import functools
 import inspect
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from spindle.client.callbacks import Event, UiHandler
 from spindle.client.errors import ClientClosed
-from spindle.client.rpc import RpcClient, RunEvents
+from spindle.client.handle import AgentHandle, RunEvents
+from spindle.client.rpc import RpcClient, RpcSession
 from spindle.client.transport import Json
 
 T = TypeVar("T")
@@ -20,57 +22,14 @@ IN_ITS_THREAD = (
 )
 
 
-class SyncRpcClient:
-    """Every method of `RpcClient` as a plain call that returns when it is done.
+class _SyncHandle(ABC):
+    """The methods of an `AgentHandle` as plain calls."""
 
-        with SyncRpcClient(["spindle", "--mode", "rpc"]) as agent:
-            print(agent.prompt_and_wait("What is in this directory?").text)
+    _client: AgentHandle
 
-    The client runs in a thread of its own; listeners, UI handlers and coroutine tools are called there.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        """Take what `RpcClient` takes."""
-        self._client = RpcClient(*args, **options)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._door = threading.Lock()
-        """Held while work is handed to the loop: what gets in is waited for by `close`."""
-
-    def start(self) -> None:
-        """Start the agent. Raises as `RpcClient.start` does."""
-        if self._thread is not None:
-            return
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="spindle-client", daemon=True)
-        self._thread.start()
-        try:
-            self._wait(self._client.start())
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the agent and end the thread."""
-        try:
-            self._wait(self._client.close())
-        except ClientClosed:
-            return
-        with self._door:
-            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-        if loop is None or thread is None:
-            return  # another thread was quicker
-        asyncio.run_coroutine_threadsafe(_others_ended(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-    def __enter__(self) -> "SyncRpcClient":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    @abstractmethod
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what comes of the work, which the loop's own thread does."""
 
     def __getattr__(self, name: str) -> Any:
         """Hand on what is not here; coroutines are waited for."""
@@ -112,6 +71,63 @@ class SyncRpcClient:
         while (event := self._wait(_next(events))) is not None:
             yield event
 
+
+class SyncRpcClient(_SyncHandle):
+    """Every method of `RpcClient` as a plain call that returns when it is done.
+
+        with SyncRpcClient(["spindle", "--mode", "rpc"]) as agent:
+            print(agent.prompt_and_wait("What is in this directory?").text)
+
+    The client runs in a thread of its own; listeners, UI handlers and coroutine tools are called there.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Take what `RpcClient` takes."""
+        self._client: RpcClient = RpcClient(*args, **options)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._door = threading.Lock()
+        """Held while work is handed to the loop: what gets in is waited for by `close`."""
+
+    def start(self) -> None:
+        """Start the agent. Raises as `RpcClient.start` does."""
+        if self._thread is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="spindle-client", daemon=True)
+        self._thread.start()
+        try:
+            self._wait(self._client.start())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the agent and end the thread."""
+        try:
+            self._wait(self._client.close())
+        except ClientClosed:
+            return
+        with self._door:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is None or thread is None:
+            return  # another thread was quicker
+        asyncio.run_coroutine_threadsafe(_others_ended(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def __enter__(self) -> "SyncRpcClient":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open_session(self, **options: Any) -> "SyncRpcSession":
+        """Open another session of the same agent, as `RpcClient.open_session` does."""
+        return SyncRpcSession(self._wait(self._client.open_session(**options)), self._wait)
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         with self._door:
             in_its_thread = threading.current_thread() is self._thread
@@ -124,6 +140,24 @@ class SyncRpcClient:
         except BaseException:
             future.cancel()
             raise
+
+
+class SyncRpcSession(_SyncHandle):
+    """A session beside the first one of a `SyncRpcClient`."""
+
+    def __init__(self, session: RpcSession, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._client: RpcSession = session
+        self._waiter = wait
+
+    def __enter__(self) -> "SyncRpcSession":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait(self._client.close())
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        result: T = self._waiter(work)
+        return result
 
 
 class SyncRunEvents(Iterator[Event]):

@@ -8,17 +8,18 @@ import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from spindle.client.errors import AgentCrashed, ConnectionFailed, ConnectionLost, RpcError
 from spindle.flow import Mailbox, Tasks
-from spindle.limits import CHILD_LINGER
+from spindle.limits import CHILD_LINGER, CONNECT
 from spindle.shapes import codec
 
 if TYPE_CHECKING:
-    from websockets.asyncio.client import ClientConnection
+    from aiohttp import ClientSession, ClientWebSocketResponse
 
 Json: TypeAlias = dict[str, Any]
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 STDERR_KEPT = 8 << 10
 UNSENT_FRAMES, UNSENT_BYTES = 1024, 1 << 20
+HEARTBEAT = 40.0
+"""Seconds after which a silent server is asked whether it is there; it may take half as long to answer."""
 
 
 class Process(asyncio.SubprocessProtocol):
@@ -136,8 +139,9 @@ class Process(asyncio.SubprocessProtocol):
 class WebSocket:
     """An agent behind a WebSocket, with the same methods."""
 
-    def __init__(self, socket: "ClientConnection") -> None:
+    def __init__(self, session: "ClientSession", socket: "ClientWebSocketResponse[bool]") -> None:
         self.error: RpcError | None = None
+        self._session = session
         self._socket = socket
         self._unsent: Mailbox[bytes] = Mailbox(UNSENT_FRAMES, UNSENT_BYTES)
         self._tasks = Tasks()
@@ -145,19 +149,30 @@ class WebSocket:
 
     @classmethod
     async def connect(cls, url: str, token: str | None, options: Mapping[str, Any]) -> "WebSocket":
-        """Connect. `options` are those of `websockets.connect`. Raises `ConnectionFailed`."""
-        from websockets.asyncio.client import connect
-        from websockets.exceptions import InvalidHandshake, InvalidStatus
+        """Connect. `options` are those of aiohttp's `ws_connect`. Raises `ConnectionFailed`."""
+        from aiohttp import ClientError, ClientSession, WSServerHandshakeError
 
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        wanted = {
+            "max_msg_size": 0,
+            "heartbeat": HEARTBEAT,
+            **options,
+            "headers": {**headers, **options.get("headers", {})},
+        }
+        session = ClientSession(trust_env="proxy" not in options)
         try:
-            return cls(await connect(url, **{"additional_headers": headers, "max_size": None, **options}))
-        except InvalidStatus as refused:
-            response = refused.response
-            reason = (response.body or b"").decode("utf-8", "replace").strip() or response.reason_phrase
-            raise ConnectionFailed(f"{response.status_code} {reason}", response.status_code) from None
-        except (OSError, EOFError, InvalidHandshake) as error:
+            async with asyncio.timeout(CONNECT):
+                return cls(session, await session.ws_connect(url, **wanted))
+        except WSServerHandshakeError as refused:
+            await session.close()
+            reason = dict(refused.headers or {}).get("X-Reason") or HTTPStatus(refused.status).phrase
+            raise ConnectionFailed(f"{refused.status} {reason}", refused.status) from None
+        except (OSError, TimeoutError, ClientError) as error:
+            await session.close()
             raise ConnectionFailed(f"Cannot connect to {url}: {error or type(error).__name__}") from None
+        except BaseException:
+            await session.close()
+            raise
 
     def send(self, line: bytes) -> None:
         self._unsent.put(line, len(line))
@@ -166,15 +181,15 @@ class WebSocket:
         await self._unsent.room()
 
     async def frames(self) -> AsyncIterator[Json]:
-        from websockets.exceptions import ConnectionClosed
+        from aiohttp import WSMsgType
 
-        try:
-            while True:
-                if (frame := _read(await self._socket.recv())) is not None:
-                    yield frame
-        except ConnectionClosed as closed:
-            self.error = ConnectionLost(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else ConnectionLost()
-            self._unsent.drop()
+        while (message := await self._socket.receive()).type in (WSMsgType.TEXT, WSMsgType.BINARY):
+            if (frame := _read(message.data)) is not None:
+                yield frame
+        is_goodbye = message.type is WSMsgType.CLOSE
+        self.error = ConnectionLost(message.data, message.extra or "") if is_goodbye else ConnectionLost()
+        self._unsent.drop()
+        await self._session.close()
 
     async def close(self, grace: float) -> None:
         self._unsent.close()
@@ -184,20 +199,33 @@ class WebSocket:
                     await self._tasks.join()
                     await self._socket.close()
         finally:
-            self._socket.transport.abort()
+            connection = self._socket._conn
+            if connection is not None and connection.transport is not None:
+                connection.transport.abort()
+            await self._session.close()
 
     async def _write(self) -> None:
-        from websockets.exceptions import ConnectionClosed
+        from aiohttp import WSMsgType
 
-        with contextlib.suppress(ConnectionClosed):  # `frames` ends and tells why
+        with contextlib.suppress(ConnectionError):  # `frames` ends and tells why
             while await self._unsent.wait():
                 line = self._unsent.waiting[0]
                 self._unsent.pop(len(line))
-                await self._socket.send(line.decode())
+                await self._socket.send_frame(line, WSMsgType.TEXT)
 
 
-Transport: TypeAlias = Process | WebSocket
-"""A running agent, as far as frames are concerned."""
+class Transport(Protocol):
+    """A running agent, as far as frames are concerned; `Process` says what the methods do."""
+
+    error: RpcError | None
+
+    def send(self, line: bytes) -> None: ...
+
+    async def room(self) -> None: ...
+
+    def frames(self) -> AsyncIterator[Json]: ...
+
+    async def close(self, grace: float) -> None: ...
 
 
 def _read(data: bytes | str) -> Json | None:

@@ -18,7 +18,7 @@ from spindle.spelling import nearest
 
 _DOTTED = ("todo", "tasks", "ttsr", "hostTools")
 """Groups that may be written flat: `"todo.enabled"`."""
-_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming", "keepVariables")
+_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming", "keepVariables", "limits")
 """Only the user's own file may say these: a project must not decide about its own trust, or get keys."""
 Count = Annotated[int, Meta(ge=0)]
 QueueMode = Literal["one-at-a-time", "all"]
@@ -172,6 +172,21 @@ class Runaway(_Group, frozen=True):
     """Of one answer."""
 
 
+class Limits(_Group, frozen=True):
+    """Of all sessions of a process together; 0 is no limit."""
+
+    sessions: Count = 2000
+    """How many may be alive."""
+    idle_seconds: Count = 600
+    """How long one that is not used stays in memory. Its file stays."""
+    model_calls: Count = 0
+    """At a time, for each provider."""
+    children: Count = 0
+    """Programs that one session runs at a time."""
+    roots: list[str] = []
+    """Where sessions may work, and below; empty: anywhere."""
+
+
 class Settings(_Group, frozen=True):
     default_provider: str | None = None
     """Provider of the model that a new session begins with."""
@@ -210,6 +225,9 @@ class Settings(_Group, frozen=True):
     host_tools: HostTools = HostTools()
     local: Local = Local()
     permissions: Permissions = Permissions()
+    editing_mode: Literal["emacs", "vi"] = "emacs"
+    """Keys of the chat on a terminal."""
+    limits: Limits = Limits()
     shell_path: str | None = None
     """The shell of `bash`; without it `/bin/bash`, `bash` or `sh`."""
     shell_command_prefix: str | None = None

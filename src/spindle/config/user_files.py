@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spindle import limits
+from spindle.agent_dir import agent_dir, agent_dir_problem
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.messages import Wire
 
@@ -51,14 +52,11 @@ class Diagnostic(Wire):
 
 
 def report(diagnostics: Sequence[Diagnostic], *, verbose: bool) -> None:
-    """Write them on stderr. Flaws of files are only counted unless `verbose`: some people have many."""
-    quiet = [d for d in diagnostics if d.path and d.type != "error" and not verbose and os.path.exists(d.path)]
+    """Write them on stderr. Flaws of single files are for `spindle doctor` unless `verbose`: some people have many."""
     for diagnostic in diagnostics:
-        if diagnostic not in quiet:
+        is_flaw = diagnostic.type != "error" and diagnostic.path is not None and os.path.exists(diagnostic.path)
+        if verbose or not is_flaw:
             print(f"Warning: {diagnostic}", file=sys.stderr)
-    if quiet:
-        what = "flaw" if len(quiet) == 1 else "flaws"
-        print(f"Warning: {len(quiet)} {what} in skills, prompts or rules (see `spindle doctor`)", file=sys.stderr)
 
 
 class BadFile(ValueError):
@@ -106,6 +104,8 @@ def read_object(path: Path, *, comments: bool = False) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
+        if path.parent == agent_dir() and agent_dir_problem():
+            return None  # told once, for all the files in it
         raise BadFile(error.strerror or str(error)) from None
     if not text.strip():
         return {}
@@ -182,10 +182,10 @@ async def _touch(lock: Path) -> None:
             os.utime(lock)
 
 
-def write_atomic(path: Path, text: str, *, private: bool = False) -> None:
+def write_atomic(path: Path, text: str, mode: int = 0o644, *, private: bool = False) -> None:
     """Replace the file as a whole, through symbolic links; it keeps its own mode unless it is to be `private`."""
     path = Path(os.path.realpath(path))
-    mode = 0o600 if private else 0o644
+    mode = 0o600 if private else mode
     with suppress(FileNotFoundError):
         mode = mode if private else path.stat().st_mode & 0o777
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -198,7 +198,7 @@ def write_atomic(path: Path, text: str, *, private: bool = False) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_json(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
     """Change a JSON object in place: read, `change`, write, under the lock.
 
     Keys that `change` does not touch keep their values and order. Raises `BadFile`, and leaves the file alone,
@@ -208,4 +208,4 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     with file_lock(path):
         value = read_object(path) or {}
         change(value)
-        write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode)

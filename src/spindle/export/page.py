@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from spindle.export.transcript import Overview, as_dict, as_text, content_text, transcript_html
+from spindle.export.transcript import Overview, Story, as_dict, as_text, content_text, transcript_html
 from spindle.shapes.codec import decode, encode
 from spindle.version import __version__
 from spindle.web import inline, inline_policy, modules, read
@@ -24,6 +24,8 @@ _PLURALS = {
     "branch summary": "branch summaries",
 }
 _NOTES_SHOWN = 20
+_FILES_SHOWN = 12
+_STORY_LENGTH = 420  # characters of the question and of the outcome
 _PROMPT_LINES, _PROMPT_PREVIEW = 10, 1_000  # of the system prompt: lines and characters shown at once
 _TITLE_SEARCHED = 100  # entries that are looked at for a first prompt
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
@@ -71,7 +73,7 @@ def build_page(
         "title": escape(title),
         "style": style,
         "boot": boot,
-        "card": _card(header, overview, title, system_prompt, tools, notes, redact),
+        "card": _card(header, overview, branch, title, system_prompt, tools, notes, redact),
         "transcript": transcript_html(branch, overview.labels),
         "script": script,
     }
@@ -110,6 +112,7 @@ def _first_words(branch: Sequence[bytes]) -> str:
 def _card(
     header: Mapping[str, Any],
     overview: Overview,
+    branch: Sequence[bytes],
     title: str,
     system_prompt: str | None,
     tools: Sequence[Mapping[str, Any]] | None,
@@ -131,21 +134,58 @@ def _card(
     ]
     rows = "".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in facts if value)
     parts = [
-        '<section class="card" aria-label="About this session">',
+        '<section class="card" aria-label="What this session was about">',
         f"<h1>{escape(title)}</h1>",
-        f'<p class="id">Session: {escape(as_text(header.get("id")))}</p>',
-        f'<dl class="facts">{rows}</dl>',
+        _story(Story.of(branch), overview, title),
     ]
     if redact:
         parts.append('<p class="note">What looked like keys, tokens or passwords was taken out of this page.</p>')
     if notes:
         parts.append(_damage(notes))
+    parts.append('<details class="about"><summary>About this session</summary>')
+    parts.append(f'<p class="id">Session: {escape(as_text(header.get("id")))}</p><dl class="facts">{rows}</dl>')
     if system_prompt:
         parts.append(_prompt(system_prompt))
     if tools:
         parts.append(_tool_list(tools))
-    parts.append("</section>")
+    parts.append("</details></section>")
     return "\n".join(parts)
+
+
+def _story(story: Story, overview: Overview, title: str) -> str:
+    """Return the session in a few lines: what was asked, what came of it, what was changed, what it cost."""
+    files = "".join(f"<li><code>{escape(path)}</code></li>" for path in story.files[:_FILES_SHOWN])
+    if len(story.files) > _FILES_SHOWN:
+        files += f"<li>and {len(story.files) - _FILES_SHOWN:,} more</li>"
+    question = "" if " ".join(story.question.split()) == title else story.question
+    rows = [
+        ("Asked", f'<p class="verbatim">{escape(_shortened(question))}</p>' if question else ""),
+        ("Outcome", f'<p class="verbatim outcome">{escape(_shortened(story.outcome))}</p>' if story.outcome else ""),
+        ("Files changed", f"<ul>{files}</ul>" if files else ""),
+        ("Took", _took(overview)),
+        ("Cost", _dollars(overview.cost) if overview.cost else ""),
+    ]
+    return f'<dl class="story">{"".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in rows if value)}</dl>'
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _STORY_LENGTH else f"{text[:_STORY_LENGTH].rstrip()} …"
+
+
+def _took(overview: Overview) -> str:
+    try:
+        begin, end = (
+            datetime.fromisoformat(time.replace("Z", "+00:00")) for time in (overview.started, overview.ended)
+        )
+        seconds = (end - begin).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return ""
+    if seconds < 1:
+        return ""
+    minutes, hours = seconds // 60, seconds // 3600
+    if hours >= 48:
+        return f"{hours // 24:,.0f} days"
+    return f"{hours:.0f} h {minutes % 60:.0f} min" if hours else f"{minutes:.0f} min" if minutes else f"{seconds:.0f} s"
 
 
 def _prompt(text: str) -> str:

@@ -92,6 +92,41 @@ class Overview:
         return [place for place in reversed(path) if self._shown[place]]
 
 
+@dataclass(slots=True)
+class Story:
+    """What the active branch was about."""
+
+    question: str = ""
+    """The first message of the user."""
+    outcome: str = ""
+    """The last answer that has a text, or how it failed."""
+    files: list[str] = field(default_factory=list)
+    """Changed by the tools `write` and `edit`, in order."""
+
+    @classmethod
+    def of(cls, lines: Sequence[bytes]) -> "Story":
+        story, calls = cls(), dict[str, str]()
+        for line in lines:
+            if b'"message"' in line:
+                story._take(as_dict(as_dict(decode(line)).get("message")), calls)
+        return story
+
+    def _take(self, message: Mapping[str, Any], calls: dict[str, str]) -> None:
+        role, text = message.get("role"), content_text(message.get("content")).strip()
+        if role == "user":
+            self.question = self.question or text
+        elif role == "assistant":
+            failed = message.get("stopReason") == "error"
+            self.outcome = text or (f"Error: {as_text(message.get('errorMessage'))}" if failed else self.outcome)
+            for block in map(as_dict, as_list(message.get("content"))):
+                if block.get("type") == "toolCall" and block.get("name") in ("write", "edit"):
+                    calls[as_text(block.get("id"))] = as_text(as_dict(block.get("arguments")).get("path"))
+        elif role == "toolResult" and message.get("isError") is not True:
+            path = calls.get(as_text(message.get("toolCallId")))
+            if path and path not in self.files:
+                self.files.append(path)
+
+
 def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -194,8 +229,9 @@ def _article(entry: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     kind, title, parts = _describe(entry)
     label = labels.get(as_text(entry.get("id")))
     badge = f' <span class="label">{escape(label)}</span>' if label else ""
-    time = escape(as_text(entry.get("timestamp"))[:19].replace("T", " "))
-    head = f'<header class="head"><h2 class="who">{escape(title)}</h2>{badge} <time>{time}</time></header>'
+    stamp = as_text(entry.get("timestamp"))
+    when = f'<time datetime="{escape(stamp)}">{escape(stamp[:16].replace("T", " "))} UTC</time>' if stamp else ""
+    head = f'<header class="head"><h2 class="who">{escape(title)}</h2>{badge} {when}</header>'
     return f'<article class="item {kind}">{head}{"".join(parts)}</article>'
 
 
@@ -217,7 +253,9 @@ def _describe(entry: Mapping[str, Any]) -> tuple[str, str, Sequence[str]]:
         title = as_text(message.get("toolName")) or title
         if message.get("isError") is True:
             title += " (failed)"
-        return "tool-result", title, [_output(content_text(message.get("content")))]
+        diff = as_text(as_dict(message.get("details")).get("diff"))
+        shown = _diff(diff) if diff and message.get("isError") is not True else ""
+        return "tool-result", title, [shown or _output(content_text(message.get("content")))]
     if role == "bashExecution":
         return "command", title, list(_command(message))
     return ("user" if role == "user" else "custom"), title, list(_content(message.get("content")))
@@ -266,6 +304,14 @@ def _content(content: Any) -> Iterator[str]:
 
 def _text(text: str) -> str:
     return f'<div class="verbatim">{escape(_cut(text, TEXT_LIMIT))}</div>' if text else ""
+
+
+def _diff(text: str) -> str:
+    """Return the changes of an edit, line by line."""
+    kinds = {"+": "add", "-": "del"}
+    lines = _cut(text, OUTPUT_LIMIT).split("\n")
+    rows = (f'<div class="{kinds.get(line[:1], "same")}"><span>{escape(line)}</span></div>' for line in lines)
+    return f'<div class="diff plain-diff">{"".join(rows)}</div>'
 
 
 def _output(text: str) -> str:

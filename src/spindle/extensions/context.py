@@ -86,7 +86,7 @@ class Context:
     @property
     def has_pending_messages(self) -> bool:
         """Whether messages wait to be delivered."""
-        return self._binding.agent.pending_messages > 0
+        return len(self._binding.agent.queues) > 0
 
     @property
     def system_prompt(self) -> str:

@@ -3,6 +3,7 @@
 Cheap enough to run at every start: a look at two directories that usually do not exist.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def find_extensions(places: Iterable[Place]) -> tuple[list[Candidate], list[Path
     foreign: list[Path] = []
     seen: set[Path] = set()
     for place in places:
-        if place.factory is not None or (place.explicit and not place.path.exists()):
+        if place.factory is not None or (place.explicit and not os.path.exists(place.path)):
             candidates.append(Candidate(place))
             continue
         for path in _look(place):
@@ -97,14 +98,14 @@ def find_extensions(places: Iterable[Place]) -> tuple[list[Candidate], list[Path
 
 def _look(place: Place) -> Iterator[Path]:
     path = place.path
-    if not path.is_dir():
-        if path.exists():
+    if not os.path.isdir(path):
+        if os.path.exists(path):
             yield path
         return
-    if place.explicit and ((path / "__init__.py").is_file() or _is_foreign(path)):
+    if place.explicit and (os.path.isfile(path / "__init__.py") or _is_foreign(path)):
         yield path
         return
-    if place.explicit and (path / "extensions").is_dir():
+    if place.explicit and os.path.isdir(path / "extensions"):
         path = path / "extensions"
     try:
         children = sorted(path.iterdir())
@@ -115,11 +116,11 @@ def _look(place: Place) -> Iterator[Path]:
         # A leading underscore says that it is not meant to be loaded by itself.
         if child.name.startswith((".", "_")) or child.name == "node_modules":
             continue
-        if child.suffix == ".py" or (child / "__init__.py").is_file() or _is_foreign(child):
+        if child.suffix == ".py" or os.path.isfile(child / "__init__.py") or _is_foreign(child):
             yield child
 
 
 def _is_foreign(path: Path) -> bool:
     if path.suffix in _FOREIGN:
         return not path.name.endswith(".d.ts")
-    return any((path / name).is_file() for name in _FOREIGN_PACKAGE) and not (path / "__init__.py").is_file()
+    return any(os.path.isfile(path / name) for name in _FOREIGN_PACKAGE) and not os.path.isfile(path / "__init__.py")

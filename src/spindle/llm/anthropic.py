@@ -6,7 +6,7 @@ import msgspec
 
 from spindle.llm.compat import MessagesCompat
 from spindle.llm.cost import Bill, add_cost, effort_word, output_limit, thinking_budget
-from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.errors import ModelError, error_words
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall, NumberedBlocks
 from spindle.llm.stream import Request, StreamOptions
@@ -31,7 +31,6 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
         headers=messages_headers(options, compat, body),
         body=body,
         reader=MessagesReader(live),
-        error_text=lambda status, body: f"{status} {limit_body(body.strip()) or 'status code (no body)'}",
     )
 
 
@@ -287,7 +286,7 @@ class MessagesReader:
         elif event.type == "message_stop":
             self.done = True
         elif event.type == "error" or event.error is not None:
-            raise ModelError(limit_body(data.decode("utf-8", "replace")))
+            raise ModelError(error_words(data.decode("utf-8", "replace")))
 
     def finish(self, out: list[StreamEvent]) -> str:
         if not self.done:

@@ -1,7 +1,7 @@
 """What went wrong with a model, in words, and what those words mean.
 
-The text of a failed answer is all that survives of the failure, so it keeps status and body, never a secret,
-and the decisions to retry or to shorten the context are read from it.
+The text of a failed answer is all that survives of the failure, so it keeps the status and the server's own words,
+never a secret, and the decisions to retry or to shorten the context are read from it.
 """
 
 import re
@@ -31,17 +31,76 @@ class BadEventError(ModelError):
 # -- texts ---------------------------------------------------------------------------------------
 
 
-def error_object_text(status: int, body: str) -> str:
-    """Return `STATUS: {error object}`, or `STATUS body` if the body holds none."""
+_MEANINGS = {
+    400: "the request was refused",
+    402: "the account has no credit",
+    404: "there is no such model or address",
+    405: "this address takes no such requests",
+    408: "the request took too long to arrive",
+    413: "the request is too big",
+    422: "the request was refused",
+    429: "it takes no more requests for now",
+    529: "it is overloaded",
+}
+_KEYS = {
+    None: "the server wants a key",
+    "not needed": "the server wants a key",
+    "--api-key": "the key given with --api-key",
+    "extension": "the key of the extension",
+    "auth.json (login)": "the login in auth.json",
+}
+"""By where the key comes from, if "the key in X" would not do."""
+
+
+def refusal_text(status: int, body: str, provider: str, key_source: str | None = None) -> str:
+    """Say what a refusal means, whose it is and what the server said: `STATUS from PROVIDER: meaning: its words`.
+
+    Type and code of the error stay in the text, because its meaning is read from them later.
+    """
+    words = error_words(body) or "(no body)"
+    separator = " " if words == "(no body)" else ": "
+    return f"{status} from {provider}: {_meaning(status, key_source)}{separator}{words}"
+
+
+def _meaning(status: int, key_source: str | None) -> str:
+    if status in (401, 403):
+        key = _KEYS.get(key_source, f"the key in {key_source}")
+        if key_source in (None, "not needed"):
+            return key
+        return f"{key} was refused" if status == 401 else f"{key} does not allow this"
+    if status in _MEANINGS:
+        return _MEANINGS[status]
+    return "the server failed" if status >= 500 else "the request was refused"
+
+
+def error_words(body: str) -> str:
+    """Return what the body of an error says: the message in it with type and code, a page's title, or all of it."""
     body = body.strip()
-    if not body:
-        return f"{status} status code (no body)"
     try:
-        value = decode(body)
+        value = decode(body) if body else None
     except DecodeError:
-        return f"{status} {limit_body(body)}"
-    error = value.get("error") if isinstance(value, dict) else None
-    return f"{status}: {limit_body(encode(value if error is None else error).decode())}"
+        title = re.search(r"(?is)<title[^>]*>\s*(.*?)\s*</title>", body)
+        return limit_body(" ".join(title[1].split()) if title and title[1] else body)
+    return limit_body(_said(value) or (encode(value).decode() if body else ""))
+
+
+def _said(value: object) -> str | None:
+    """Return the message in an error object, wherever its kind of server puts it."""
+    if isinstance(value, list) and value:
+        return _said(value[0])
+    if isinstance(value, str):
+        return value or None
+    if not isinstance(value, dict):
+        return None
+    message = next((said for key in ("message", "error", "detail", "msg") if (said := _said(value.get(key)))), None)
+    if message is None:
+        return None
+    metadata = value.get("metadata")  # OpenRouter: the words of the provider behind it
+    if isinstance(metadata, dict) and isinstance(raw := metadata.get("raw"), str) and raw:
+        message += f": {error_words(raw)}"
+    marks = dict.fromkeys(mark for key in ("code", "type", "status") if isinstance(mark := value.get(key), str))
+    added = ", ".join(mark for mark in marks if mark and mark != "error" and mark not in message)
+    return f"{message} ({added})" if added else message
 
 
 def limit_body(body: str) -> str:
@@ -119,7 +178,7 @@ _TOO_LONG = (
     "token limit exceeded",
 )
 _TOO_FAST = ("^Throttling error:", "^Service unavailable:", "rate limit", "too many requests")
-_CEREBRAS_TOO_LONG = (r"^(?:400|413)\s*(?:status code\s*)?\(no body\)",)
+_CEREBRAS_TOO_LONG = (r"^(?:400|413)(?:\s*(?:status code\s*)?| from [^:]*: [^:]*)\(no body\)",)
 
 
 def is_retryable(text: str, status: int | None = None) -> bool:

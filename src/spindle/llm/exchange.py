@@ -15,7 +15,7 @@ import msgspec
 
 from spindle.llm import http
 from spindle.llm.compat import COPILOT, copilot_headers
-from spindle.llm.errors import BadEventError, ModelError, error_object_text, hide_secrets, secrets_of
+from spindle.llm.errors import BadEventError, ModelError, hide_secrets, refusal_text, secrets_of
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import HTTP_STREAMS, Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
@@ -61,8 +61,8 @@ class Call:
     """What the API needs; names in lower case."""
     body: Any
     reader: Reader
-    error_text: ErrorText = error_object_text
-    """Turns status and body of a refusal into the error message."""
+    error_text: ErrorText | None = None
+    """Turns status and body of a refusal into the error message, for a server that says it in a way of its own."""
     parser: "Callable[[], Parser]" = lambda: SseParser()
     """Makes what splits the bytes of the answer into events."""
     sign: "Sign | None" = None
@@ -92,12 +92,16 @@ async def _exchange(
     live = LiveMessage(model)
     live.counted = False
     secrets = secrets_of(options.api_key, {})
-    error_text: ErrorText = error_object_text
+
+    def refused(status: int, body: str) -> str:
+        return refusal_text(status, body, model.provider, options.key_source)
+
+    error_text: ErrorText = refused
     try:
         request = transform_request(request, model)
         prepared = prepare(model, request, options, live)
         call = prepared if isinstance(prepared, Call) else await prepared
-        error_text = call.error_text
+        error_text = call.error_text or refused
         layers = (call.headers, model.headers or {}, options.headers)
         headers = {name.lower(): value for layer in layers for name, value in layer.items()}
         if model.provider == COPILOT:
@@ -135,6 +139,8 @@ async def _exchange(
         intake.check()
         finished = Finished(live.finish(intake.stop_reason))
     except Exception as error:  # a server, a hook or an adapter broke: the answer ends, the agent goes on
+        if isinstance(error, http.StatusError) and options.on_response is not None:
+            await options.on_response(error.status, error.headers)
         failure = _failure(error)
         text = hide_secrets(_describe(error, error_text), secrets)
         if failure.status == 401 and options.if_refused:
@@ -148,13 +154,13 @@ async def _exchange(
 def _failure(error: Exception) -> Failure:
     """Return the facts of a failure."""
     if isinstance(error, http.StatusError):
-        return Failure(error.status, _retry_after(error.headers))
+        return Failure(error.status, retry_after(error.headers))
     if isinstance(error, http.ConnectError):
         return Failure(is_final=error.is_final)
     return Failure(stop_reason=error.stop_reason if isinstance(error, RunawayError) else None)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Read `Retry-After`: seconds, or a date."""
     value = headers.get("retry-after", "").strip()
     try:

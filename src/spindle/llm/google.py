@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from spindle.llm.cost import effort_word, output_limit, take_usage
-from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.errors import ModelError, error_words
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
 from spindle.llm.stream import Request, StreamOptions
@@ -36,7 +36,6 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
         headers={"x-goog-api-key": options.api_key} if options.api_key else {},
         body=google_body(model, request, options),
         reader=GoogleReader(live),
-        error_text=lambda status, body: limit_body(body.strip()) or f"{status} status code (no body)",
     )
 
 
@@ -237,7 +236,9 @@ class GoogleReader:
             return
         chunk = _read_chunk(data)
         if chunk.error is not None:
-            raise ModelError(limit_body(encode(chunk.error).decode()))
+            code = chunk.error.get("code") if isinstance(chunk.error, dict) else None
+            words = error_words(encode(chunk.error).decode())
+            raise ModelError(f"{code} {words}" if isinstance(code, int) else words)
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             raise ModelError(f"Provider stopped with: {chunk.prompt_feedback.block_reason}")
         self._live.identify(chunk.response_id, chunk.model_version)

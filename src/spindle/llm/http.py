@@ -103,12 +103,27 @@ async def post(
     Leaving the block early, by an exception or by cancellation, closes the socket at once.
     Entering raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-    raw = await _send(url, headers, body, idle_timeout, proxy)
-    try:
-        response = Response(raw, idle_timeout)
+    async with request("POST", url, headers, body, idle_timeout, proxy, again=True) as response:
         if not 200 <= response.status < 300:
             raise StatusError(response.status, await _error_body(response), response.headers)
         yield response
+
+
+@asynccontextmanager
+async def request(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    idle_timeout: float | None = None,
+    proxy: str | None = None,
+    *,
+    again: bool = False,
+) -> AsyncGenerator[Response, None]:
+    """Send a request and give the response, whatever its status. Raises `ConnectError`, `IdleTimeoutError`."""
+    raw = await _send(method, url, headers, body, idle_timeout, proxy, again=again)
+    try:
+        yield Response(raw, idle_timeout)
     except BaseException:
         raw.close()
         raise
@@ -144,8 +159,16 @@ async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | Non
 
 
 async def _send(
-    url: str, headers: Mapping[str, str], body: bytes, idle_timeout: float | None, proxy: str | None
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    idle_timeout: float | None,
+    proxy: str | None,
+    *,
+    again: bool,
 ) -> "aiohttp.ClientResponse":
+    """`again`: send it once more if a connection that was used before turns out to be gone."""
     session = await _session()
     import aiohttp
 
@@ -155,7 +178,8 @@ async def _send(
     while True:
         way: dict[str, bool] = {}
         try:
-            return await session.post(
+            return await session.request(
+                method,
                 _exact(url),
                 data=body,
                 headers=headers,
@@ -169,7 +193,8 @@ async def _send(
             raise IdleTimeoutError(idle_timeout) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # Servers hang up on connections that they have promised to keep (llama.cpp after every stream).
-            if way.get("used") and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
+            gone = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+            if again and gone and way.get("used"):
                 continue
             raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
 

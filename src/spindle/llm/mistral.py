@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from spindle.llm.compat import ChatCompat
 from spindle.llm.cost import output_limit
-from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, over_http
 from spindle.llm.live import LiveMessage
 from spindle.llm.openai_chat import ChatReader
@@ -34,9 +34,6 @@ def stream(model: Model, request: Request, options: StreamOptions, live: LiveMes
         headers=headers,
         body=mistral_body(model, request, options),
         reader=MistralReader(live),
-        error_text=lambda status, body: (
-            f"Mistral API error ({status}): {limit_body(body.strip()) or 'status code (no body)'}"
-        ),
     )
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from spindle.llm.azure import azure_base, deployment
 from spindle.llm.compat import ResponsesCompat, session_headers
 from spindle.llm.cost import UsageDetails, effort_word, output_limit, take_usage
-from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
 from spindle.llm.stream import Request, StreamOptions
@@ -38,17 +38,12 @@ _MAX_ITEM_ID = 64
 
 @over_http
 def stream(model: Model, request: Request, options: StreamOptions, live: LiveMessage) -> Call:
-    def error_text(status: int, body: str) -> str:
-        name = "Azure OpenAI" if model.api == AZURE else model.provider
-        return f"{name} API error ({status}): {limit_body(body.strip()) or 'status code (no body)'}"
-
     compat = ResponsesCompat.of(model)
     return Call(
         url=responses_url(model, options),
         headers=responses_headers(model, options, compat),
         body=responses_body(model, request, options, compat),
         reader=ResponsesReader(live),
-        error_text=error_text,
     )
 
 

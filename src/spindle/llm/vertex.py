@@ -8,7 +8,7 @@ import importlib
 from functools import cache
 from typing import Any
 
-from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.errors import ModelError
 from spindle.llm.exchange import Call, over_http
 from spindle.llm.google import GoogleReader, google_body
 from spindle.llm.live import LiveMessage
@@ -35,7 +35,6 @@ async def stream(model: Model, request: Request, options: StreamOptions, live: L
         headers=headers,
         body=google_body(model, request, options),
         reader=GoogleReader(live),
-        error_text=lambda status, body: limit_body(body.strip()) or f"{status} status code (no body)",
     )
 
 

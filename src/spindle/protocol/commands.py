@@ -11,8 +11,10 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from spindle.agent import AgentError
 from spindle.agent.approval import PermissionState
 from spindle.agent.budget import RunLimits
+from spindle.agent.hooks import McpServerState
 from spindle.agent.model_choice import CycledModel
 from spindle.agent.prompting import Disposition
 from spindle.agent.queues import QueueMode
@@ -23,7 +25,7 @@ from spindle.agent.submission import RunOptions
 from spindle.protocol.dialect import UpdateMode
 from spindle.sessions.entries import iso_time
 from spindle.shapes.events import CompactionResult
-from spindle.shapes.messages import Wire
+from spindle.shapes.messages import Image, Wire, text_of
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult
@@ -32,12 +34,67 @@ IDLE_ABORT_S = 0.01
 T = TypeVar("T")
 
 
+class LiveInfo(Wire, kw_only=True):
+    """A live session, as a list shows it."""
+
+    id: str
+    """The `sessionId` of its commands and events: stays the same when the conversation goes on in another file."""
+    current_id: str
+    """Id of the stored session that it is at now."""
+    session_file: str | None = None
+    name: str | None = None
+    cwd: str
+    phase: str
+    model: str | None = None
+    clients: int
+    queue: int
+    """Messages that wait."""
+    questions: int
+    """Questions that wait for an answer of the user."""
+    cost: int | float | None = None
+    """US dollars; none if a price is not known."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session a client wants to be opened."""
+
+    cwd: str | None = None
+    """Where it works; None: where its file says, or where the process was started."""
+    session: str | None = None
+    """Id or path of a stored session; None: a new one."""
+    model: str | None = None
+    """A pattern as on the command line."""
+    name: str | None = None
+    id: str | None = None
+    """Of a session that is begun with exactly this id if there is none."""
+
+
 class Client(Protocol):
-    """What commands may change about the wire they came in on."""
+    """What commands may change about the wire they came in on, and ask about its other sessions."""
 
     def set_update_mode(self, mode: UpdateMode) -> None: ...
 
     def request_shutdown(self) -> None: ...
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo: ...
+
+    async def close_session(self) -> None:
+        """End the session that the command is about."""
+
+    async def live_sessions(self) -> list[LiveInfo]: ...
+
+
+class OneSession:
+    """A client whose wire holds a single session, as far as commands are concerned."""
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo:
+        raise AgentError("There is one session here; new_session and switch_session change it")
+
+    async def close_session(self) -> None:
+        raise AgentError("The session of this client ends with it")
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return []
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -148,7 +205,34 @@ async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ())
 @command("clear_queue")
 def clear_queue(call: Call) -> Queued:
     """Empty both queues and return what was waiting."""
-    return call.agent.clear_queue()
+    return Queued(*call.agent.queues.clear())
+
+
+class RemovedMessage(Wire):
+    kind: str
+    """`steer` or `followUp`."""
+    text: str
+    images: list[Image]
+
+
+@command("remove_queued")
+async def remove_queued(call: Call, queued_id: str) -> RemovedMessage:
+    """Take one message out of its queue and return it. The ids are in `queue_update`."""
+    kind, message = call.agent.queues.remove(queued_id)
+    content = message.content if isinstance(message.content, list) else []
+    return RemovedMessage(kind, text_of(message.content), [block for block in content if isinstance(block, Image)])
+
+
+@command("edit_queued")
+async def edit_queued(call: Call, queued_id: str, message: str) -> None:
+    """Give a message that waits another text; its place and its images stay."""
+    call.agent.queues.change(queued_id, message)
+
+
+@command("send_queued")
+async def send_queued(call: Call, queued_id: str) -> None:
+    """Deliver a message that waits before all others: before the next model call, or at once if nothing runs."""
+    call.agent.send_queued(queued_id)
 
 
 @command("abort_retry")
@@ -309,6 +393,12 @@ def set_host_tools(call: Call, tools: list[Any]) -> list[str]:
     return call.agent.set_host_tools(tools)
 
 
+@command("set_mcp_servers", key="servers")
+async def set_mcp_servers(call: Call, servers: dict[str, Any] | list[Any]) -> list[McpServerState]:
+    """Set MCP servers, replacing those set before: an object as `mcpServers` of `.mcp.json`, or a list as in ACP."""
+    return await call.agent.mcp_servers.set(servers)
+
+
 @command("set_todos", key="todoPhases")
 def set_todos(call: Call, phases: list[Any]) -> list[TodoPhase]:
     """Replace the todo list."""
@@ -399,6 +489,30 @@ async def export_html(call: Call, output_path: str | None = None) -> str:
     return await call.agent.export_html(output_path)
 
 
+@command("export_page", key="html")
+async def export_page(call: Call) -> str:
+    """Return the session as one HTML page."""
+    from spindle.agent import library
+
+    return await library.page(call.agent)
+
+
+@command("upload_file", key="path")
+async def upload_file(call: Call, name: str, data: str) -> str:
+    """Keep a file (base64) beside the sessions, for tools to read, and return its path."""
+    from spindle.agent import library
+
+    return await library.upload(call.agent, name, data)
+
+
+@command("complete_path", key="paths")
+async def complete_path(call: Call, prefix: str = "") -> list[str]:
+    """Return files of the working directory that fit what was typed after an `@`, the likeliest first."""
+    from spindle.agent import library
+
+    return await library.complete_path(call.agent, prefix)
+
+
 # -- other sessions, other places -----------------------------------------------------------------
 
 
@@ -443,6 +557,29 @@ async def clone(call: Call) -> bool:
     return await call.agent.clone()
 
 
+@command("open_session")
+async def open_session(
+    call: Call, cwd: str | None = None, session: str | None = None, model: str | None = None, name: str | None = None
+) -> LiveInfo:
+    """Open another session beside this one: a new one, or the stored one with an id or path.
+
+    Its `id` is the `sessionId` of its commands and events.
+    """
+    return await call.client.open_session(Wanted(cwd=cwd, session=session, model=model, name=name))
+
+
+@command("close_session")
+async def close_session(call: Call) -> None:
+    """End the session that `sessionId` names. Its file stays, and its id opens it again."""
+    await call.client.close_session()
+
+
+@command("list_live_sessions", key="sessions")
+async def list_live_sessions(call: Call) -> list[LiveInfo]:
+    """Return the sessions that are alive in this process, in the order they were opened in."""
+    return await call.client.live_sessions()
+
+
 class SessionItem(Wire, kw_only=True):
     id: str
     path: str
@@ -466,6 +603,28 @@ async def list_sessions(call: Call) -> list[SessionItem]:
         )
         for info in await asyncio.to_thread(call.agent.stored_sessions)
     ]
+
+
+class FoundSession(Wire):
+    id: str
+    snippet: str
+    """What stands around the words."""
+
+
+@command("search_sessions", key="sessions")
+async def search_sessions(call: Call, query: str) -> list[FoundSession]:
+    """Return the stored sessions of this working directory in which all words of the query were said."""
+    from spindle.agent import library
+
+    return [FoundSession(*found) for found in await library.search_sessions(call.agent, query)]
+
+
+@command("delete_session", key="cancelled")
+async def delete_session(call: Call) -> bool:
+    """Delete the current session and begin an empty one; refused while something runs."""
+    from spindle.agent import library
+
+    return await library.delete_session(call.agent)
 
 
 class NavigatedTo(Wire, kw_only=True):

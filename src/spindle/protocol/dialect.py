@@ -64,12 +64,21 @@ _NEW_IN_MESSAGES = (
 )
 _MESSAGE, _MESSAGES = _NEW_IN_MESSAGES.format("message"), _NEW_IN_MESSAGES.format("messages")
 
+# Keys of events that are ours.
+_EVENTS_WITH_MORE = {
+    "message_end": "entryId",
+    "queue_update": "items",
+    "extension_ui_request confirm": "toolCallId always",
+    "extension_ui_request select": "toolCallId always",
+}
+
 # What neither pi 0.74 nor xcsh sends, as far as keys go.
 _KEYS_BEFORE_0_75 = {
     "agent_end": f"willRetry {_MESSAGES}",
     "message_start": _MESSAGE,
     "message_update": f"usage assistantMessageEvent.id assistantMessageEvent.toolName {_MESSAGE}",
-    "message_end": _MESSAGE,
+    **_EVENTS_WITH_MORE,
+    "message_end": f"entryId {_MESSAGE}",
     "turn_end": _MESSAGE,
     "tool_execution_end": "durationMs",
     "extension_error": "traceback",
@@ -102,8 +111,8 @@ _EVENTS_OF_XCSH = {
 }
 # get_state: what is ours, and what only xcsh has besides.
 _STATE_OF_SPINDLE = (
-    "data.approval data.autoRetryEnabled data.contextUsage data.permissionMode data.queue data.saveError "
-    "data.sessionSaved data.untrustedResources"
+    "data.approval data.autoRetryEnabled data.contextUsage data.permissionMode data.queue data.queueItems "
+    "data.saveError data.sessionSaved data.untrustedResources"
 )
 _STATS_OF_SPINDLE = "data.costSource data.knownCost"
 _WITHDRAWN = "extension_ui_request cancel"
@@ -143,6 +152,7 @@ DIALECTS: Mapping[str, Dialect] = {
             updates="delta",
             events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN, ANSWER_EDGES}),
             keys=_keys(
+                **_EVENTS_WITH_MORE,
                 agent_settled="aborted stopReason errorMessage",
                 tool_execution_end="durationMs",
                 response_prompt="data",

@@ -6,6 +6,7 @@ Commands begin in input order. One that has to wait is a task of its own, so the
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, get_args
 
@@ -18,7 +19,12 @@ from spindle.limits import COMMANDS_END
 from spindle.protocol.commands import COMMANDS, Call, Client, CommandSpec
 from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
+from spindle.sessions.file import SessionLocked
 from spindle.shapes.codec import DecodeError, decode, encode
+
+
+class InvalidFields(AgentError):
+    """A command has fields that make no sense."""
 
 
 class Output(Protocol):
@@ -26,8 +32,16 @@ class Output(Protocol):
 
 
 class Dispatcher:
-    def __init__(self, agent: AgentSession, client: Client, output: Output) -> None:
+    def __init__(
+        self,
+        agent: AgentSession,
+        client: Client,
+        output: Output,
+        route: Callable[[dict[str, Any]], bool] = lambda frame: False,
+    ) -> None:
+        """`route` is shown frames with a `sessionId`; it returns whether it has taken them to that session."""
         self._agent = agent
+        self._route = route
         self._client = client
         self._output = output
         self._tasks = Tasks()
@@ -46,6 +60,8 @@ class Dispatcher:
     def receive_value(self, value: Any) -> None:
         """Take one parsed frame."""
         frame = value if isinstance(value, dict) else {}
+        if frame.get("sessionId") is not None and self._route(frame):
+            return
         # Answers to dialogs and host tools go to those who wait for them and get no response.
         if self._agent.receive_reply(frame):
             return
@@ -63,6 +79,11 @@ class Dispatcher:
         """Answer a line that could not even be read."""
         self._refuse(id, "parse", f"Failed to parse command: {reason}")
 
+    @property
+    def busy(self) -> bool:
+        """Whether a command is not answered yet."""
+        return len(self._tasks) > 0
+
     async def finish(self, timeout: float) -> None:
         """Give commands that can still be answered a moment to do so."""
         await self._tasks.join(timeout)
@@ -78,7 +99,10 @@ class Dispatcher:
         try:
             if spec is None:
                 raise AgentError("type is required" if kind is None else f"Unknown command: {name}")
-            data = await spec.run(Call(self._agent, self._client, id), _read_fields(frame, spec.fields))
+            data = await spec.run(Call(self._agent, self._client, id), read_fields(frame, spec.fields))
+        except SessionLocked as error:
+            advice = "Begin another with new_session, or start an agent that goes on in a copy: --fork and this path"
+            self._refuse(id, name, f"{error.what}. {advice}")
         except (AgentError, SessionError) as error:
             self._refuse(id, name, str(error))
         except Exception as error:  # a bug must not cost the client its answer, nor the others the process
@@ -106,16 +130,16 @@ def _id_of(line: bytes) -> Any:
         return msgspec.UNSET
 
 
-def _read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.Struct:
-    """Check the fields of a command. Raises `AgentError`."""
+def read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.Struct:
+    """Check the fields of a command. Raises `InvalidFields`."""
     # Many clients write null for what they leave out.
     given = {name: frame[name] for name in shape.__struct_encode_fields__ if frame.get(name) is not None}
     try:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
-        raise AgentError(_explain(str(error), shape)) from None
+        raise InvalidFields(_explain(str(error), shape)) from None
     except UnicodeError:  # msgspec cannot even compare such a text with those that are allowed
-        raise AgentError("Invalid text: it holds half of a surrogate pair") from None
+        raise InvalidFields("Invalid text: it holds half of a surrogate pair") from None
 
 
 _MISSING = re.compile(r"Object missing required field `(\w+)`")

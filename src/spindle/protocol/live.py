@@ -5,6 +5,7 @@ A session that no client holds leaves memory after a while: its file stays, and 
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
+from time import monotonic
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -20,18 +22,23 @@ from msgspec.structs import replace
 
 from spindle import limits
 from spindle.agent import AgentError
+from spindle.agent.create import dispose
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
+from spindle.protocol.commands import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest
-from spindle.shapes.messages import Wire
 
 LOG_BYTES = 4 << 20
 MOVED_REMEMBERED = 10_000
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
+SET_ASIDE, SET_ASIDE_ANEW = 32, 4096
+"""After so many opened sessions the garbage collector forgets all there is; after so many it looks at all of it."""
 IDLE, SHUTDOWN = "idle", "the server is shutting down"
 """Why a session leaves memory: it was not used; all have to go."""
+
+__all__ = ["LiveInfo", "LiveLimits", "LiveSession", "SessionPool", "TooManySessions", "UnknownSession", "Wanted"]
 
 log = logging.getLogger("spindle.live")
 
@@ -42,18 +49,6 @@ class UnknownSession(AgentError):
 
 class TooManySessions(AgentError):
     """As many sessions are alive as there may be, and all are in use."""
-
-
-class Wanted(Struct, frozen=True, kw_only=True):
-    """Which session a client wants to be opened."""
-
-    cwd: str | None = None
-    """Where it works; None: where its file says, or where the process was started."""
-    session: str | None = None
-    """Id or path of a stored session; None: a new one."""
-    model: str | None = None
-    """A pattern as on the command line."""
-    name: str | None = None
 
 
 class LiveLimits(Struct, frozen=True, kw_only=True):
@@ -86,29 +81,12 @@ class SessionClient(Protocol):
     answers: bool
     """Whether it has words for questions."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether a command of this client is not answered yet."""
+
     def session_ended(self, live: "LiveSession", reason: str) -> None:
         """The session leaves memory while the client is there."""
-
-
-class LiveInfo(Wire, kw_only=True):
-    """What a list of live sessions shows."""
-
-    id: str
-    """The handle: stays the same when the conversation goes on in another file."""
-    session_id: str
-    """Id of the conversation it holds now."""
-    session_file: str | None = None
-    name: str | None = None
-    cwd: str
-    phase: str
-    model: str | None = None
-    clients: int
-    queue: int
-    """Messages that wait."""
-    questions: int
-    """Questions that wait for an answer of the user."""
-    cost: int | float | None = None
-    """US dollars; none if a price is not known."""
 
 
 class EventLog:
@@ -157,10 +135,8 @@ class LiveSession:
         """Names it for as long as it lives, whichever file the conversation goes on in."""
         self.log = EventLog(first_event or 0)
         self.clients: set[SessionClient] = set()
-        self.in_hand = 0
-        """Commands of clients that are not answered yet."""
         self.used = 0.0
-        """When something last happened, by the loop's clock."""
+        """When something last happened."""
         self._alone: asyncio.TimerHandle | None = None
         """Ends questions that no client is there to answer."""
         if first_event is not None:
@@ -184,7 +160,7 @@ class LiveSession:
 
     def touch(self) -> None:
         """Count from now on how long it is not used."""
-        self.used = asyncio.get_running_loop().time()
+        self.used = monotonic()
 
     def join(self, client: SessionClient) -> None:
         self.clients.add(client)
@@ -238,22 +214,23 @@ class LiveSession:
         if not self.clients:
             return not agent.busy or questions  # no one is there to answer them
         path = agent.session.path
-        saved = path is not None and path.exists()
-        return saved and not (agent.busy or questions or self.in_hand or agent.has_host_tools)
+        if agent.busy or questions or agent.has_host_tools or any(client.busy for client in self.clients):
+            return False
+        return path is not None and path.exists()
 
     async def info(self) -> LiveInfo:
         agent = self.agent
         model, path = agent.model, agent.session.path
         return LiveInfo(
             id=self.handle,
-            session_id=agent.session.id,
+            current_id=agent.session.id,
             session_file=None if path is None else str(path),
             name=agent.session.name,
             cwd=agent.cwd,
             phase=agent.lifecycle.phase.value,
             model=None if model is None else f"{model.provider}/{model.id}",
             clients=len(self.clients),
-            queue=agent.pending_messages,
+            queue=len(agent.queues),
             questions=len(agent.dialogs.open_requests()),
             cost=(await agent.stats()).cost,
         )
@@ -280,6 +257,8 @@ class SessionPool:
         """When to look whether a session that no client holds may leave memory."""
         self._opening = 0
         """Sessions that are being made."""
+        self._entered = 0
+        """Sessions that were ever opened."""
         self._closing: dict[LiveSession, asyncio.Task[None]] = {}
         """Sessions that are ending."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -296,9 +275,10 @@ class SessionPool:
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def adopt(self, agent: AgentSession, client: SessionClient | None = None) -> LiveSession:
-        """Take in an agent that was made elsewhere."""
-        return self._joined(self._enter(LiveSession(agent, first_event=0 if self._numbered else None)), client)
+    def adopt(self, agent: AgentSession) -> LiveSession:
+        """List an agent that was made elsewhere, and is ended there."""
+        live = self._live[agent.session.id] = LiveSession(agent, first_event=None)
+        return live
 
     async def open(self, wanted: Wanted, client: SessionClient | None = None) -> LiveSession:
         """Return a new session, or the stored one: as it is if it is alive. The client joins it.
@@ -307,13 +287,16 @@ class SessionPool:
         touched. A client that goes away meanwhile does not stop it. `begin()` of the agent is for the caller, once
         it sees events.
         """
-        opening = self._tasks.spawn(self._open(wanted, client), "spindle-session-open", report=False)
-        return await asyncio.shield(opening)
+        work = self._open(wanted, client) if wanted.id is None else self._open_or_create(wanted, wanted.id, client)
+        return await asyncio.shield(self._tasks.spawn(work, "spindle-session-open", report=False))
+
+    def find(self, id: str) -> LiveSession | None:
+        """Return the live session with this handle or id."""
+        return self._live.get(id) or self._current(id)
 
     async def get(self, id: str, client: SessionClient | None = None) -> LiveSession:
         """Return the session with this handle or id: the live one, else the stored one. The client joins it."""
-        live = self._live.get(id) or self._current(id)
-        if live is None:
+        if (live := self.find(id)) is None:
             return await self.open(Wanted(session=self._moved.get(id, id)), client)
         return self._joined(live, client)
 
@@ -330,6 +313,13 @@ class SessionPool:
         if live is None:
             raise UnknownSession(f"No session {wanted.session}")
         return self._joined(live, client)
+
+    async def _open_or_create(self, wanted: Wanted, id: str, client: SessionClient | None) -> LiveSession:
+        async with self._locks.setdefault(f"id {id}", asyncio.Lock()):
+            try:
+                return await self._open(replace(wanted, session=self._moved.get(id, id)), client)
+            except UnknownSession:
+                return self._joined(await self._make(wanted), client)
 
     async def _open_file(self, wanted: Wanted) -> LiveSession:
         path = wanted.session
@@ -368,9 +358,21 @@ class SessionPool:
 
     def _enter(self, live: LiveSession) -> LiveSession:
         self._live[live.handle] = live
+        self._entered += 1
+        if self._entered % SET_ASIDE == 0:
+            # The collector need not look at live sessions: they are freed without it (`dispose`). With a thousand of
+            # them a full collection would hold up everything for a tenth of a second.
+            if self._entered % SET_ASIDE_ANEW == 0:
+                gc.unfreeze()
+            gc.collect()
+            gc.freeze()
         self._watching[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
         self._look_later(live, self._limits.keep_seconds)
         return live
+
+    def attach(self, client: SessionClient, live: LiveSession) -> None:
+        """Let a client join a session that is alive."""
+        self._joined(live, client)
 
     def _joined(self, live: LiveSession, client: SessionClient | None) -> LiveSession:
         if client is not None:
@@ -411,7 +413,7 @@ class SessionPool:
 
     def _look(self, live: LiveSession) -> None:
         """Let a session go that was not used for long enough."""
-        left = live.used + self._limits.keep_seconds - asyncio.get_running_loop().time()
+        left = live.used + self._limits.keep_seconds - monotonic()
         if left <= 0 and live.idle:
             self._end(live, IDLE)
         else:
@@ -446,6 +448,22 @@ class SessionPool:
             log.exception("session %s did not end cleanly", live.session_id)
         finally:
             del self._closing[live]
+            asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
+
+    def _forget(self, live: LiveSession) -> None:
+        """Free the memory of a session that has ended, once its clients have gone."""
+        if live.clients:
+            asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
+        else:
+            dispose(live.agent)
+
+    async def infos(self) -> list[LiveInfo]:
+        """Return what a list shows of every live session. Others get their turn in between."""
+        infos = []
+        for live in self:
+            infos.append(await live.info())
+            await asyncio.sleep(0)
+        return infos
 
     async def interrupt(self) -> None:
         """Stop every run; clients get to see its end."""
@@ -458,7 +476,7 @@ class SessionPool:
 
     async def close(self) -> None:
         """End every session: runs are stopped, children killed, files flushed."""
-        for live in self:
+        for live in list(self._watching):
             self._end(live, SHUTDOWN)
         if self._closing:
             await asyncio.wait(self._closing.values(), timeout=limits.SESSIONS_CLOSE)

@@ -8,7 +8,7 @@ the newest state of the answer, and a sink that is behind may have neighbouring 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.render import DELTAS, Item, Renderer
@@ -24,13 +24,18 @@ FLOOD_ITEMS: Final = 8192
 FLOOD_BYTES: Final = 64 << 20
 
 
+Entry: TypeAlias = bytes | tuple[Renderer, MessageUpdate | UpdateMode]
+"""A line, an update that is not a line yet, or a change of the form of updates at the place where it was asked for."""
+
+
 class Outbox:
     def __init__(self, renderer: Renderer) -> None:
         self.on_waiting: Callable[[], None] = lambda: None
         """Called when something waits after nothing did; the sink's doorbell."""
         self._renderer = renderer
-        self._waiting: deque[bytes | MessageUpdate | UpdateMode] = deque()
-        """Lines, updates that are not lines yet, and changes of their form at the place where they were asked for."""
+        self._update_mode = renderer.update_mode
+        """As it was last asked for."""
+        self._waiting: deque[Entry] = deque()
         self._bytes = 0
         """Length of the lines in `_waiting`."""
         self.full = False
@@ -43,22 +48,32 @@ class Outbox:
 
     # -- the producers' side ---------------------------------------------------------------------
 
-    def put(self, item: Item) -> None:
+    def put(self, item: Item, renderer: Renderer | None = None) -> None:
         """Add an event or a response. Never waits."""
         if self._closed:
             return
+        renderer = renderer or self._renderer
         if type(item) is MessageUpdate:
-            self._append(item)
+            self._append((renderer, item))
             return
-        line = self._renderer.render(item)
+        line = renderer.render(item)
         if line:
             self._bytes += len(line)
             self._append(line)
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         """Change the form of updates that are put from now on."""
+        self._update_mode = mode
+        self.change_mode(self._renderer, mode)
+
+    def change_mode(self, renderer: Renderer, mode: UpdateMode) -> None:
+        """Let a renderer write updates in this form, those that are put from now on."""
         if not self._closed:
-            self._append(mode)
+            self._append((renderer, mode))
+
+    def lane(self, session_id: str) -> "Lane":
+        """Return a way in for another session than the client's first."""
+        return Lane(self, Renderer(self._renderer.dialect, self._update_mode, session_id))
 
     @property
     def flooded(self) -> bool:
@@ -77,7 +92,7 @@ class Outbox:
         self._bytes = 0
         self._make_room()
 
-    def _append(self, entry: bytes | MessageUpdate | UpdateMode) -> None:
+    def _append(self, entry: Entry) -> None:
         self._waiting.append(entry)
         if not self.full and (len(self._waiting) >= HIGH_ITEMS or self._bytes >= HIGH_BYTES):
             self.full = True
@@ -99,11 +114,12 @@ class Outbox:
             if isinstance(entry, bytes):
                 self._bytes -= len(entry)
                 line = entry
-            elif isinstance(entry, MessageUpdate):
-                line = self._renderer.render(self._merged(entry) if merge else entry)
             else:
-                self._renderer.set_update_mode(entry)
-                continue
+                renderer, what = entry
+                if not isinstance(what, MessageUpdate):
+                    renderer.set_update_mode(what)
+                    continue
+                line = renderer.render(self._merged(what) if merge else what)
             lines.append(line)
             size += len(line)
         if self.full and len(self._waiting) <= LOW_ITEMS and self._bytes <= LOW_BYTES:
@@ -117,7 +133,8 @@ class Outbox:
             return update
         deltas = [piece.delta]
         while self._waiting:
-            following = self._waiting[0]
+            entry = self._waiting[0]
+            following = None if isinstance(entry, bytes) else entry[1]
             if not isinstance(following, MessageUpdate) or following.message is not update.message:
                 break
             other = following.assistant_message_event
@@ -130,3 +147,27 @@ class Outbox:
     def _make_room(self) -> None:
         self.full = False
         self._room.set()
+
+
+class Lane:
+    """What one session puts into the outbox of a client that has several; a listener of its agent.
+
+    A renderer keeps what it has written of an answer, so each session has one of its own.
+    """
+
+    def __init__(self, outbox: Outbox, renderer: Renderer) -> None:
+        self._outbox = outbox
+        self._renderer = renderer
+
+    def put(self, item: Item) -> None:
+        self._outbox.put(item, self._renderer)
+
+    @property
+    def full(self) -> bool:
+        return self._outbox.full
+
+    async def room(self) -> None:
+        await self._outbox.room()
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        self._outbox.change_mode(self._renderer, mode)

@@ -23,6 +23,7 @@ from spindle.shapes.events import (
     ExtensionError,
     ExtensionUIRequest,
     MessageUpdate,
+    SessionChanged,
     StreamEvent,
     TextDelta,
     ThinkingDelta,
@@ -56,8 +57,12 @@ Item: TypeAlias = Event | Response
 
 
 class Renderer:
-    def __init__(self, dialect: Dialect = SPINDLE, update_mode: UpdateMode | None = None) -> None:
+    def __init__(
+        self, dialect: Dialect = SPINDLE, update_mode: UpdateMode | None = None, session_id: str | None = None
+    ) -> None:
+        """`session_id` goes into every line: it tells a client which of its sessions the line is about."""
         self.dialect = dialect
+        self._tag = b"" if session_id is None else b'{"sessionId":' + codec.encode_str(session_id) + b","
         self.update_mode: UpdateMode = update_mode or dialect.updates
         self._live: LiveJson | None = None
         """The answer of the last update."""
@@ -76,6 +81,14 @@ class Renderer:
 
     def render(self, item: Item) -> bytes:
         """Return `item` as a line, newline included; nothing if this client does not know such events."""
+        line = self._line(item)
+        if not self._tag or not line:
+            return line
+        if isinstance(item, SessionChanged):  # it has a key of that name
+            line = line.replace(b'"sessionId":', b'"currentId":', 1)
+        return self._tag + line[1:]
+
+    def _line(self, item: Item) -> bytes:
         try:
             if type(item) is MessageUpdate:
                 piece = item.assistant_message_event

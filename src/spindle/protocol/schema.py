@@ -1,6 +1,6 @@
 """The protocol as JSON Schema and as a reference page, both made of the registry and the shapes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import msgspec
@@ -20,7 +20,7 @@ def json_schema() -> dict[str, Any]:
     specs = sorted(COMMANDS.values(), key=lambda spec: spec.name)
     kinds = sorted(_event_types(), key=_tag)
     shapes = [spec.fields for spec in specs] + [spec.data for spec in specs if spec.data is not None] + kinds
-    found, components = msgspec.json.schema_components([*shapes, KnownMessage], schema_hook=_foreign, ref_template=DEFS)
+    found, components = schema_components([*shapes, KnownMessage], DEFS)
     schemas = iter(found)
     fields = {spec.name: next(schemas) for spec in specs}
     data = {spec.name: next(schemas) for spec in specs if spec.data is not None}
@@ -35,6 +35,11 @@ def json_schema() -> dict[str, Any]:
         "message": next(schemas),
         "$defs": components,
     }
+
+
+def schema_components(kinds: Iterable[Any], refs: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """Return the schemas of these types and the definitions they share; `refs` is how they refer to those."""
+    return msgspec.json.schema_components(kinds, schema_hook=_foreign, ref_template=refs)
 
 
 def _event_types() -> Iterator[type[Event]]:

@@ -112,8 +112,9 @@ class ChatConnection:
     async def room(self) -> None:
         await self._frames.room()
 
-    async def next_frame(self) -> str | None:
-        return await self._frames.take()
+    async def next_frame(self) -> bytes | None:
+        frame = await self._frames.take()
+        return None if frame is None else frame.encode()
 
     async def end(self) -> None:
         """Stop what the client started; an open confirmation counts as denied."""

@@ -5,13 +5,14 @@ What the frames mean is the business of the `Client` behind it: the remote proto
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Any, Protocol
 
-from websockets.asyncio.server import ServerConnection
-from websockets.exceptions import ConnectionClosed
+from aiohttp import WSMsgType
+from aiohttp.web import BaseRequest, WebSocketResponse
 
 from spindle.limits import CLOSE_FRAME, LAST_FRAMES
 from spindle.protocol.live import SHUTDOWN, LiveSession
+from spindle.remote.options import RemoteOptions
 
 # Close codes.
 BYE, GOING_AWAY, FAILED, TRY_AGAIN_LATER, REPLACED, NO_SUCH_SESSION = 1000, 1001, 1011, 1013, 4001, 4004
@@ -27,21 +28,6 @@ MAX_UNREAD_ANSWERS = 256 << 10
 log = logging.getLogger("spindle.remote")
 
 
-class BoundedConnection(ServerConnection):
-    """Ends a client that pings and does not read: the library answers each ping, however many answers wait."""
-
-    _unread_answers = 0
-
-    def data_received(self, data: bytes) -> None:
-        if not self.paused:
-            self._unread_answers = 0
-        before = self.transport.get_write_buffer_size()
-        super().data_received(data)
-        self._unread_answers += self.transport.get_write_buffer_size() - before
-        if self._unread_answers > MAX_UNREAD_ANSWERS:
-            self.transport.abort()
-
-
 class Client(Protocol):
     """One end of a protocol, on top of a peer."""
 
@@ -51,7 +37,7 @@ class Client(Protocol):
     async def room(self) -> None:
         """Return when another frame may be read."""
 
-    async def next_frame(self) -> str | None:
+    async def next_frame(self) -> bytes | None:
         """Return the next frame to send, waiting for one; None when there will be no more."""
 
     async def end(self) -> None:
@@ -65,15 +51,25 @@ class Peer:
     """Also the client of the live session that its connection is about."""
 
     holds = True
+    busy = True
 
     def __init__(
-        self, socket: ServerConnection, *, stall_timeout: float, frames_per_second: float, answers: bool = True
+        self,
+        socket: WebSocketResponse[Any],
+        request: BaseRequest,
+        options: RemoteOptions,
+        *,
+        stall_timeout: float,
+        answers: bool,
     ) -> None:
         """`answers`: its protocol has words for questions."""
         self.answers = answers
         self._socket = socket
+        self._wire = request.protocol
         self._stall_timeout = stall_timeout
-        self._throttle = Throttle(frames_per_second)
+        self._ping_seconds = options.ping_seconds
+        self._throttle = Throttle(options.frames_per_second)
+        self._unread_answers = 0
         self._reading: asyncio.Task[None] | None = None
         self._farewell: tuple[int, str] | None = None
         """Code and reason to close with, once that is decided."""
@@ -114,36 +110,76 @@ class Peer:
         """Say goodbye, unless the client has hung up."""
         code, reason = self._farewell or (BYE, "")
         # A reason cut in the middle of a character would not be text any more.
-        reason = reason.encode()[:MAX_REASON_BYTES].decode("utf-8", "ignore")
+        text = reason.encode()[:MAX_REASON_BYTES].decode("utf-8", "ignore")
         try:
             async with asyncio.timeout(CLOSE_FRAME):
-                await self._socket.close(code, reason)
+                await self._socket.close(code=code, message=text.encode())
         except TimeoutError:
-            self._socket.transport.abort()
+            self._abort()
 
     async def _read(self, client: Client) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            async for message in self._socket:
-                self.frames_in += 1
-                client.receive(message)
-                await client.room()
-                if (delay := self._throttle.delay(loop.time())) > 0:
-                    await asyncio.sleep(delay)
-        except ConnectionClosed:
-            pass
+        while (message := await self._next_message()) is not None:
+            self.frames_in += 1
+            client.receive(message)
+            await client.room()
+            if (delay := self._throttle.delay(loop.time())) > 0:
+                await asyncio.sleep(delay)
+
+    async def _next_message(self) -> str | bytes | None:
+        """Return what the client sends next; None if it is gone. One that is silent is asked whether it is there."""
+        asked = False
+        while True:
+            try:
+                message = await self._socket.receive(self._ping_seconds)
+            except TimeoutError:
+                if asked:
+                    self._farewell = self._farewell or (FAILED, "no answer to a ping")
+                    return None
+                asked = True
+                if not self._wire.writing_paused:  # else it is the writer that waits for it
+                    await self._socket.ping()
+                continue
+            asked = False
+            match message.type:
+                case WSMsgType.TEXT | WSMsgType.BINARY:
+                    data: str | bytes = message.data
+                    return data
+                case WSMsgType.PING:
+                    self._answer_ping(message.data)
+                case WSMsgType.PONG:
+                    pass
+                case _:
+                    return None
+
+    def _answer_ping(self, data: bytes) -> None:
+        """Answer at once, however many answers wait; a client that asks and does not read them is ended."""
+        transport = self._wire.transport
+        if transport is None:
+            return
+        if not self._wire.writing_paused:
+            self._unread_answers = 0
+        # The library would wait until the client reads, and with it our reader.
+        transport.write(bytes((0x8A, len(data))) + data)
+        self._unread_answers += len(data) + 2
+        if self._unread_answers > MAX_UNREAD_ANSWERS:
+            transport.abort()
 
     async def _write(self, client: Client) -> None:
         try:
             while (frame := await client.next_frame()) is not None:
                 async with asyncio.timeout(self._stall_timeout):
-                    await self._socket.send(frame)
+                    await self._socket.send_frame(frame, WSMsgType.TEXT)
                 self.frames_out += 1
         except TimeoutError:
             # A client that does not read must not hold up the agent for ever, nor others that listen to it.
             self._farewell = TRY_AGAIN_LATER, "reading too slowly"
-        except ConnectionClosed:
+        except ConnectionError:
             pass
+
+    def _abort(self) -> None:
+        if self._wire.transport is not None:
+            self._wire.transport.abort()
 
     def _look_for_bugs(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

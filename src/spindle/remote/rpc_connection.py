@@ -3,13 +3,15 @@
 import asyncio
 from collections import deque
 
+from spindle.agent import AgentError
 from spindle.flow import Tasks
 from spindle.limits import TASKS_END
 from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
-from spindle.protocol.live import LiveSession
+from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, Wanted
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
+from spindle.protocol.router import Router
 from spindle.remote.peer import BYE, Peer
 from spindle.shapes.codec import encode
 from spindle.version import __version__
@@ -18,12 +20,13 @@ from spindle.version import __version__
 class RpcConnection:
     """One client of a live session. Several may be attached; all see its events."""
 
-    def __init__(self, peer: Peer, live: LiveSession, dialect: Dialect, since: int | None) -> None:
+    def __init__(self, peer: Peer, live: LiveSession, pool: SessionPool, dialect: Dialect, since: int | None) -> None:
         """`since` is the number of the last event the client saw before its connection broke."""
         self._peer = peer
         self._live = live
         self._outbox = Outbox(Renderer(dialect))
-        self._dispatcher = Dispatcher(live.agent, self, self._outbox)
+        self._router = Router(pool, live, self, self._outbox)
+        self._dispatcher = Dispatcher(live.agent, self, self._outbox, self._router.route)
         self._doorbell = asyncio.Event()
         self._outbox.on_waiting = self._doorbell.set
         self._ended = False
@@ -58,6 +61,15 @@ class RpcConnection:
         # A client ends its own connection; the server and the other clients go on.
         self._peer.leave(BYE, "bye")
 
+    async def open_session(self, wanted: Wanted) -> LiveInfo:
+        return await self._router.open(wanted)
+
+    async def close_session(self) -> None:
+        raise AgentError("This is the first session of the connection, and ends with it")
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return await self._router.live_sessions()
+
     # -- what the peer needs ---------------------------------------------------------------------
 
     def receive(self, message: str | bytes) -> None:
@@ -67,12 +79,12 @@ class RpcConnection:
         if self._outbox.flooded:
             await self._outbox.room()
 
-    async def next_frame(self) -> str | None:
+    async def next_frame(self) -> bytes | None:
         while True:
             # Nothing is merged: a client that counts its events must come to the same number as the log.
             frame = self._first.popleft() if self._first else self._outbox.take(1)
             if frame:
-                return frame.rstrip(b"\n").decode()
+                return frame.rstrip(b"\n")
             if self._ended:
                 return None
             self._doorbell.clear()
@@ -83,6 +95,7 @@ class RpcConnection:
         self._live.agent.unsubscribe(self._outbox)
         await self._tasks.end(TASKS_END)
         await self._dispatcher.close()
+        await self._router.close()
         self._ended = True
         self._doorbell.set()
 

@@ -3,6 +3,7 @@
 Cheap when nothing is there: a handful of looks at the disk. Models are read when one is asked for.
 """
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spindle.agent_dir import agent_dir
+from spindle.agent_dir import agent_dir, agent_dir_problem
 from spindle.config.settings import Settings, SettingsStore
 from spindle.config.user_files import Diagnostic, read_text
 from spindle.models.model_registry import ModelRegistry
@@ -149,7 +150,9 @@ def load_settings(cwd: Path, options: ResourceOptions) -> tuple[SettingsStore, T
     trust = decide(cwd, trust_store, approve=options.approve, default=default, ask=options.ask_trust)
     if trust.trusted:
         store.load(project_trusted=True)
-    problems = [trust_store.problem, trust.notice()]
+    problem = agent_dir_problem()
+    unreadable = Diagnostic("error", problem, str(home)) if problem else None
+    problems = [unreadable, trust_store.problem, trust.notice()]
     return store, trust, [*store.diagnostics, *(problem for problem in problems if problem)]
 
 
@@ -207,7 +210,7 @@ def _prompt_file(name: str, resources: Resources, home: Path) -> str | None:
     """Return the text of the project's file if it is trusted, else of the user's."""
     for directory in ([resources.cwd / ".pi"] if resources.trust.trusted else []) + [home]:
         path = directory / name
-        if path.is_file():
+        if os.path.isfile(path):
             return _read(path, resources)
     return None
 
@@ -217,7 +220,7 @@ def _text_or_file(given: str | None, resources: Resources) -> str | None:
         return None
     try:
         path = resources.cwd / given
-        return _read(path, resources) if path.is_file() else given
+        return _read(path, resources) if os.path.isfile(path) else given
     except (OSError, ValueError):
         return given
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from spindle.agent_dir import agent_dir
+from spindle.children import on_path
 from spindle.config.user_files import Diagnostic, read_text
 from spindle.resources.slash_commands import Skill, skills_section
 from spindle.resources.sources import ancestors
@@ -86,20 +88,20 @@ def _hidden_by_worktree(cwd: Path) -> set[Path]:
     """Return directories of a main repository whose place a git worktree nested inside it has taken."""
     for root in ancestors(cwd):
         marker = root / ".git"
-        if marker.is_dir():
+        if os.path.isdir(marker):
             return set()
-        if marker.is_file():
+        if os.path.isfile(marker):
             try:
                 git_dir = root / read_text(marker).partition("gitdir:")[2].strip()
             except OSError:
                 return set()
             # Anyone can write such a file; only the main repository has the directory it names.
             git_dir = git_dir.resolve()
-            if git_dir.parent.name != "worktrees" or not git_dir.is_dir():
+            if git_dir.parent.name != "worktrees" or not os.path.isdir(git_dir):
                 return set()
             main = git_dir.parents[2]
             inside = [directory for directory in ancestors(cwd) if directory.is_relative_to(root)]
-            own = {path.relative_to(root) for path in inside if any((path / name).is_file() for name in _NAMES)}
+            own = {path.relative_to(root) for path in inside if any(os.path.isfile(path / name) for name in _NAMES)}
             return {path for path in root.parents if path.is_relative_to(main) and path.relative_to(main) in own}
     return set()
 
@@ -185,11 +187,16 @@ def _rules(tools: Sequence[Tool]) -> list[str]:
         rules.append(
             f"To look around, prefer {', '.join(finders)} over bash: they are quicker and leave ignored files out"
             if finders
-            else "To look around, use bash with ls, rg and find"
+            else f"To look around, use bash with ls, {_search_program()} and find"
         )
     rules += [guideline.strip() for tool in tools for guideline in tool.guidelines]
     rules += ["Keep answers short", "Give the path of every file you talk about"]
     return [rule for rule in dict.fromkeys(rules) if rule]
+
+
+def _search_program() -> str:
+    """Return rg if shell commands find it: the one beside our Python, which the tools use, is not on their PATH."""
+    return "rg" if on_path("rg") or on_path("rg", str(agent_dir() / "bin")) else "grep"
 
 
 def _project_context(files: Sequence[ContextFile]) -> str:

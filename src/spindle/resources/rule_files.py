@@ -99,7 +99,7 @@ def _user_places() -> list[Path]:
 
 
 def _in(place: Path) -> list[Path]:
-    if place.name == _CLINERULES and place.is_file():
+    if place.name == _CLINERULES and os.path.isfile(place):
         return [place]
     try:
         names = sorted(os.listdir(place))

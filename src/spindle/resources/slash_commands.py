@@ -70,7 +70,7 @@ def load_skills(sources: list[Source]) -> tuple[list[Skill], list[Diagnostic]]:
     seen: set[str] = set()
     diagnostics: list[Diagnostic] = []
     for source in sources:
-        if source.explicit and not source.path.exists():
+        if source.explicit and not os.path.exists(source.path):
             diagnostics.append(Diagnostic("warning", "skill path does not exist", str(source.path)))
             continue
         for path, loose in _candidates(source):
@@ -92,7 +92,7 @@ def _keep_first(found: dict[str, T], item: T, kind: str, shown_name: str, diagno
 
 def _candidates(source: Source) -> list[tuple[Path, bool]]:
     """Return files that may be skills, and whether each is a loose file rather than a SKILL.md."""
-    if source.path.is_file():
+    if os.path.isfile(source.path):
         return [(source.path, source.path.name != "SKILL.md")] if source.path.suffix == ".md" else []
     found: list[tuple[Path, bool]] = []
     # An explicit stack, and real paths to leave loops of symbolic links.
@@ -226,7 +226,7 @@ def load_templates(sources: list[Source]) -> tuple[list[Template], list[Diagnost
     templates: dict[str, Template] = {}
     diagnostics: list[Diagnostic] = []
     for source in sources:
-        if source.explicit and not source.path.exists():
+        if source.explicit and not os.path.exists(source.path):
             diagnostics.append(Diagnostic("warning", "prompt template path does not exist", str(source.path)))
         for path in _template_files(source):
             if not source.selection.allows(path):
@@ -241,7 +241,7 @@ def load_templates(sources: list[Source]) -> tuple[list[Template], list[Diagnost
 
 
 def _template_files(source: Source) -> list[Path]:
-    if source.path.is_file():
+    if os.path.isfile(source.path):
         return [source.path] if source.path.suffix == ".md" else []
     try:
         with os.scandir(source.path) as entries:

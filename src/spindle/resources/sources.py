@@ -137,7 +137,7 @@ class Sources:
                 path = base / expand_home(entry)
                 yield Source(path, "local", scope, base_dir=base, selection=selection, explicit=True)
         directory = base / kind
-        if kind == "prompts" and not directory.exists():
+        if kind == "prompts" and not os.path.exists(directory):
             directory = base / "commands"  # its name in old versions
         yield Source(directory, "auto", scope, base_dir=base, selection=selection)
         if kind == "prompts" and project:  # where the example of the RPC document has them
@@ -154,7 +154,7 @@ class Sources:
         for directory in ancestors(self.cwd):
             if (directory / ".agents") != home:
                 found.append(directory / ".agents")
-            if (directory / ".git").exists():
+            if os.path.exists(directory / ".git"):
                 break
         return found
 
@@ -194,7 +194,7 @@ def _find_package(source: str, base: Path) -> Path | None:
         path = base / "git" / address.split("@", 1)[0].removesuffix(".git")
     else:
         path = base / expand_home(source)
-    return path if path.is_dir() else None
+    return path if os.path.isdir(path) else None
 
 
 def _package_entries(root: Path, kind: str) -> list[Path]:

@@ -25,6 +25,7 @@ _GATED = (
     "rules",
     "SYSTEM.md",
     "APPEND_SYSTEM.md",
+    "mcp.json",
 )
 
 
@@ -75,6 +76,8 @@ class TrustStore:
 def gated_paths(cwd: Path) -> list[Path]:
     """Return what a project has that needs trust."""
     found = [path for name in _GATED if os.path.exists(path := cwd / ".pi" / name)]
+    if os.path.exists(path := cwd / ".mcp.json"):
+        found.append(path)
     home = Path.home()
     for directory in ancestors(cwd):
         if directory != home and os.path.isdir(path := directory / ".agents" / "skills"):

@@ -5,10 +5,15 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from spindle import limits
+from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.children import kill_all
+from spindle.protocol.commands import LiveInfo, Wanted
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
@@ -17,15 +22,25 @@ from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
 from spindle.version import __version__
 
+if TYPE_CHECKING:  # loaded only if there are several sessions
+    from spindle.protocol.live import LiveSession, SessionPool
+    from spindle.protocol.router import Router
+
 
 class Server:
     """One client on stdio. Ends with an exit code: EOF, `shutdown`, a signal, or a reader that went away."""
 
-    def __init__(self, agent: AgentSession, wire: StdioWire, renderer: Renderer) -> None:
+    holds = answers = busy = True
+
+    def __init__(
+        self, agent: AgentSession, wire: StdioWire, renderer: Renderer, make_pool: "Callable[[], SessionPool]"
+    ) -> None:
+        """`make_pool` makes the pool that other sessions live in, when the first one is asked for."""
         self._agent = agent
         self._wire = wire
         self._outbox = Outbox(renderer)
-        self._dispatcher = Dispatcher(agent, self, self._outbox)
+        self._dispatcher = Dispatcher(agent, self, self._outbox, lambda frame: self._router.route(frame))
+        self._make_pool = make_pool
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     # -- what commands may ask of the wire -------------------------------------------------------
@@ -36,6 +51,32 @@ class Server:
     def request_shutdown(self) -> None:
         # The answer is put into the outbox right after this; the exit drains it.
         asyncio.get_running_loop().call_soon(self._end, 0)
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo:
+        return await self._router.open(wanted)
+
+    async def close_session(self) -> None:
+        raise AgentError("This is the first session; it ends with the process")
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return await self._router.live_sessions()
+
+    @cached_property
+    def _router(self) -> "Router":
+        from spindle.protocol.router import Router
+
+        pool = self._make_pool()
+        first = pool.adopt(self._agent)
+        first.join(self)
+        return Router(pool, first, self, self._outbox)
+
+    @property
+    def _several(self) -> bool:
+        """Whether other sessions were ever asked for."""
+        return "_router" in self.__dict__
+
+    def session_ended(self, live: "LiveSession", reason: str) -> None:
+        """Never called: the first session is not ended by the pool."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -54,12 +95,19 @@ class Server:
             task.cancel()
         if code == 0:
             await self._dispatcher.finish(limits.LAST_ANSWERS)
-        await self._agent.close()
+            if self._several:
+                await self._router.finish(limits.LAST_ANSWERS)
+        await asyncio.gather(self._agent.close(), self._close_others())
         await self._dispatcher.close()
         if code != 1:
             await self._wire.drain(limits.OUTPUT_DRAIN if code == 0 else limits.OUTPUT_DRAIN_AFTER_SIGNAL)
         self._wire.close()
         return code
+
+    async def _close_others(self) -> None:
+        if self._several:
+            await self._router.close()
+            await self._router.pool.close()
 
     async def _read(self) -> None:
         lines = LineReader()

@@ -38,7 +38,7 @@ def absolute(path: StrPath) -> str:
 def make_private_dir(path: Path) -> None:
     """Create `path` and its missing parents for the owner only; what exists keeps its mode."""
     missing = []
-    while not path.is_dir() and path != path.parent:
+    while not os.path.isdir(path) and path != path.parent:
         missing.append(path)
         path = path.parent
     for directory in reversed(missing):
@@ -201,7 +201,7 @@ def replace_file(path: Path, data: bytes, *, keep_old: bool) -> None:
         backup.unlink(missing_ok=True)
 
 
-def put_side_file(path: Path, data: bytes | None, *, is_new: bool, sync: bool) -> None:
+def put_side_file(path: Path, data: bytes | None, *, sync: bool, is_new: bool = False) -> None:
     """Put `data` at `path` for the owner only; None removes the file. An older file is there until all is written.
 
     Raises `OSError`.
@@ -244,7 +244,10 @@ class SessionLocked(SessionError):
 
     def __init__(self, path: StrPath, pid: int | None, host: str | None) -> None:
         holder = f"process {pid} on {host}" if pid is not None else "another process"
-        super().__init__(f"Session is in use by {holder}: {path}. Open it read-only or fork it.")
+        self.what = f"Session is in use by {holder}: {path}"
+        """Without advice: what helps depends on the caller."""
+        super().__init__(f"{self.what}. Open it read-only or fork it.")
+        self.path = path
         self.pid = pid
         self.host = host
 

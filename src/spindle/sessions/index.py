@@ -58,7 +58,7 @@ def list_sessions(
 
 def list_all_sessions(session_dir: StrPath | None = None, on_progress: Progress | None = None) -> list[SessionInfo]:
     """Return the sessions of all projects, or all in `session_dir`, the latest first."""
-    return _infos(_all_files(session_dir), None, on_progress)
+    return _infos(all_session_files(session_dir), None, on_progress)
 
 
 def most_recent_session(cwd: StrPath, session_dir: StrPath | None = None) -> Path | None:
@@ -80,7 +80,7 @@ def find_session(session_id: str, cwd: StrPath, session_dir: StrPath | None = No
     A file is named after its session as a rule, so few are opened.
     """
     directory, only_cwd = _place(cwd, session_dir)
-    for paths, wanted_cwd in ((_files(directory), only_cwd), (_all_files(session_dir), None)):
+    for paths, wanted_cwd in ((_files(directory), only_cwd), (all_session_files(session_dir), None)):
         named = sorted(paths, key=lambda path: not path.name.endswith(f"_{session_id}.jsonl"))
         for path, header in _headers(named, wanted_cwd):
             if header.id == session_id:
@@ -96,7 +96,7 @@ def find_sessions(start: str, cwd: StrPath, session_dir: StrPath | None = None) 
     directory, only_cwd = _place(cwd, session_dir)
     own = [Found(path, header.id, header.cwd, True) for path, header in _headers(_files(directory), only_cwd)]
     known = {found.path for found in own}
-    others = [path for path in _all_files(session_dir) if str(path) not in known]
+    others = [path for path in all_session_files(session_dir) if str(path) not in known]
     foreign = [Found(path, header.id, header.cwd, False) for path, header in _headers(others, None)]
     for fits in (start.__eq__, lambda id: id.startswith(start)):
         for group in (own, foreign):
@@ -228,7 +228,8 @@ def _files(directory: Path) -> list[Path]:
         return []
 
 
-def _all_files(session_dir: StrPath | None) -> list[Path]:
+def all_session_files(session_dir: StrPath | None) -> list[Path]:
+    """Return the files of all projects, or all in `session_dir`, sound or not."""
     if session_dir:
         return _files(Path(absolute(session_dir)))
     try:

@@ -7,6 +7,7 @@ where the conversation stands; it is not stored, so moving it writes nothing and
 import os
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -52,6 +53,11 @@ class Saving(TypedDict, total=False):
     """Called once when saving begins to fail; the session goes on in memory."""
 
 
+def _tell(listeners: list[Callable[[str], None]], error: str) -> None:
+    for listener in listeners:
+        listener(error)
+
+
 class Session:
     def __init__(
         self,
@@ -90,7 +96,7 @@ class Session:
         if read_only:
             return
         file = loaded.file if loaded is not None and loaded.tree is not None else None
-        self._store = Store(tree, self.path, file, lock, self._fsync, self._tell_write_error)
+        self._store = Store(tree, self.path, file, lock, self._fsync, partial(_tell, self._write_listeners))
         if loaded is not None and loaded.was_migrated:
             self._store.rewrite(keep_old=loaded.has_new_ids or bool(loaded.damage))
 
@@ -311,10 +317,6 @@ class Session:
             self._store.close()
 
     # -- how -------------------------------------------------------------------------------------
-
-    def _tell_write_error(self, error: str) -> None:
-        for listener in self._write_listeners:
-            listener(error)
 
     def _new_id(self) -> str:
         """Return a free id, after a look at what others added to the file."""

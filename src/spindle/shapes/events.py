@@ -146,6 +146,8 @@ class MessageUpdate(Event, tag="message_update"):
 
 class MessageEnd(Event, tag="message_end"):
     message: Any
+    entry_id: str | None = None
+    """Of the session, where the message is stored."""
 
 
 class ToolResult(Wire):
@@ -243,9 +245,22 @@ class PermissionDenied(Event, tag="permission_denied"):
 # -- around a run --------------------------------------------------------------------------------
 
 
+class QueuedItem(Wire):
+    """A message of the user that waits."""
+
+    id: str
+    kind: str
+    """`steer` or `followUp`."""
+    text: str
+    images: int
+    """How many came with it."""
+
+
 class QueueUpdate(Event, tag="queue_update"):
     steering: list[str]
     follow_up: list[str]
+    items: list[QueuedItem] = msgspec.field(default_factory=list)
+    """The same messages, each with an id for the commands that change one."""
 
 
 class CompactionResult(Wire):
@@ -320,6 +335,13 @@ class SessionChanged(Event, tag="session_changed"):
     """`new`, `resume`, `fork`, `tree`, `regenerate`, `clear`, or `bash`: the user ran a command."""
 
 
+class SessionClosed(Event, tag="session_closed"):
+    """A session that this client has opened has left memory. Its file stays, and its id opens it again."""
+
+    reason: str
+    """`closed`, `idle`, or why else."""
+
+
 class StateChanged(Event, tag="state_changed"):
     """A client chose another model, changed what the user is asked about, or labelled an entry."""
 
@@ -376,9 +398,9 @@ class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):
     target_id: str | None = None
     """Of `cancel`: the dialog that is withdrawn."""
     tool_call_id: str | None = None
-    """Of a question whether a tool may run: its call."""
+    """Of a question about a tool call."""
     always: list[str] | None = None
-    """Rules that a yes for good would keep."""
+    """Of such a question: rules that an answer with `always` adds to the conversation."""
 
 
 # -- tools that run in the client, todos, stream rules ---------------------------------------------

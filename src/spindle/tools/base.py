@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -76,6 +76,8 @@ class Tool(Struct, frozen=True):
     """Never together with other calls of the same answer."""
     interruptible: bool = True
     """False: steering waits for it, because stopping half-way would leave a mess."""
+    effect: Literal["reads", "destroys"] | None = None
+    """What it says of itself, for the permissions: it changes nothing, or what it changes is lost."""
 
 
 def text_result(text: str, details: Any = None) -> ToolResult:

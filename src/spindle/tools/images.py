@@ -26,7 +26,9 @@ MAX_SOURCE_BYTES = 64 * 1024 * 1024
 """A bigger file is not worth reading."""
 TOO_BIG = "[Image omitted: could not be resized below the inline image size limit.]"
 _UNSUPPORTED = "[Image omitted: could not be converted to a supported inline image format.]"
-_NO_PILLOW = "[Resizing and converting images takes Pillow, which is not installed: pip install 'spindle[images]']"
+_NO_PILLOW = (
+    "[Resizing and converting images takes Pillow, which is not installed: pip install 'spindle-agent[images]']"
+)
 _FALLBACK_QUALITIES = (85, 70, 55, 40)
 _LANCZOS = 1
 """`PIL.Image.Resampling.LANCZOS`."""

@@ -202,10 +202,29 @@ def _remove_old(folder: str) -> None:
     """Delete outputs that were kept for longer than a day."""
     with suppress(OSError), os.scandir(folder) as found:
         for item in found:
-            if item.name.startswith("spindle-bash-") and item.name.endswith(".log"):
+            if item.name.startswith(("spindle-bash-", "spindle-mcp-")) and item.name.endswith(".log"):
                 with suppress(OSError):
                     if time.time() - item.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
                         os.unlink(item.path)
+
+
+def _open_kept(prefix: str) -> tuple[str, int]:
+    """Make a file for a whole output, which only the user may read; return its path and descriptor."""
+    folder = next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp")
+    _remove_old(folder)
+    path = os.path.join(folder, f"{prefix}{os.urandom(8).hex()}.log")
+    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def keep_whole(data: bytes, prefix: str) -> str:
+    """Keep an output in a file for a day. Returns its path, or words that say why there is none."""
+    try:
+        path, file = _open_kept(prefix)
+        with os.fdopen(file, "wb") as out:
+            out.write(data)
+    except OSError as error:
+        return f"not kept ({error.strerror})"
+    return path
 
 
 class OutputBuffer:
@@ -284,14 +303,10 @@ class OutputBuffer:
     def _open_spool(self) -> None:
         data, self._unspooled = bytes(self._unspooled or b""), None
         try:
-            folder = next(filter(None, map(os.environ.get, ("TMPDIR", "TMP", "TEMP"))), "/tmp")
-            _remove_old(folder)
-            path = os.path.join(folder, f"spindle-bash-{os.urandom(8).hex()}.log")
-            self._spool = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self.path, self._spool = _open_kept("spindle-bash-")
         except OSError as error:
             self._spool_error = error.strerror
             return
-        self.path = path
         self._spill(data)
 
     def _spill(self, data: bytes) -> None:

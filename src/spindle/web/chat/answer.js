@@ -70,7 +70,13 @@ export class Answer {
     this.changed = new Set();
     this.body = el('div', { class: 'blocks' });
     this.node = el('article', { class: 'answer', 'aria-label': 'Answer' }, this.body);
-    if (live) this.node.append((this.pulse = el('span', { class: 'pulse', 'aria-hidden': 'true' })));
+    // Where the buttons will be: they take no more room when the answer ends.
+    this.foot = el('div', { class: 'actions' });
+    if (!live) return;
+    this.node.classList.add('grown');
+    this.foot.append(el('span', { class: 'pulse', 'aria-hidden': 'true' }));
+    this.foot.classList.add('marked');
+    this.node.append(this.foot);
   }
 
   /** Take a `message_update`. */
@@ -117,6 +123,7 @@ export class Answer {
     if (type.startsWith('thinking')) block = new ThinkingBlock(this.live);
     else if (type.startsWith('toolcall') || type === 'toolCall') {
       block = new LiveCard(id, toolName ?? '', this.live ? 'writing' : 'cancelled');
+      this.foot.remove();
       if (this.live) this.hooks.addCard(id, block);
     } else block = new TextBlock();
     this.blocks[index] = block;
@@ -136,35 +143,35 @@ export class Answer {
     for (const block of this.blocks) block?.end();
     this.changed.clear();
     this.live = false;
-    this.pulse?.remove();
+    this.foot.replaceChildren();
+    this.foot.classList.remove('marked');
     const text = textOf(message.content).trim();
-    if (message.stopReason === 'error') this.node.append(this.failure(message.errorMessage ?? 'The model failed.'));
-    else if (message.stopReason === 'aborted')
-      this.node.append(el('p', { class: 'aside' }, icon('stop'), 'Interrupted'));
-    else if (message.stopReason === 'length')
-      this.node.append(el('p', { class: 'aside' }, 'Cut off at the output limit'));
-    if (text && !message.content.some(block => block.type === 'toolCall'))
-      this.node.append(this.actions(message, text));
-    this.node.hidden = this.node.childElementCount === 1 && !this.blocks.length;
+    const calls = message.content.some(block => block.type === 'toolCall');
+    if (message.stopReason === 'error') this.add(this.failure(readable(message.errorMessage ?? 'The model failed.')));
+    else if (message.stopReason === 'aborted') this.add(el('p', { class: 'aside' }, icon('stop'), 'Interrupted'));
+    else if (message.stopReason === 'length') this.add(el('p', { class: 'aside' }, 'Cut off at the output limit'));
+    else if (!text && !calls) this.add(this.failure('The model gave an empty answer.', 'aside'));
+    if (text && !calls) {
+      this.fillFoot(message, text);
+      this.node.append(this.foot);
+    } else this.foot.remove();
     return text;
   }
 
-  failure(error) {
-    const again = button('plain', this.hooks.again, icon('again'), 'Try again');
-    return el('div', { class: 'failure' }, icon('warning'), el('p', { title: error }, readable(error)), again);
+  add(node) {
+    this.node.insertBefore(node, this.foot.parentNode === this.node ? this.foot : null);
   }
 
-  actions({ model, usage, timestamp }, text) {
+  failure(error, kind = 'failure') {
+    const again = button('plain', this.hooks.again, icon('again'), 'Try again');
+    return el('div', { class: kind }, icon('warning'), el('p', { title: error }, error), again);
+  }
+
+  fillFoot({ model, usage, timestamp }, text) {
     const again = iconButton('Regenerate', 'again', this.hooks.again);
     again.classList.add('again');
     const facts = [model, usage?.output ? `${tokens(usage.output)} tokens` : ''].filter(Boolean).join(' · ');
     const about = el('span', { class: 'facts', title: timestamp ? fullTime(timestamp) : null }, facts);
-    return el(
-      'div',
-      { class: 'actions' },
-      copyButton('Copy answer', () => text),
-      again,
-      about,
-    );
+    this.foot.append(copyButton('Copy as Markdown', () => text), again, about);
   }
 }

@@ -1,4 +1,4 @@
-// Images that the user is about to send.
+// What the user is about to send along: images, and files that are kept on the server for tools to read.
 
 import { el } from '../shared/dom.js';
 import { IMAGE_TYPE } from '../shared/images.js';
@@ -6,11 +6,11 @@ import { IMAGE_TYPE } from '../shared/images.js';
 const LONGEST_SIDE = 2000; // models scale larger ones down anyway
 const LARGEST_FILE = 3_500_000;
 
-/** Turn a file into an image block, made smaller if it is very large. Throws if it is no image. */
+/** Turn a file into an image block, made smaller if it is very large; null if it is no image. */
 export async function readImage(file) {
-  const bitmap = await createImageBitmap(file).catch(() => {
-    throw new Error(`${file.name || 'This file'} is not an image that can be read`);
-  });
+  if (!file.type.startsWith('image/')) return null;
+  const bitmap = await createImageBitmap(file).catch(() => null);
+  if (!bitmap) return null;
   const scale = Math.min(1, LONGEST_SIDE / Math.max(bitmap.width, bitmap.height));
   const keep = scale === 1 && file.size <= LARGEST_FILE && IMAGE_TYPE.test(file.type);
   const blob = keep ? file : await redraw(bitmap, scale, file.type);
@@ -28,7 +28,7 @@ async function redraw(bitmap, scale, type) {
   return first.size > LARGEST_FILE ? encode('image/jpeg') : first;
 }
 
-function base64(blob) {
+export function base64(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(',') + 1));

@@ -1,4 +1,5 @@
-// What may follow a slash at the beginning of a message: commands of extensions, prompt templates and skills.
+// What may be completed where the user writes: commands, templates and skills after a slash at the beginning, files
+// of the working directory after an @.
 
 import { $, el } from '../shared/dom.js';
 import { oneLine } from '../shared/format.js';
@@ -12,6 +13,7 @@ export class Completions {
     this.onTaken = onTaken;
     this.box = $('completions');
     this.commands = null;
+    this.found = []; // {label, detail, text, from}: `text` takes the place of what stands behind `from`
     this.chosen = 0;
     session.on('attached', () => {
       this.commands = null;
@@ -24,28 +26,45 @@ export class Completions {
   }
 
   async update() {
-    const typed = /^\/(\S*)$/.exec(this.field.value)?.[1];
-    if (typed === undefined) return this.hide();
-    this.commands ??= this.session
-      .call('get_commands')
-      .then(({ commands }) => commands)
-      .catch(() => []);
-    const commands = await this.commands;
-    if (this.field.value !== '/' + typed) return undefined;
-    const fits = ({ name }) => name.toLowerCase().includes(typed.toLowerCase());
-    const first = ({ name }) => (name.toLowerCase().startsWith(typed.toLowerCase()) ? 0 : 1);
-    this.found = commands
-      .filter(fits)
-      .sort((a, b) => first(a) - first(b))
-      .slice(0, MAX_SHOWN);
+    const before = this.field.value.slice(0, this.field.selectionStart);
+    const slash = /^\/(\S*)$/.exec(this.field.value);
+    const at = /(?:^|\s)@([^\s@]*)$/.exec(before);
+    if (!slash && !at) return this.hide();
+    const asked = this.field.value;
+    const found = slash ? await this.commandsFor(slash[1]) : await this.filesFor(at[1], before.length - at[1].length);
+    if (this.field.value !== asked) return undefined; // something else was typed meanwhile
+    this.found = found.slice(0, MAX_SHOWN);
     this.chosen = 0;
     return this.show();
   }
 
+  async commandsFor(typed) {
+    this.commands ??= this.session
+      .call('get_commands')
+      .then(({ commands }) => commands)
+      .catch(() => []);
+    const low = typed.toLowerCase();
+    const first = ({ name }) => (name.toLowerCase().startsWith(low) ? 0 : 1);
+    return (await this.commands)
+      .filter(({ name }) => name.toLowerCase().includes(low))
+      .sort((a, b) => first(a) - first(b))
+      .map(({ name, description = '' }) => ({ label: `/${name}`, detail: oneLine(description, 120), text: `/${name} `, from: 0 }));
+  }
+
+  async filesFor(typed, from) {
+    try {
+      const { paths } = await this.session.call('complete_path', { prefix: typed });
+      return paths.map(path => ({ label: path, detail: '', text: `${path} `, from }));
+    } catch {
+      return [];
+    }
+  }
+
   show() {
-    this.box.hidden = this.found.length === 0;
+    if (!this.found.length) return this.hide();
+    this.box.hidden = false;
     this.box.replaceChildren(
-      ...this.found.map(({ name, description = '' }, i) => {
+      ...this.found.map(({ label, detail }, i) => {
         const take = event => {
           event.preventDefault(); // the field keeps the focus
           this.take(i);
@@ -56,10 +75,11 @@ export class Completions {
           'aria-selected': String(i === this.chosen),
           on: { mousedown: take },
         };
-        return el('div', props, el('b', null, '/' + name), el('span', null, oneLine(description, 120)));
+        return el('div', props, el('b', null, label), detail ? el('span', null, detail) : null);
       }),
     );
-    if (this.open) this.field.setAttribute('aria-activedescendant', `completion-${this.chosen}`);
+    this.field.setAttribute('aria-activedescendant', `completion-${this.chosen}`);
+    return undefined;
   }
 
   hide() {
@@ -68,7 +88,9 @@ export class Completions {
   }
 
   take(index) {
-    this.field.value = `/${this.found[index].name} `;
+    const { text, from } = this.found[index];
+    const end = this.field.selectionStart;
+    this.field.setRangeText(text, from, from === 0 ? this.field.value.length : end, 'end');
     this.hide();
     this.onTaken();
   }
@@ -82,7 +104,7 @@ export class Completions {
       this.show();
     } else if (
       event.key === 'Tab' ||
-      (event.key === 'Enter' && this.field.value !== '/' + this.found[this.chosen].name)
+      (event.key === 'Enter' && this.field.value.trimEnd() !== this.found[this.chosen].label)
     )
       this.take(this.chosen);
     else if (event.key === 'Escape') this.hide();

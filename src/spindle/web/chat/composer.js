@@ -2,28 +2,32 @@
 // A text that begins with `!` is a shell command; with `!!` the model does not get to know of it.
 
 import { $, announce, button, el, icon, iconButton, remembered } from '../shared/dom.js';
-import { imagesOf, oneLine, textOf } from '../shared/format.js';
-import { readImage } from './attachments.js';
+import { oneLine, textOf } from '../shared/format.js';
+import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
 
 const TOUCH = matchMedia('(pointer: coarse)').matches; // no Alt, no Shift: there Enter makes a new line
 const SHELL = /^\s*(!!?)([^]*)$/;
 const MAX_IMAGES_LENGTH = 12_000_000; // of base64 in one message; the server takes 16 MiB
+const MAX_FILE = 11_000_000;
 
 export class Composer {
   constructor(session) {
     this.session = session;
     this.field = $('prompt');
     this.images = [];
+    this.files = []; // kept on the server: {name, path}
+    this.drafts = new Map(); // images of messages that are not sent, by conversation
+    this.owner = null; // the conversation that the field belongs to
     this.completions = new Completions(session, this.field, () => this.resize());
     this.listen();
     session.on('state', () => this.showState());
-    session.on('queue', queue => this.showQueue(queue));
-    session.on('reset', () => this.restoreDraft());
+    session.on('reset', () => this.changeDraft());
   }
 
   listen() {
     this.field.addEventListener('input', () => this.changed());
+    this.field.addEventListener('click', () => this.completions.update());
     this.field.addEventListener('keydown', event => this.key(event));
     $('composer').addEventListener('submit', event => {
       event.preventDefault();
@@ -62,40 +66,47 @@ export class Composer {
       event.preventDefault();
       this.send(event.altKey ? 'followUp' : 'steer');
     } else if (event.key === 'ArrowUp' && this.field.value === '' && !event.altKey) {
-      const last = this.session.messages.findLast(({ role }) => role === 'user');
-      if (!last) return;
-      event.preventDefault();
-      this.setText(textOf(last.content));
+      this.recall(event, -1);
+    } else if (this.recalled !== undefined && (event.key === 'ArrowUp' || event.key === 'ArrowDown') && !event.altKey) {
+      this.recall(event, event.key === 'ArrowUp' ? -1 : 1);
     }
+  }
+
+  /** Go through what was said before, as a shell does; anything that is typed ends it. */
+  recall(event, by) {
+    const said = this.session.messages.filter(({ role }) => role === 'user').map(({ content }) => textOf(content)).filter(Boolean);
+    const at = (this.recalled ?? said.length) + by;
+    if (at < 0 || !said.length) return;
+    event.preventDefault();
+    this.setText(said[at] ?? '');
+    this.recalled = at < said.length ? at : undefined;
   }
 
   // -- sending ------------------------------------------------------------------------------------
 
   async send(behaviour) {
     const text = this.field.value;
-    const { images } = this;
+    const { images, files } = this;
     const [, marks, command] = SHELL.exec(text) ?? [];
-    if ((command ?? text).trim() === '' && images.length === 0) return;
+    if ((command ?? text).trim() === '' && images.length === 0 && files.length === 0) return;
+    const named = files.map(({ path }) => `Attached file: ${path}`);
     this.clear();
     try {
       if (marks && images.length === 0) await this.session.bash(command.trim(), marks === '!!');
-      else await this.session.prompt(text, images, behaviour);
+      else await this.session.prompt([text, ...named].filter(Boolean).join('\n\n'), images, behaviour);
     } catch (error) {
       // Nothing that was written may be lost.
       if (this.field.value === '') this.setText(text);
       this.images = [...images, ...this.images];
+      this.files = [...files, ...this.files];
       this.showImages();
       this.session.report(error.message);
     }
   }
 
-  /** Send a message of the user again, as it was. */
-  resend(message) {
-    return this.session.prompt(textOf(message.content), imagesOf(message.content));
-  }
-
   clear() {
     this.images = [];
+    this.files = [];
     this.showImages();
     this.setText('');
     if (!TOUCH) this.field.focus();
@@ -110,21 +121,50 @@ export class Composer {
   }
 
   /** Put a text to edit here, unless the user is in the middle of writing something else. */
-  offer(text) {
-    if (text && this.field.value.trim() === '') this.setText(text);
+  offer(text, images = []) {
+    if (this.field.value.trim() === '' && this.images.length === 0) {
+      if (text) this.setText(text);
+      this.images = images;
+      this.showImages();
+    }
+    this.field.focus();
+  }
+
+  /** Put something behind what is written already. */
+  addText(text, images) {
+    const before = this.field.value.trimEnd();
+    this.images = [...this.images, ...images];
+    this.setText(before && text ? `${before}\n\n${text}` : before || text);
+    this.showImages();
     this.field.focus();
   }
 
   changed() {
-    if (this.session.id) remembered.set('draft', JSON.stringify({ session: this.session.id, text: this.field.value }));
+    this.recalled = undefined;
+    if (this.owner) remembered.set(`draft-${this.owner}`, this.field.value || null);
     this.completions.update();
     this.resize();
     this.showState();
   }
 
-  restoreDraft() {
-    const draft = JSON.parse(remembered.get('draft') ?? '{}');
-    if (draft.text && draft.session === this.session.id && this.field.value === '') this.setText(draft.text);
+  /** A draft belongs to its conversation: it stays there, and is there again on coming back. */
+  changeDraft() {
+    const { id } = this.session;
+    if (id === this.owner) return;
+    const [text, { images }] = [this.field.value, this];
+    const first = this.owner === null;
+    if (!first) this.drafts.set(this.owner, images);
+    this.owner = id;
+    if (id === null) {
+      this.clear();
+      return;
+    }
+    const kept = remembered.get(`draft-${id}`) ?? '';
+    // What was typed before there was a connection was meant for this one.
+    const mine = first && (text || images.length);
+    this.images = mine ? images : (this.drafts.get(id) ?? []);
+    this.setText(mine ? text : kept);
+    this.showImages();
   }
 
   resize() {
@@ -134,7 +174,7 @@ export class Composer {
 
   showState() {
     const { running, busy } = this.session;
-    const empty = this.field.value.trim() === '' && this.images.length === 0;
+    const empty = this.field.value.trim() === '' && this.images.length === 0 && this.files.length === 0;
     const shell = this.images.length === 0 ? SHELL.exec(this.field.value)?.[1] : undefined;
     $('stop').hidden = !busy;
     $('send').hidden = busy && empty;
@@ -152,6 +192,10 @@ export class Composer {
     for (const file of files) {
       await this.session.attempt(async () => {
         const image = await readImage(file);
+        if (!image) {
+          await this.upload(file);
+          return;
+        }
         const length = [...this.images, image].reduce((sum, { data }) => sum + data.length, 0);
         if (length > MAX_IMAGES_LENGTH) throw new Error('These images are too large for one message');
         this.images = [...this.images, image];
@@ -160,6 +204,14 @@ export class Composer {
     }
     this.showImages();
     this.showState();
+  }
+
+  /** Bring any other file to the server, where tools can read it. */
+  async upload(file) {
+    if (file.size > MAX_FILE) throw new Error(`${file.name} is too large to send (${Math.round(file.size / 1e6)} MB)`);
+    const { path } = await this.session.call('upload_file', { name: file.name, data: await base64(file) });
+    this.files = [...this.files, { name: file.name, path }];
+    announce('File added');
   }
 
   showImages() {
@@ -180,29 +232,16 @@ export class Composer {
           remove,
         );
       }),
+      ...this.files.map(file => {
+        const remove = iconButton(`Remove ${file.name}`, 'close', () => {
+          this.files = this.files.filter(other => other !== file);
+          this.showImages();
+          this.showState();
+          this.field.focus();
+        });
+        return el('span', { class: 'file', title: file.path }, icon('file'), el('span', null, file.name), remove);
+      }),
       ...(blind ? [el('p', { class: 'aside' }, icon('warning'), `${model.name} does not see images`)] : []),
     );
-  }
-
-  // -- the queue ----------------------------------------------------------------------------------
-
-  showQueue({ steering, followUp, size }) {
-    $('queue').hidden = size === 0;
-    const row = (kind, text) =>
-      el('div', { class: 'queued' }, el('span', { class: 'tag' }, kind), el('span', null, oneLine(text, 200)));
-    const rows = [...steering.map(text => row('steer', text)), ...followUp.map(text => row('then', text))];
-    const unknown = size - rows.length;
-    if (unknown > 0) rows.push(row('queued', `${unknown} waiting`));
-    $('queue').replaceChildren(
-      el('div', null, ...rows),
-      button('link', () => this.clearQueue(), 'Take back'),
-    );
-  }
-
-  clearQueue() {
-    return this.session.attempt(async () => {
-      const { steering, followUp } = await this.session.call('clear_queue');
-      this.offer([...steering, ...followUp].join('\n\n'));
-    });
   }
 }

@@ -20,6 +20,13 @@ const base64url = text =>
     c => ({ '+': '-', '/': '_', '=': '' })[c],
   );
 
+/** The address of this page with the token, for another device. */
+export function addressWithToken(sessionId) {
+  const token = sessionStorage.getItem(TOKEN);
+  const base = location.origin + location.pathname;
+  return token ? `${base}#token=${token}` : `${base}#${encodeURIComponent(sessionId ?? '')}`;
+}
+
 /** Keep a token that came with the address (`#token=…`), and take it out of there. */
 export function takeToken() {
   if (!location.hash.startsWith('#token=')) return;
@@ -104,14 +111,9 @@ export class Connection {
   connect() {
     this.timer = 0;
     this.onState('connecting');
-    const url = new URL('rpc', document.baseURI);
-    url.protocol = url.protocol.replace('http', 'ws');
-    url.hash = '';
-    url.search = '';
-    if (this.sessionId) url.searchParams.set('session', this.sessionId);
+    const [url, protocols] = this.address(this.sessionId);
     if (this.seen !== null) url.searchParams.set('since', this.seen);
-    const token = sessionStorage.getItem(TOKEN);
-    const socket = new WebSocket(url, token ? ['spindle', 'spindle.token.' + base64url(token)] : ['spindle']);
+    const socket = new WebSocket(url, protocols);
     this.socket = socket;
     let opened = false;
     socket.onopen = () => {
@@ -121,6 +123,32 @@ export class Connection {
     socket.onclose = ({ code, reason }) => {
       if (this.socket === socket) this.lost(opened, code, reason);
     };
+  }
+
+  /** Open a conversation for one command, and leave it again. */
+  once(sessionId, type, fields) {
+    return new Promise((resolve, reject) => {
+      const socket = new WebSocket(...this.address(sessionId));
+      socket.onopen = () => socket.send(JSON.stringify({ id: 'once', type, ...fields }));
+      socket.onmessage = ({ data }) => {
+        const frame = JSON.parse(data);
+        if (frame.type !== 'response') return;
+        if (frame.success) resolve(frame.data);
+        else reject(new CommandError(frame.error));
+        socket.close();
+      };
+      socket.onclose = ({ reason }) => reject(new CommandError(reason || 'The conversation could not be opened'));
+    });
+  }
+
+  address(sessionId) {
+    const url = new URL('rpc', document.baseURI);
+    url.protocol = url.protocol.replace('http', 'ws');
+    url.hash = '';
+    url.search = '';
+    if (sessionId) url.searchParams.set('session', sessionId);
+    const token = sessionStorage.getItem(TOKEN);
+    return [url, token ? ['spindle', 'spindle.token.' + base64url(token)] : ['spindle']];
   }
 
   receive(frame) {

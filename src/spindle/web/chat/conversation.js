@@ -1,18 +1,14 @@
-// The conversation: one column that only grows at its end. While an answer is written only its last blocks change,
-// once per frame. Of a long history the newest part is built first, the rest while the browser is idle.
+// The conversation: rows in a column that grows at its end. While an answer is written only its last blocks change,
+// once per frame. A row knows the id of its entry: that is how messages are found again.
 
-import { $, announce, button, copyButton, el, icon, iconButton } from '../shared/dom.js';
-import { count, duration, imagesOf, oneLine, textOf } from '../shared/format.js';
-import { picture } from '../shared/images.js';
+import { announce, button } from '../shared/dom.js';
+import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Answer } from './answer.js';
-import { fullTime, tokens } from './figures.js';
-import { rendered } from './growing.js';
+import { Feed } from './feed.js';
+import { readable, tokens } from './figures.js';
 import { LiveCard, shellCard } from './live-card.js';
-
-const AT_ONCE = 80; // messages built before the first paint
-const PER_PAUSE = 40;
-const LONG_MESSAGE = 1800;
-const idle = window.requestIdleCallback ?? (work => setTimeout(work, 30));
+import { bashExecution, branchSwitch, custom, noticeOf, summary, userMessage } from './messages.js';
+import { Turn } from './turns.js';
 
 /** Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with. */
 function perFrame(paint) {
@@ -28,32 +24,61 @@ function perFrame(paint) {
     if (asked) return;
     asked = true;
     // What takes longer than a frame must leave the reader time to scroll and to write.
-    if (took > 16) setTimeout(() => requestAnimationFrame(run), 3 * took);
+    if (took > 12) setTimeout(() => requestAnimationFrame(run), 3 * took);
     else requestAnimationFrame(run);
   };
 }
 
+class Row {
+  constructor(kind, build, height = 90) {
+    this.kind = kind;
+    this.build = build;
+    this.height = height; // a guess
+    this.id = null; // of its entry
+    this.node = null;
+    this.keep = false;
+    this.turn = null;
+    this.older = false; // a summary stands for it
+    this.gone = false; // not to be seen
+  }
+}
+
 export class Conversation {
-  /** `actions`: `edit(message)`, `fork(message)`, `again()`. */
+  /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `again()`, `branch(entry)`. */
   constructor(session, actions) {
     this.session = session;
     this.actions = actions;
-    this.feed = $('feed');
-    this.cards = new Map(); // cards of calls that may go on, by id; some servers use their ids again and again
-    this.live = null; // the answer being written
-    this.busyCards = new Set();
+    this.feed = new Feed(() => session.running);
+    this.feed.onPrint = on => {
+      this.printing = on;
+      this.show();
+    };
     this.repaint = perFrame(() => this.paint());
     this.hooks = {
       addCard: (id, card) => this.cards.set(id, card),
       again: () => actions.again(),
     };
+    this.clear();
     this.listen();
-    setInterval(() => this.busyCards.forEach(card => card.tick()), 1000);
+    setInterval(() => this.tick(), 1000);
+  }
+
+  clear() {
+    this.rows = [];
+    this.byEntry = new Map(); // entry id → row
+    this.cards = new Map(); // cards of calls that may go on, by id; some servers use their ids again and again
+    this.calls = new Map(); // the last call with each id: {row, index, block}
+    this.busyCards = new Set();
+    this.turn = null;
+    this.live = null; // the row of the answer being written
+    this.compaction = this.retry = null;
+    this.olderOpen = false;
   }
 
   listen() {
     const on = (type, listener) => this.session.on(type, listener.bind(this));
     on('reset', this.reset);
+    on('entries', this.showBranches);
     on('message_start', this.messageStart);
     on('message_update', this.messageUpdate);
     on('message_end', this.messageEnd);
@@ -72,146 +97,321 @@ export class Conversation {
     on('shell_end', this.shellEnd);
   }
 
-  // -- history ------------------------------------------------------------------------------------
+  // -- history --------------------------------------------------------------------------------------
 
-  reset({ messages }) {
-    this.feed.replaceChildren();
-    this.cards.clear();
-    this.busyCards.clear();
-    this.live = this.compaction = this.retry = null;
-    this.results = resultsOf(messages);
-    this.atWork = this.session.running ? messages.findLast(({ role }) => role === 'assistant') : null;
-    const older = messages.slice(0, -AT_ONCE);
-    this.feed.append(...this.build(messages.slice(-AT_ONCE)));
-    this.feed.dispatchEvent(new CustomEvent('shown'));
-    this.fill(older, (this.filling = Symbol('this history')));
-  }
-
-  build(messages) {
-    const buildSafely = message => {
+  reset({ path }) {
+    this.clear();
+    const compacted = path.findLast(({ type }) => type === 'compaction');
+    const kept = compacted ? path.findIndex(({ id }) => id === compacted.raw.firstKeptEntryId) : -1;
+    const older = kept < 0 && compacted ? path.indexOf(compacted) : kept;
+    path.forEach((entry, i) => {
+      if (compacted && i === Math.max(older, 0)) this.addSummary(compacted, i);
+      if (entry === compacted) return;
+      const before = this.rows.length;
       try {
-        return this.buildMessage(message);
+        this.addEntry(entry, path[i + 1]);
       } catch (error) {
         // A message of another program in a shape of its own must not cost the page all the others.
-        return noticeOf('warning', `A message that cannot be shown (${message?.role}): ${error.message}`);
+        this.add(new Row('notice', () => noticeOf('warning', `A message that cannot be shown (${entry.role}): ${error.message}`)));
       }
-    };
-    return messages.map(buildSafely).filter(Boolean);
-  }
-
-  /** Put older messages in front, some at a time. */
-  fill(older, ticket) {
-    if (!older.length) return;
-    idle(() => {
-      if (this.filling !== ticket) return;
-      const scroller = this.feed.closest('.scroller');
-      const height = scroller.scrollHeight;
-      this.feed.prepend(...this.build(older.slice(-PER_PAUSE)));
-      // Browsers without scroll anchoring would let the text jump.
-      if (!CSS.supports('overflow-anchor', 'auto')) scroller.scrollTop += scroller.scrollHeight - height;
-      this.fill(older.slice(0, -PER_PAUSE), ticket);
+      for (const row of this.rows.slice(before)) row.older = compacted !== undefined && i < older;
     });
+    const last = this.rows.findLast(({ kind }) => kind === 'answer');
+    if (this.session.running && last && last === this.turn?.last) last.atWork = last.keep = true;
+    if (this.turn) this.turn.running = this.session.running;
+    this.turn?.paint();
+    this.showBranches();
+    this.feed.sticks = true;
+    this.show();
+    this.tick();
   }
 
-  buildMessage(message) {
+  addEntry(entry, next) {
+    const { raw } = entry;
+    if (raw.type === 'custom_message') this.addMessage({ role: 'custom', ...raw }, entry);
+    else if (raw.type === 'branch_summary') this.addMessage({ role: 'branchSummary', summary: raw.summary }, entry);
+    else if (raw.type === 'compaction') this.addMessage({ role: 'compactionSummary', ...raw }, entry);
+    else if (raw.type !== 'message') return;
+    else if (raw.message.role === 'assistant' && raw.message.stopReason === 'error' && next?.role === 'assistant') {
+      const words = `${oneLine(readable(raw.message.errorMessage ?? 'The model failed.'), 200)} · tried again`;
+      this.add(new Row('notice', () => noticeOf('again', words), 42)).turn = this.turn;
+    } else this.addMessage(raw.message, entry);
+  }
+
+  addSummary(entry, hidden) {
+    const { raw } = entry;
+    const row = new Row('summary', () => {
+      const title = `The conversation before this was summarised (${tokens(raw.tokensBefore ?? 0)} tokens)`;
+      const toggle = () => {
+        this.olderOpen = !this.olderOpen;
+        older.textContent = words();
+        older.ariaExpanded = String(this.olderOpen);
+        this.show();
+      };
+      const words = () => (this.olderOpen ? 'Hide the earlier conversation' : 'Show the earlier conversation');
+      const older = hidden > 0 ? button('link', toggle, words()) : null;
+      if (older) older.ariaExpanded = String(this.olderOpen);
+      return summary('compact', title, raw.summary, older);
+    }, 60);
+    row.keep = true;
+    row.id = entry.id;
+    this.add(row);
+  }
+
+  /** Add the row of a message; `entry` is where it is stored, if that is known. */
+  addMessage(message, entry = null) {
+    const when = entry ? Date.parse(entry.raw.timestamp) : Date.now();
+    const row = this.rowOf(message, when);
+    if (!row) return null;
+    row.id = entry?.id ?? null;
+    if (row.id) this.byEntry.set(row.id, row);
+    return this.add(row);
+  }
+
+  rowOf(message, when) {
     switch (message.role) {
       case 'user':
-        return this.userMessage(message);
+        return this.userRow(message, when);
       case 'assistant':
-        return this.storedAnswer(message);
+        return this.answerRow(message, when);
+      case 'toolResult':
+        this.takeResult(message, when);
+        return null;
       case 'bashExecution':
-        return bashExecution(message);
+        return new Row('shell', () => bashExecution(message), 140);
       case 'custom':
-        return message.display ? custom(message) : null;
+        return message.display ? new Row('custom', () => custom(message)) : null;
       case 'compactionSummary':
-        return summary(
-          'compact',
-          `The conversation before this was summarised (${tokens(message.tokensBefore)} tokens)`,
-          message.summary,
-        );
+        return new Row('summary', () => summary('compact', `Summarised: ${tokens(message.tokensBefore ?? 0)} tokens`, message.summary), 42);
       case 'branchSummary':
-        return summary('branch', 'Notes on a branch that was left', message.summary);
+        return new Row('summary', () => summary('branch', 'Notes on a branch that was left', message.summary), 42);
       default:
-        return null; // results are shown in the card of their call
+        return null;
     }
   }
 
-  storedAnswer(message) {
+  userRow(message, when) {
+    const row = new Row('user', () => {
+      const images = imagesOf(message.content);
+      const node = userMessage(message, {
+        fork: () => this.actions.fork(row.id),
+        save: text => this.actions.save(row.id, text, images),
+        note: row.note,
+      });
+      this.addSwitch(row, node);
+      return node;
+    }, 90 + Math.min(260, textOf(message.content).length / 3));
+    if (this.turn) {
+      this.turn.newest = false;
+      this.turn.running = false;
+      this.turn.paint();
+    }
+    this.turn = new Turn(when, () => this.show());
+    this.turn.newest = true;
+    row.turn = null;
+    return row;
+  }
+
+  answerRow(message, when) {
+    const row = new Row('answer', () => this.buildAnswer(row), 70 + Math.min(1200, textOf(message.content).length / 3));
+    row.message = message;
+    row.results = new Map();
+    this.noteAnswer(row, when);
+    return row;
+  }
+
+  /** Count an answer into its turn, whose line stands before the first one that calls tools. */
+  noteAnswer(row, when) {
+    const { message } = row;
+    this.turn ??= new Turn(when, () => this.show());
+    this.turn.newest = true;
+    row.turn = this.turn;
+    this.turn.last = row;
+    this.turn.takeAnswer(message, when);
+    message.content.forEach((block, index) => {
+      if (block?.type === 'toolCall') this.calls.set(block.id, { row, index, block });
+    });
+    this.turn.paint();
+  }
+
+  takeResult(message, when) {
+    const call = this.calls.get(message.toolCallId);
+    if (!call) return;
+    call.row.results.set(call.index, message);
+    call.row.turn.takeResult(message.toolName, call.block.arguments, message.isError, when);
+    call.row.turn.paint();
+  }
+
+  buildAnswer(row) {
+    const { message } = row;
     const answer = new Answer(this.hooks);
     answer.finish(message);
     message.content.forEach((call, index) => {
-      if (call.type !== 'toolCall') return;
+      if (call?.type !== 'toolCall') return;
       const card = answer.blocks[index];
-      const result = this.results.get(call);
-      if (result) card.finish(result, result.isError);
-      else if (message === this.atWork) {
+      const result = row.results.get(index);
+      if (result) card.finish(result, result.isError, row.durations?.get(index));
+      else if (row.atWork && this.session.running) {
         card.setState('running');
+        card.restart();
         this.cards.set(call.id, card);
+        this.busyCards.add(card);
       }
     });
+    this.addSwitch(row, answer.node);
     return answer.node;
   }
 
-  userMessage(message) {
-    const text = textOf(message.content);
-    const body = el('div', { class: 'said' }, text);
-    const bubble = el('div', { class: 'bubble' }, ...imagesOf(message.content).map(picture), text ? body : null);
-    if (text.length > LONG_MESSAGE || text.split('\n').length > 24) {
-      bubble.classList.add('clamped');
-      const toggle = () => {
-        const clamped = bubble.classList.toggle('clamped');
-        more.textContent = clamped ? 'Show all' : 'Show less';
-        more.ariaExpanded = String(!clamped);
-      };
-      const more = button('link', toggle, 'Show all');
-      more.ariaExpanded = 'false';
-      bubble.append(more);
-    }
-    const actions = el(
-      'div',
-      { class: 'actions' },
-      copyButton('Copy message', () => text),
-      iconButton('Go back and edit', 'pencil', () => this.actions.edit(message)),
-      iconButton('Fork: new conversation from here', 'branch', () => this.actions.fork(message)),
-    );
-    return el(
-      'article',
-      { class: 'user', 'aria-label': 'You', title: message.timestamp ? fullTime(message.timestamp) : null },
-      bubble,
-      actions,
-    );
+  // -- rows -----------------------------------------------------------------------------------------
+
+  add(row) {
+    if (row.kind === 'answer' && row.turn?.tools && !row.turn.line) this.addLine(row.turn);
+    this.rows.push(row);
+    return row;
   }
 
-  // -- events -------------------------------------------------------------------------------------
+  addLine(turn, before = this.rows.length) {
+    turn.line = new Row('turn', () => turn.node, 38);
+    turn.line.keep = true;
+    this.rows.splice(before, 0, turn.line);
+    turn.paint();
+  }
+
+  isShown(row) {
+    if (row.gone) return false;
+    if (this.printing) return true;
+    if (row.older && !this.olderOpen) return false;
+    return !row.turn?.line || row.turn.open || row === row.turn.last;
+  }
+
+  show() {
+    for (const { turn } of this.rows) turn?.paint();
+    this.feed.show(this.rows.filter(row => this.isShown(row)));
+  }
+
+  /** Add a row that has just come. */
+  append(row) {
+    const shown = this.rows.length;
+    this.add(row);
+    // With the line of its turn two rows are new.
+    if (this.rows.length - shown === 1 && this.isShown(row)) this.feed.append(row);
+    else this.show();
+    return row;
+  }
+
+  // -- branches -------------------------------------------------------------------------------------
+
+  /** Learn where the conversation divides: at the first row after each fork. */
+  showBranches() {
+    const { entries } = this.session;
+    let fork = null;
+    for (const entry of entries.path()) {
+      if (entries.siblings(entry).length > 1) fork = entry;
+      const row = this.byEntry.get(entry.id);
+      if (!row || (row.kind !== 'user' && row.kind !== 'answer')) continue;
+      const before = row.fork && `${row.fork.entry.id} ${row.fork.all.length}`;
+      row.fork = fork && { entry: fork, all: entries.siblings(fork) };
+      if (row.node && before !== (fork && `${fork.id} ${row.fork.all.length}`)) this.addSwitch(row, row.node);
+      fork = null;
+    }
+  }
+
+  addSwitch(row, node) {
+    node.querySelector('.fork')?.remove();
+    node.querySelector('.actions')?.classList.toggle('marked', Boolean(row.fork));
+    if (!row.fork) return;
+    const { all, entry } = row.fork;
+    const place = all.indexOf(entry);
+    const made = branchSwitch(place, all.length, target => this.actions.branch(all[target]));
+    const actions = node.querySelector('.actions');
+    if (row.kind === 'user' && actions) actions.append(made);
+    else if (actions) actions.prepend(made);
+    else node.append(made);
+  }
+
+  // -- events ---------------------------------------------------------------------------------------
 
   messageStart({ message }) {
     if (message.role === 'assistant') this.beginAnswer();
-    else if (message.role !== 'toolResult') {
-      const node = this.buildMessage(message);
-      if (node) this.feed.append(node);
-      if (message.role === 'user') this.feed.dispatchEvent(new CustomEvent('said'));
-    }
   }
 
   beginAnswer() {
-    this.live = new Answer(this.hooks, true);
-    this.feed.append(this.live.node);
-    return this.live;
+    const answer = new Answer(this.hooks, true);
+    const row = new Row('answer', () => answer.node);
+    row.answer = answer;
+    row.keep = true;
+    row.turn = this.turn;
+    if (this.turn) {
+      this.turn.last = row;
+      this.turn.running = true;
+    }
+    this.live = row;
+    if (this.turn?.line && !this.turn.open) this.rows.push(row) && this.show();
+    else this.append(row);
+    return row;
   }
 
   messageUpdate(event) {
-    (this.live ?? this.beginAnswer()).update(event);
+    const row = this.live ?? this.beginAnswer();
+    row.answer.update(event);
+    if (event.assistantMessageEvent.type === 'toolcall_start' && this.turn && !this.turn.line) {
+      this.turn.tools++;
+      this.addLine(this.turn, this.rows.indexOf(row));
+      this.turn.tools--; // it is counted when the answer is complete
+      this.show();
+    }
     this.repaint();
   }
 
-  messageEnd({ message }) {
-    if (message.role !== 'assistant') return;
-    const answer = this.live ?? this.beginAnswer();
+  messageEnd({ message, entryId }) {
+    if (entryId && this.byEntry.has(entryId)) return; // it was among what was fetched
+    if (message.role === 'assistant') this.endAnswer(message, entryId);
+    else if (message.role === 'toolResult') this.takeResult(message, Date.now());
+    else {
+      const row = this.rowOf(message, Date.now());
+      if (!row) return;
+      row.id = entryId ?? null;
+      if (entryId) this.byEntry.set(entryId, row);
+      if (message.role === 'user') {
+        this.turn.running = true;
+        const { model } = this.session.state;
+        if (imagesOf(message.content).length && model && !model.input.includes('image'))
+          row.note = `${model.name} does not see images`;
+        this.rows.push(row);
+        this.show(); // the turn before is folded
+        this.feed.toEnd();
+      } else this.append(row);
+    }
+  }
+
+  endAnswer(message, entryId) {
+    const row = this.live ?? this.beginAnswer();
     this.live = null;
-    const text = answer.finish(message);
-    this.lastAnswer = answer;
+    row.message = message;
+    row.id = entryId ?? null;
+    row.results = new Map();
+    row.durations = new Map();
+    row.build = () => this.buildAnswer(row);
+    if (entryId) this.byEntry.set(entryId, row);
+    this.noteAnswer(row, Date.now());
+    const text = row.answer.finish(message);
+    this.addSwitch(row, row.answer.node);
+    this.lastAnswer = row;
     if (text) announce(oneLine(text, 400));
-    else if (message.errorMessage) announce(message.errorMessage);
+    else if (message.errorMessage) announce(readable(message.errorMessage));
+  }
+
+  /** The card of a call, if there is one. */
+  cardOf(toolCallId) {
+    const call = this.calls.get(toolCallId);
+    // A card that was not built yet, because its row was out of sight.
+    if (call && !this.cards.has(toolCallId) && !call.row.node && call.row.atWork) this.feed.update();
+    return this.cards.get(toolCallId) ?? null;
+  }
+
+  /** Calls waited for an answer of the user: their time begins now. */
+  restartCards() {
+    for (const card of this.busyCards) if (card.state === 'running' && !card.liveOutput) card.restart();
   }
 
   toolStart({ toolCallId, toolName, args }) {
@@ -219,7 +419,10 @@ export class Conversation {
     if (!card) {
       card = new LiveCard(toolCallId, toolName, 'running');
       this.cards.set(toolCallId, card);
-      this.feed.append(card.node);
+      const { node } = card;
+      const row = new Row('tool', () => node);
+      row.keep = true;
+      this.append(row);
     }
     card.start(args);
     this.busyCards.add(card);
@@ -236,12 +439,19 @@ export class Conversation {
   toolEnd({ toolCallId, result, isError, durationMs }) {
     const card = this.cards.get(toolCallId);
     card?.finish(result, isError, durationMs);
+    const call = this.calls.get(toolCallId);
+    call?.row.durations?.set(call.index, durationMs);
     this.busyCards.delete(card);
   }
 
   paint() {
-    this.live?.paint();
+    this.live?.answer.paint();
     for (const card of this.busyCards) card.paintProgress();
+  }
+
+  tick() {
+    for (const card of this.busyCards) card.tick();
+    if (this.turn?.running && this.turn.line) this.turn.paint();
   }
 
   settled() {
@@ -250,17 +460,23 @@ export class Conversation {
       card.abandon();
       this.busyCards.delete(card);
     }
+    if (!this.turn) return;
+    this.turn.running = false;
+    this.turn.ended = Math.max(this.turn.ended, Date.now());
+    this.turn.paint();
   }
 
-  // -- commands of the user -----------------------------------------------------------------------
+  // -- commands of the user -------------------------------------------------------------------------
 
   shellStart({ id, command, hidden }) {
     const card = shellCard(command, hidden, 'running');
     card.start({ command });
     this.cards.set(id, card);
     this.busyCards.add(card);
-    this.feed.append(card.node);
-    this.feed.dispatchEvent(new CustomEvent('said'));
+    const row = new Row('shell', () => card.node);
+    row.keep = true;
+    this.append(row);
+    this.feed.toEnd();
   }
 
   shellUpdate({ id, delta }) {
@@ -278,12 +494,21 @@ export class Conversation {
     else card?.abandon();
   }
 
-  // -- notices ------------------------------------------------------------------------------------
+  // -- notices --------------------------------------------------------------------------------------
 
   notice(symbol, text, ...more) {
     const node = noticeOf(symbol, text, ...more);
-    this.feed.append(node);
+    const row = new Row('notice', () => node, 42);
+    row.keep = true;
+    this.append(row);
     return node;
+  }
+
+  remove(node) {
+    const row = this.rows.find(one => one.node?.contains(node));
+    if (!row) return;
+    row.gone = true;
+    this.show();
   }
 
   compactionStart({ reason }) {
@@ -298,66 +523,45 @@ export class Conversation {
       ? summary('compact', `Summarised: ${tokens(result.tokensBefore)}${left} tokens`, result.summary)
       : noticeOf('compact', aborted ? 'Summary cancelled' : (errorMessage ?? 'Nothing to summarise'));
     if (this.compaction) this.compaction.replaceWith(node);
-    else this.feed.append(node);
+    else this.append(Object.assign(new Row('notice', () => node, 42), { keep: true }));
     this.compaction = null;
   }
 
   retryStart({ attempt, maxAttempts, delayMs, errorMessage }) {
-    // The failed attempt is not part of the conversation any more; the notice says what happened.
-    this.lastAnswer?.node.remove();
+    // The failed attempt is out of sight while it is tried again; the notice says what happened.
+    this.failed = this.lastAnswer;
+    if (this.failed) this.failed.gone = true;
     const cancel = button('link', () => this.session.attempt(() => this.session.call('abort_retry')), 'Cancel');
-    const text = `${oneLine(errorMessage, 140)} · next attempt in ${duration(delayMs)} (${attempt} of ${maxAttempts})`;
-    this.retry?.remove();
-    this.retry = this.notice('again', text, cancel);
-    this.retry.classList.add('busy');
+    this.endRetry();
+    const words = oneLine(readable(errorMessage), 200).replace(/\.$/, '');
+    const until = Date.now() + delayMs;
+    const node = this.notice('again', words, cancel);
+    node.classList.add('busy', 'retry');
+    const tick = () => {
+      const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
+      const next = left ? `Trying again in ${left} s` : 'Trying again';
+      node.querySelector('span').textContent = `${words}. ${next} (attempt ${attempt} of ${maxAttempts})`;
+    };
+    tick();
+    this.retry = { node, timer: setInterval(tick, 1000) };
+    this.show();
   }
 
-  retryEnd({ success, attempt, finalError }) {
-    this.retry?.remove();
+  endRetry() {
+    if (!this.retry) return;
+    clearInterval(this.retry.timer);
+    this.remove(this.retry.node);
     this.retry = null;
-    // A last failure stands in the answer itself.
-    if (success) this.notice('again', `Went through after ${count(attempt, 'more attempt')}`);
-    else if (finalError === 'Retry cancelled') this.notice('close', finalError);
   }
-}
 
-/** Find the results of tool calls, by the block of the call: each belongs to the last call with its id. */
-function resultsOf(messages) {
-  const calls = new Map();
-  const results = new Map();
-  for (const message of messages) {
-    if (message.role === 'toolResult') results.set(calls.get(message.toolCallId), message);
-    else if (message.role === 'assistant' && Array.isArray(message.content))
-      for (const block of message.content) if (block?.type === 'toolCall') calls.set(block.id, block);
+  retryEnd({ success, attempt }) {
+    this.endRetry();
+    if (success) {
+      this.notice('again', `Went through after ${count(attempt, 'more attempt')}`);
+      return;
+    }
+    // What went wrong stays, and can be tried again.
+    if (this.failed) this.failed.gone = false;
+    this.show();
   }
-  return results;
-}
-
-const noticeOf = (symbol, text, ...more) =>
-  el('div', { class: 'notice', role: 'note' }, icon(symbol), el('span', null, text), ...more);
-
-function bashExecution(message) {
-  const card = shellCard(message.command, message.excludeFromContext, 'done');
-  card.finishShell(message);
-  return card.node;
-}
-
-function custom({ customType, content }) {
-  const images = imagesOf(content).map(picture);
-  return el(
-    'article',
-    { class: 'custom' },
-    el('span', { class: 'tag' }, customType),
-    rendered(textOf(content)),
-    ...images,
-  );
-}
-
-function summary(symbol, title, text) {
-  return el(
-    'details',
-    { class: 'notice summary' },
-    el('summary', null, icon(symbol), el('span', null, title), icon('chevron')),
-    rendered(text),
-  );
 }

@@ -1,7 +1,8 @@
 // Questions of the agent and its extensions, asked inside the conversation, and the other things extensions may show.
 
-import { diffView, rowsOfEdit } from '../shared/diff.js';
+import { diffView, rowsOfEdit, rowsOfText } from '../shared/diff.js';
 import { $, announce, button, el, icon } from '../shared/dom.js';
+import { languageOfPath } from '../shared/highlight.js';
 
 const isEdit = edit =>
   Object.keys(edit).sort().join() === 'newText,oldText' && Object.values(edit).every(text => typeof text === 'string');
@@ -14,21 +15,44 @@ function callOf(tool, message) {
     const { path, content, edits, ...others } = JSON.parse(message);
     const known = tool === 'edit' ? content === undefined && edits.every(isEdit) : edits === undefined;
     if (!known || Object.keys(others).length || typeof (content ?? '') !== 'string') return raw;
-    const change = tool === 'edit' ? diffView(rowsOfEdit({ edits })) : el('pre', null, content);
-    return el('div', { class: 'question', tabindex: '0' }, el('code', null, path), change);
+    const rows = tool === 'edit' ? rowsOfEdit({ edits }) : rowsOfText(content);
+    return el('div', { class: 'question', tabindex: '0' }, el('code', null, path), diffView(rows, languageOfPath(path)));
   } catch {
     return raw;
   }
 }
 
+/** Whether a card shows all of what is asked about, and nothing else. */
+function isShown(card, message) {
+  const { args, name } = card;
+  const keys = Object.keys(args).sort().join();
+  if (name === 'bash') return keys === 'command' && args.command === message;
+  if (name === 'write' && keys !== 'content,path') return false;
+  if (name === 'edit' && (keys !== 'edits,path' || !args.edits.every(isEdit))) return false;
+  if (name !== 'write' && name !== 'edit') return false;
+  try {
+    return JSON.stringify(sorted(args)) === JSON.stringify(sorted(JSON.parse(message)));
+  } catch {
+    return false;
+  }
+}
+
+const sorted = value =>
+  value && typeof value === 'object' && !Array.isArray(value)
+    ? Object.fromEntries(Object.keys(value).sort().map(key => [key, sorted(value[key])]))
+    : Array.isArray(value) ? value.map(sorted) : value;
+
 export class Dialogs {
-  /** `composer` for texts that extensions put there, `stopAsking()` ends the questions about tools. */
-  constructor(session, { composer, conversation, toast, stopAsking }) {
-    Object.assign(this, { session, composer, conversation, toast, stopAsking });
+  /** `composer` for texts that extensions put there. */
+  constructor(session, { composer, conversation, toast }) {
+    Object.assign(this, { session, composer, conversation, toast });
     this.open = new Map(); // by the request's id
     this.statuses = new Map();
     session.on('extension_ui_request', request => this.receive(request));
     session.on('attached', ({ known }) => known || this.forget());
+    // What was asked before the conversation was loaded belongs to a call in it.
+    session.on('reset', () => this.open.forEach(asked => this.place(asked)));
+    session.on('tool_execution_start', () => this.open.forEach(asked => this.place(asked)));
   }
 
   receive(request) {
@@ -53,28 +77,63 @@ export class Dialogs {
     const { title = '', message = '' } = request;
     const tool = /^Allow (.+)\?$/.exec(title)?.[1];
     const [yes, no] = tool ? ['Allow', 'Deny'] : ['Yes', 'No'];
-    const answer = (confirmed, word) =>
-      this.answer(request, { confirmed }, `${word}${tool ? ` ${tool}` : `: ${title}`}`, confirmed);
+    const answer = (confirmed, more = {}) =>
+      this.answer(request, { confirmed, ...more }, tool ? '' : `${confirmed ? 'Yes' : 'No'}: ${title}`, confirmed);
+    const reason = tool ? this.reasonField(value => answer(false, { reason: value })) : null;
     const buttons = [
-      button('primary', () => answer(true, tool ? 'Allowed' : 'Yes'), yes, el('kbd', null, 'Alt+Y')),
-      button('plain', () => answer(false, tool ? 'Denied' : 'No'), no, el('kbd', null, 'Alt+N')),
+      button('primary', () => answer(true), yes, el('kbd', null, 'Alt+Y')),
+      button('plain', () => answer(false, reason?.value ? { reason: reason.value } : {}), no, el('kbd', null, 'Alt+N')),
     ];
     buttons[0].dataset.answer = 'yes';
     buttons[1].dataset.answer = 'no';
-    if (tool) {
-      const always = () => {
-        this.stopAsking();
-        answer(true, 'Allowed from now on:');
-      };
-      buttons.push(button('link', always, 'Allow and stop asking'));
+    if (request.always?.length) {
+      const rules = request.always.join(', ');
+      const always = button('link', () => answer(true, { always: true }), `Always allow ${rules} in this conversation`);
+      always.title = 'Only calls that fit this rule, and only here';
+      buttons.push(always);
     }
-    this.ask(request, tool ? 'shield' : 'warning', message ? callOf(tool, message) : null, el('div', { class: 'buttons' }, ...buttons));
+    const question = message ? callOf(tool, message) : null;
+    this.ask(request, tool ? 'shield' : 'warning', question, reason, el('div', { class: 'buttons' }, ...buttons));
+  }
+
+  /** Where a refusal can be explained; the model reads it. */
+  reasonField(deny) {
+    const field = el('input', { type: 'text', class: 'reason', placeholder: 'If not: why? The model reads it (optional)', 'aria-label': 'Reason for a denial' });
+    field.addEventListener('keydown', event => {
+      if (event.key !== 'Enter' || event.isComposing) return;
+      event.preventDefault();
+      deny(field.value);
+    });
+    return field;
   }
 
   select(request) {
+    const about = /^(Allow \S+\?) ([^]*)$/.exec(request.title ?? '');
+    if (request.toolCallId && about) {
+      this.permission(request, about[1], about[2]);
+      return;
+    }
     const pick = value => this.answer(request, { value }, `${request.title}: ${value}`, true);
     const options = (request.options ?? []).map(value => button('plain', () => pick(value), value));
     this.ask(request, 'list', el('div', { class: 'options' }, ...options), this.cancelRow(request));
+  }
+
+  /** The question of a permission rule: once, always, or no. */
+  permission(request, title, message) {
+    const options = request.options ?? [];
+    const answer = (value, more = {}) => this.answer(request, { value, ...more }, '', true);
+    const no = options.at(-1);
+    const reason = this.reasonField(text => answer(no, { reason: text }));
+    const buttons = options.map((value, i) => {
+      const more = () => (value === no && reason.value ? { reason: reason.value } : {});
+      const kind = i === 0 ? 'primary' : value === no ? 'plain' : 'link';
+      const key = i === 0 ? 'Alt+Y' : value === no ? 'Alt+N' : '';
+      const made = button(kind, () => answer(value, more()), value, key ? el('kbd', null, key) : null);
+      if (key) made.dataset.answer = i === 0 ? 'yes' : 'no';
+      return made;
+    });
+    const tool = title.slice('Allow '.length, -1);
+    this.ask({ ...request, title, message }, 'shield', callOf(tool, message), reason, el('div', { class: 'buttons' }, ...buttons));
   }
 
   input(request) {
@@ -113,10 +172,31 @@ export class Dialogs {
       bar.style.animationDuration = `${request.timeout}ms`;
       node.append(bar);
     }
-    this.open.set(request.id, { node, timer });
-    $('asks').append(node);
+    const asked = { request, node, timer, card: null };
+    this.open.set(request.id, asked);
+    this.place(asked);
+    this.session.emit('asked', request.title ?? '');
     announce(`${request.title} ${request.message ?? ''}`);
     this.tell();
+  }
+
+  /** Put a question where it belongs: at its call, else at the end. */
+  place(asked) {
+    const { request, node } = asked;
+    const card = request.toolCallId && !this.session.loading ? this.conversation.cardOf(request.toolCallId) : null;
+    if (card && asked.card === card) return;
+    asked.card = card;
+    const question = node.querySelector('.question');
+    if (card) {
+      card.setState('asking');
+      card.node.open = true;
+      if (question) question.hidden = isShown(card, request.message ?? '');
+      card.node.append(node);
+    } else {
+      if (question) question.hidden = false;
+      $('asks').append(node);
+    }
+    this.conversation.feed.follow();
   }
 
   /** Let the title say it: the page may be in the background. */
@@ -131,13 +211,17 @@ export class Dialogs {
       return;
     }
     this.close(request.id);
-    this.conversation.notice(positive ? 'check' : 'close', text);
+    if (text) this.conversation.notice(positive ? 'check' : 'close', text);
     this.composer.field.focus();
   }
 
   /** Answer the oldest yes-or-no question, if there is one. */
   answerFirst(answer) {
-    $('asks').querySelector(`[data-answer=${answer}]`)?.click();
+    for (const { node } of this.open.values()) {
+      const found = node.querySelector(`[data-answer=${answer}]`);
+      if (found) return found.click();
+    }
+    return undefined;
   }
 
   cancel({ targetId }) {
@@ -150,6 +234,9 @@ export class Dialogs {
     clearTimeout(asked.timer);
     asked.node.remove();
     this.open.delete(id);
+    // What runs now has waited: its seconds count from here.
+    if (asked.card?.state === 'asking') asked.card.setState('running');
+    if (![...this.open.values()].some(({ card }) => card)) this.conversation.restartCards();
     this.tell();
   }
 

@@ -1,7 +1,10 @@
-// The session's entries as a tree: fetched once, then only what is new. Messages carry no ids; their entries do.
+// The session's entries as a tree: fetched once, then only what is new. Everything on the page that can be gone back
+// to is found here by its id.
 
 import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { readable } from './figures.js';
+
+const READABLE = new Set(['message', 'custom_message', 'compaction', 'branch_summary']);
 
 /** The beginning of a text, without the marks of Markdown. */
 const preview = content => oneLine(textOf(content)).replace(/\*\*|`|^#+ /g, '');
@@ -31,20 +34,11 @@ export class Entries {
     return this;
   }
 
-  add({ id, parentId, type, message, summary, targetId, label, customType, content, display }) {
+  add(raw) {
+    const { id, parentId, type, message, targetId, label } = raw;
     this.lastId = id;
     if (type === 'label') this.labels.set(targetId, label);
-    const entry = { id, parentId, type, children: [], role: message?.role ?? type, text: '' };
-    if (message) {
-      entry.text = message.role === 'bashExecution' ? oneLine(message.command) : preview(message.content);
-      entry.images = imagesOf(message.content).length;
-      entry.calls =
-        message.role === 'assistant'
-          ? message.content.filter(block => block.type === 'toolCall').map(call => call.name)
-          : [];
-      entry.error = readable(message.errorMessage ?? '');
-    } else if (summary) entry.text = preview(summary);
-    else if (content && display) entry.text = preview(content) || customType;
+    const entry = { id, parentId, type, children: [], role: message?.role ?? type, raw };
     this.byId.set(id, entry);
     this.byId.get(parentId)?.children.push(entry);
   }
@@ -56,14 +50,49 @@ export class Entries {
   /** The way from the beginning to where the conversation is. */
   path() {
     const path = [];
-    for (let entry = this.byId.get(this.leafId); entry; entry = this.byId.get(entry.parentId)) path.unshift(entry);
-    return path;
+    for (let entry = this.byId.get(this.leafId); entry; entry = this.byId.get(entry.parentId)) path.push(entry);
+    return path.reverse();
   }
 
-  /** The entry of a message of the user that is shown, found by counting from the end. */
-  entryOf(message) {
-    const shown = this.session.messages.filter(({ role }) => role === 'user');
-    const stored = this.path().filter(({ role }) => role === 'user');
-    return stored[stored.length - (shown.length - shown.indexOf(message))];
+  /** The branches that begin beside an entry, itself included, as far as there is something to read. */
+  siblings(entry) {
+    const parent = this.byId.get(entry.parentId);
+    const all = parent ? parent.children : this.roots;
+    return all.length < 2 ? all : all.filter(child => child === entry || this.readableIn(child));
   }
+
+  readableIn(entry) {
+    for (const stack = [entry]; stack.length;) {
+      const one = stack.pop();
+      if (READABLE.has(one.type)) return true;
+      stack.push(...one.children);
+    }
+    return false;
+  }
+
+  /** The newest end of the branch that an entry begins. */
+  newest(entry) {
+    let last = entry;
+    const order = new Map([...this.byId.keys()].map((id, i) => [id, i]));
+    for (const stack = [entry]; stack.length;) {
+      const one = stack.pop();
+      if (READABLE.has(one.type) && order.get(one.id) > order.get(last.id)) last = one;
+      stack.push(...one.children);
+    }
+    return last;
+  }
+}
+
+/** What a line of the tree says of an entry. */
+export function gist({ raw: { type, message, summary, content, customType, display } }) {
+  const said = { text: '', images: 0, calls: [], error: '' };
+  if (message) {
+    said.text = message.role === 'bashExecution' ? oneLine(message.command) : preview(message.content);
+    said.images = imagesOf(message.content).length;
+    if (message.role === 'assistant')
+      said.calls = message.content.filter(block => block.type === 'toolCall').map(call => call.name);
+    said.error = readable(message.errorMessage ?? '');
+  } else if (summary) said.text = preview(summary);
+  else if (type === 'custom_message' && display) said.text = preview(content) || customType;
+  return said;
 }

@@ -1,10 +1,9 @@
 // A view of Markdown that grows with its text. Blocks that cannot change any more are built once and never touched
-// again, so a long answer costs as much per frame as a short one.
+// again, and of a block of code only the last line; so a long answer costs as much per frame as a short one.
 
 import { el } from '../shared/dom.js';
-import { expandTabs, findDefinitions, isBlank, markdown, renderTop } from '../shared/markdown.js';
-
-const LIVE_HIGHLIGHT = 4000; // characters of code that may be coloured again in every frame
+import { CodeBlock, expandTabs, Fence, findDefinitions, isBlank, isFence, markdown, renderTop } from '../shared/markdown.js';
+import { settled } from './unfinished.js';
 
 export class GrowingMarkdown {
   constructor(node) {
@@ -16,15 +15,17 @@ export class GrowingMarkdown {
     this.text = '';
     this.done = 0; // how much of the text is in finished blocks
     this.tail = []; // the elements of the rest
+    this.open = null; // the block of code at the end: {fence, block}
     this.links = new Map();
     this.node.replaceChildren();
   }
 
   /** Show a text. With `live` more may come: what was shown before is then expected to be its beginning. */
   set(source, live = false) {
-    const text = source.replace(/\r\n?/g, '\n');
+    const text = source.includes('\r') ? source.replace(/\r\n?/g, '\n') : source;
     if (this.done > text.length || (!live && !text.startsWith(this.text))) this.clear();
     this.text = text;
+    if (this.open && !this.readCode(live)) return;
     const raw = text.slice(this.done).split('\n');
     const lines = raw.map(expandTabs);
     for (const [key, target] of findDefinitions(lines)) if (!this.links.has(key)) this.links.set(key, target);
@@ -35,19 +36,68 @@ export class GrowingMarkdown {
 
   grow(raw, lines, live) {
     const rest = document.createDocumentFragment();
-    const plain = live && this.text.length - this.done > LIVE_HIGHLIGHT;
+    const shown = live ? settled(lines) : lines;
     let [last, finished] = [0, 0]; // the line where the last block begins, the elements before it
-    for (let i = 0; i < lines.length;) {
+    let code = -1; // the line where a block of code begins that has no end
+    for (let i = 0; i < shown.length;) {
       // The last line has no end yet: it may turn out to go on with the block before it, and the line above it not to
       // be the head of a table.
       if (i < lines.length - 2 && !isBlank(lines[i])) [last, finished] = [i, rest.childNodes.length];
-      i = renderTop(raw, lines, i, rest, this.links, plain);
+      if (live && isFence(lines[i]) && i < lines.length - 1 && !hasEnd(raw, i)) {
+        [last, finished, code] = [i, rest.childNodes.length, i];
+        break;
+      }
+      i = renderTop(raw.slice(0, shown.length), shown, i, rest, this.links);
     }
     for (const node of this.tail) node.remove();
     this.tail = [...rest.childNodes].slice(finished);
     this.node.append(rest);
     this.done += raw.slice(0, last).reduce((sum, line) => sum + line.length + 1, 0);
+    if (code >= 0) this.beginCode(raw[code]);
   }
+
+  // -- a block of code that is being written --------------------------------------------------------
+
+  beginCode(line) {
+    const fence = new Fence(line);
+    const block = new CodeBlock(fence.language);
+    this.node.append(block.node);
+    this.tail = [block.node];
+    this.open = { fence, block, at: this.done + line.length + 1 };
+    this.readCode(true);
+  }
+
+  /** Show what was added to the code. Returns whether it has ended, and `done` stands behind it. */
+  readCode(live) {
+    const { fence, block } = this.open;
+    const { text } = this;
+    for (let end; (end = text.indexOf('\n', this.open.at)) >= 0; this.open.at = end + 1) {
+      const line = text.slice(this.open.at, end);
+      if (!fence.isEnd(line)) fence.push(line);
+      else return this.endCode(end + 1);
+    }
+    const last = text.slice(this.open.at);
+    if (!live && fence.isEnd(last)) return this.endCode(text.length);
+    const closes = live && /^ {0,3}(?:`+|~+)[ \t]*$/.test(last);
+    block.set(closes || (live && last === '') ? fence.code : fence.with(last), live);
+    // What refers to a definition must be built again, and so is this.
+    if (!live && this.links.size) this.node.replaceChildren(markdown(text));
+    return false;
+  }
+
+  endCode(at) {
+    const { fence, block } = this.open;
+    block.set(fence.code);
+    this.open = null;
+    this.tail = [];
+    this.done = at;
+    return true;
+  }
+}
+
+function hasEnd(raw, i) {
+  const fence = new Fence(raw[i]);
+  return raw.some((line, k) => k > i && k < raw.length - 1 && fence.isEnd(line));
 }
 
 /** Render a text that is complete. */

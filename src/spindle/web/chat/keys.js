@@ -12,8 +12,9 @@ const HELP = [
       ['Enter', 'Send; while the agent works: steer it'],
       ['Alt+Enter', 'While the agent works: send when it is done'],
       ['Shift+Enter', 'New line'],
-      ['↑', 'In an empty field: your last message'],
+      ['↑', 'In an empty field: what you said before'],
       ['/', 'Commands, templates and skills'],
+      ['@', 'Files of the working directory'],
       ['!', 'Run a shell command; !! keeps it from the model'],
       ['Esc', 'Interrupt'],
     ],
@@ -32,7 +33,9 @@ const HELP = [
   [
     'Getting around',
     [
-      ['Ctrl+K', 'Search conversations'],
+      ['Ctrl+K', 'Find a command or a conversation'],
+      ['Alt+F', 'Search conversations'],
+      ['Alt+D', 'Changed files'],
       ['Alt+C', 'New conversation'],
       ['Alt+T', 'Conversation tree'],
       ['Alt+S', 'Show or hide the sidebar'],
@@ -42,14 +45,14 @@ const HELP = [
   ],
 ];
 
-/** `actions` by the place of the letter that is pressed with Alt, and `escape`, `search`. */
+/** `actions` by the place of the letter that is pressed with Alt, and `escape`, `palette`. */
 export function listenToKeys(actions) {
   addEventListener('keydown', event => {
     if (event.defaultPrevented || event.isComposing) return;
     const writing = event.target.closest('input, textarea, select');
     const alt = event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey;
     if (alt && actions[event.code]) run(event, actions[event.code]);
-    else if ((event.ctrlKey || event.metaKey) && event.code === 'KeyK') run(event, actions.search);
+    else if ((event.ctrlKey || event.metaKey) && event.code === 'KeyK') run(event, actions.palette);
     else if (event.key === 'Escape' && !document.querySelector('dialog[open], :popover-open'))
       run(event, actions.escape);
     else if (!writing && !event.ctrlKey && !event.metaKey && !event.altKey) plain(event);

@@ -1,7 +1,9 @@
 // The card of a tool call that may still be written or run: arguments and output are shown as they come.
 
 import { el } from '../shared/dom.js';
-import { duration, plainOutput, textOf } from '../shared/format.js';
+import { duration, textOf } from '../shared/format.js';
+import { CodePainter } from '../shared/highlight.js';
+import { terminal } from '../shared/terminal.js';
 import { MAX_OUTPUT, ToolCard } from '../shared/tool-card.js';
 import { partialJson } from './partial-json.js';
 
@@ -12,6 +14,7 @@ export class LiveCard extends ToolCard {
     this.source = ''; // the arguments as the model writes them; null once they are known
     this.pending = ''; // output that is not shown yet
     this.written = ''; // of a command of the user
+    this.growing = null; // arguments that are being written: {label, painter, code}
   }
 
   setArguments(args) {
@@ -27,13 +30,28 @@ export class LiveCard extends ToolCard {
   paint() {
     if (this.source) super.setArguments(partialJson(this.source) ?? this.args);
     super.paint();
-    const text = this.input.querySelector('pre');
-    if (text && this.state === 'writing') text.scrollTop = text.scrollHeight;
+  }
+
+  /** A long text grows at its end; what stands there already is not built again. */
+  showInput(code, language, label) {
+    if (this.state !== 'writing' || !code) {
+      this.growing = null;
+      super.showInput(code, language, label);
+      return;
+    }
+    if (this.growing?.label !== label || !code.startsWith(this.growing.code)) {
+      const inner = el('code');
+      this.growing = { label, painter: new CodePainter(inner, language) };
+      const pre = el('pre', { tabindex: '0', class: label, 'aria-label': label }, inner);
+      this.input.replaceChildren(el('div', { class: 'tail' }, pre));
+    }
+    this.growing.code = code;
+    this.growing.painter.set(code, true);
   }
 
   /** The arguments are complete. */
   end() {
-    this.shown = undefined; // to be coloured
+    this.shown = undefined; // to be shown as they stand
     if (this.state === 'writing') this.setState('called');
     this.paint();
   }
@@ -41,13 +59,19 @@ export class LiveCard extends ToolCard {
   start(args) {
     this.setArguments(args);
     this.setState('running');
-    this.started = performance.now();
+    this.restart();
     this.end();
+  }
+
+  /** Count the seconds from now. */
+  restart() {
+    this.started = performance.now();
+    this.time.textContent = '';
   }
 
   /** The run is over; there will be no result. */
   abandon() {
-    if (['writing', 'called', 'running'].includes(this.state)) this.setState('cancelled');
+    if (['writing', 'called', 'asking', 'running'].includes(this.state)) this.setState('cancelled');
   }
 
   tick() {
@@ -67,21 +91,20 @@ export class LiveCard extends ToolCard {
 
   paintProgress() {
     if (!this.pending) return;
-    const text = plainOutput(this.pending);
+    const text = terminal(this.pending.trimEnd());
     this.pending = '';
-    if (!text) return;
+    if (!text.textContent) return;
     if (!this.liveOutput) {
-      this.liveOutput = el('pre', { class: 'output', tabindex: '0' });
-      this.output.replaceChildren(this.liveOutput);
+      this.liveOutput = el('pre', { class: 'output', tabindex: '0', 'aria-label': 'output' });
+      this.output.replaceChildren(el('div', { class: 'tail' }, this.liveOutput));
     }
-    const follows = this.liveOutput.scrollHeight - this.liveOutput.scrollTop - this.liveOutput.clientHeight < 30;
-    this.liveOutput.textContent = text;
-    if (follows) this.liveOutput.scrollTop = this.liveOutput.scrollHeight;
+    this.liveOutput.replaceChildren(text);
   }
 
   finish(result, isError, durationMs) {
     this.pending = '';
     this.liveOutput = null;
+    this.duration = durationMs;
     super.finish(result, isError, durationMs);
   }
 }

@@ -1,67 +1,88 @@
 // Puts the page together: makes its parts, and holds what involves several of them.
 
-import { $, el, toggleTheme } from '../shared/dom.js';
+import { $, copyText, el, toggleTheme } from '../shared/dom.js';
+import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
-import { takeToken } from './connection.js';
+import { ChangesPane } from './changes-pane.js';
+import { mayStop } from './confirm.js';
+import { addressWithToken, takeToken } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
-import { Entries } from './entries.js';
 import { listenToKeys } from './keys.js';
 import { openMenu } from './menu.js';
+import { Notices } from './notices.js';
 import { Pickers } from './pickers.js';
-import { Scroll } from './scroll.js';
+import { QueueView } from './queue-view.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
+import { showLink } from './share.js';
 import { StatusView, toast } from './status.js';
 import { TreePanel } from './tree-panel.js';
 
+const STOPS = 'Another place can only be gone to when nothing runs. What was done so far is kept.';
+
 const session = new Session({ askToken, report: toast });
-const entries = new Entries(session);
-const scroll = new Scroll();
 const status = new StatusView(session);
 const composer = new Composer(session);
-const conversation = new Conversation(session, {
-  edit: message => go(message, 'jump'),
-  fork: message => go(message, 'fork'),
-  again: regenerate,
-});
-const tree = new TreePanel(session, entries, {
+new QueueView(session, composer);
+const conversation = new Conversation(session, { save, fork, again: regenerate, branch });
+const tree = new TreePanel(session, {
   jump: (id, summarize) => move(() => session.jump(id, summarize)),
-  fork: id => move(() => session.fork(id)),
+  fork,
 });
 const sidebar = new Sidebar(session, tree);
 const pickers = new Pickers(session);
-const dialogs = new Dialogs(session, { composer, conversation, toast, stopAsking: () => pickers.setApproval(false) });
+const changes = new ChangesPane(session);
+const notices = new Notices(session);
+const dialogs = new Dialogs(session, { composer, conversation, toast });
 
 // -- going back, forking, doing again -------------------------------------------------------------
 
 /** Go to another place of the conversation; the text to edit, if there is one, goes where the user writes. */
 function move(action) {
   return session.attempt(async () => {
+    if (!(await mayStop(session, STOPS))) return;
     const text = await action();
     sidebar.closeDrawer();
     if (text !== null) composer.offer(text);
   });
 }
 
-function go(message, how) {
-  return move(async () => {
-    const entry = (await entries.refresh()).entryOf(message);
-    if (!entry) throw new Error('This message is not stored (any more)');
-    return session[how](entry.id);
+/** Go on in a new conversation from before a message, which is there to be changed, its images too. */
+function fork(entryId) {
+  return session.attempt(async () => {
+    if (!(await mayStop(session, STOPS))) return;
+    const images = imagesOf(session.entries.byId.get(entryId)?.raw.message?.content);
+    const text = await session.fork(entryId);
+    sidebar.closeDrawer();
+    if (text !== null) composer.offer(text, images);
   });
+}
+
+/** Say something else in the place of a message. Returns whether it was sent. */
+function save(entryId, text, images) {
+  return session.attempt(async () => {
+    if (!(await mayStop(session, STOPS))) throw new Error('Not saved: it is still running');
+    if ((await session.jump(entryId)) === null) throw new Error('Not saved: an extension does not allow it');
+    await session.prompt(text, images);
+  });
+}
+
+/** Show another branch: the newest end of it. */
+function branch(entry) {
+  return move(() => session.jump(session.entries.newest(entry).id));
 }
 
 /** Ask for the last answer once more: back to before the last message, and send it again. */
 function regenerate() {
   return session.attempt(async () => {
     if (session.running) return;
-    const message = session.messages.findLast(({ role }) => role === 'user');
-    if (!message) return;
-    const entry = (await entries.refresh()).entryOf(message);
-    if (!entry) throw new Error('The last message is not stored');
+    await session.updateEntries();
+    const entry = session.entries.path().findLast(({ role }) => role === 'user');
+    if (!entry) return;
+    const { content } = entry.raw.message;
     if ((await session.jump(entry.id)) === null) return;
-    await composer.resend(message);
+    await session.prompt(textOf(content), imagesOf(content));
   });
 }
 
@@ -74,14 +95,72 @@ function begin() {
 }
 
 function compact() {
-  return session.attempt(() => session.call('compact'));
+  return session.attempt(async () => {
+    if (!(await mayStop(session, 'A summary can only be made when nothing runs.'))) return;
+    await session.call('compact');
+  });
 }
+
+/** Give the browser a file to keep. */
+function download(text, type, name) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = el('a', { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+const fileName = end => `${(session.state.sessionName ?? 'conversation').replace(/[^\p{L}\p{N}_-]+/gu, '-').slice(0, 60)}${end}`;
 
 function exportPage() {
   return session.attempt(async () => {
-    const { path } = await session.call('export_html');
-    toast(`Written to ${path}`, 'info');
+    const { html } = await session.call('export_page');
+    download(html, 'text/html', fileName('.html'));
   });
+}
+
+function copyMarkdown() {
+  return session.attempt(async () => {
+    const said = session.messages.filter(({ role, content }) => (role === 'user' || role === 'assistant') && textOf(content));
+    const text = said.map(({ role, content }) => `## ${role === 'user' ? 'User' : 'Assistant'}\n\n${textOf(content)}`).join('\n\n');
+    await copyText(text);
+    toast('The conversation is on the clipboard', 'info');
+  });
+}
+
+/** Everything that can be done, and every conversation, to be found by its name. */
+function palette() {
+  const actions = [
+    { label: 'New conversation', detail: 'Alt+C', pick: begin },
+    { label: 'Choose the model', detail: 'Alt+M', pick: () => pickers.pickModel() },
+    { label: 'Choose how hard it thinks', detail: 'Alt+L', pick: () => pickers.pickLevel() },
+    { label: 'Ask before every tool: on or off', detail: 'Alt+A', pick: () => pickers.setApproval(!pickers.asks) },
+    { label: 'Changed files', detail: 'Alt+D', pick: () => changes.toggle() },
+    { label: 'Conversation tree', detail: 'Alt+T', pick: () => sidebar.reveal('tree') },
+    { label: 'Search conversations', detail: 'Alt+F', pick: () => sidebar.reveal('sessions') },
+    ...conversationActions(),
+    { label: 'Light or dark', pick: toggleTheme },
+    { label: 'Keys', detail: '?', pick: () => $('help').click() },
+  ];
+  const others = sidebar.sessions.map(({ id, name, firstMessage }) => ({
+    label: oneLine(name || firstMessage, 80),
+    detail: 'conversation',
+    pick: () => (location.hash = '#' + id),
+  }));
+  openMenu($('prompt'), 'Find a command or a conversation', [...actions, ...others], { palette: true });
+}
+
+function conversationActions() {
+  return [
+    { label: 'Rename', pick: () => status.rename() },
+    { label: 'Regenerate the last answer', detail: 'Alt+R', pick: regenerate },
+    { label: 'Summarise older messages', pick: compact },
+    { label: 'Copy as Markdown', pick: copyMarkdown },
+    { label: 'Export as a page', detail: 'download', pick: exportPage },
+    { label: 'Open on a phone', pick: () => showLink(addressWithToken(session.id)) },
+    { label: notices.wanted ? 'Do not notify me' : 'Notify me when it is done or asks', pick: () => session.attempt(() => notices.toggle()) },
+  ];
 }
 
 // -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
@@ -148,13 +227,7 @@ $('context').addEventListener('click', () =>
   openMenu($('context'), 'Context', [{ label: 'Summarise older messages now', pick: compact }]),
 );
 $('more').addEventListener('click', () =>
-  openMenu($('more'), 'Conversation', [
-    { label: 'Rename', pick: () => status.rename() },
-    { label: 'Regenerate the last answer', pick: regenerate },
-    { label: 'Summarise older messages', pick: compact },
-    { label: 'Export as a page', pick: exportPage },
-    { label: 'Clear: begin a new one', pick: begin },
-  ]),
+  openMenu($('more'), 'Conversation', [...conversationActions(), { label: 'Clear: begin a new one', pick: begin }]),
 );
 $('theme').addEventListener('click', toggleTheme);
 
@@ -168,10 +241,13 @@ listenToKeys({
   KeyC: begin,
   KeyT: () => sidebar.reveal('tree'),
   KeyS: () => sidebar.toggle(),
-  KeyE: () => scroll.toEnd(),
-  search: () => sidebar.reveal('sessions'),
+  KeyE: () => conversation.feed.toEnd(),
+  KeyF: () => sidebar.reveal('sessions'),
+  KeyD: () => changes.toggle(),
+  palette,
   escape: () => {
     if (sidebar.isDrawerOpen) sidebar.closeDrawer();
+    else if (changes.isOpen && changes.node.contains(document.activeElement)) changes.toggle(false);
     else if (session.busy) session.abort();
   },
 });

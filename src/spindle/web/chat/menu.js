@@ -3,27 +3,32 @@
 import { $, el, icon } from '../shared/dom.js';
 
 const FILTER_FROM = 9;
+const MAX_SHOWN = 200;
 let opener = null;
 
 /**
  * Open the list at `anchor`. `items`: {label, detail, chosen, pick}. The arrow keys move, Enter picks, Escape closes.
+ * As a `palette` it stands in the middle of the page and is always searched.
  */
-export function openMenu(anchor, label, items) {
+export function openMenu(anchor, label, items, { palette = false } = {}) {
   const menu = $('menu');
   if (menu.matches(':popover-open') && opener === anchor) {
     menu.hidePopover();
     return;
   }
   opener = anchor;
-  const list = el('div', { role: 'listbox', 'aria-label': label, tabindex: '-1' });
+  const list = el('div', { role: 'listbox', id: 'menu-list', 'aria-label': label, tabindex: '-1' });
   const filter =
-    items.length >= FILTER_FROM
-      ? el('input', { type: 'search', placeholder: label, 'aria-label': `Filter: ${label}` })
+    palette || items.length >= FILTER_FROM
+      ? el('input', {
+          type: 'text', placeholder: label, 'aria-label': `Filter: ${label}`, role: 'combobox',
+          'aria-expanded': 'true', 'aria-controls': 'menu-list', 'aria-autocomplete': 'list', autocomplete: 'off',
+        })
       : null;
   const fill = () => {
     const words = (filter?.value ?? '').toLowerCase().split(/\s+/);
     const fits = item => words.every(word => `${item.label} ${item.detail ?? ''}`.toLowerCase().includes(word));
-    list.replaceChildren(...items.filter(fits).map(option));
+    list.replaceChildren(...items.filter(fits).slice(0, MAX_SHOWN).map(option));
     mark(
       list,
       list.querySelector('[data-chosen]') && !filter?.value
@@ -35,8 +40,10 @@ export function openMenu(anchor, label, items) {
   filter?.addEventListener('input', fill);
   menu.onkeydown = event => key(event, list);
   fill();
+  menu.classList.toggle('palette', palette);
+  menu.style.left = menu.style.top = '';
   menu.showPopover();
-  place(menu, anchor);
+  if (!palette) place(menu, anchor);
   (filter ?? list).focus();
 }
 
@@ -63,6 +70,12 @@ function option({ label, detail, chosen, pick }) {
 /** Make `node` the one that Enter picks. */
 function mark(list, node) {
   for (const one of list.children) one.setAttribute('aria-selected', String(one === node));
+  const field = $('menu').querySelector('input') ?? list;
+  if (node) {
+    node.id = 'menu-marked';
+    for (const one of list.children) if (one !== node) one.removeAttribute('id');
+    field.setAttribute('aria-activedescendant', 'menu-marked');
+  } else field.removeAttribute('aria-activedescendant');
   node?.scrollIntoView({ block: 'nearest' });
 }
 

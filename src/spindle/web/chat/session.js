@@ -1,10 +1,11 @@
 // What the page knows of the session it shows: loads it, follows its events, and tells the parts of the page.
 // Listeners are added with `on`: for events of the wire by their type, for `reset` (everything is different),
-// `state` (model, name, running, …), `stats`, `queue`, `todos`, `connection`, and `shell_start` and `shell_end` of
+// `entries` (the tree has grown), `state` (model, name, running, …), `stats`, `queue`, `todos`, `connection`, and `shell_start` and `shell_end` of
 // commands that the user runs here.
 
 import { announce } from '../shared/dom.js';
 import { Connection, Disconnected } from './connection.js';
+import { Entries } from './entries.js';
 
 const CHANGES_STATE = new Set([
   'agent_start',
@@ -20,6 +21,7 @@ export class Session {
     this.report = report;
     this.listeners = new Map();
     this.clear();
+    this.entries = new Entries(this);
     this.wire = new Connection({
       askToken,
       onReady: hello => this.ready(hello),
@@ -56,7 +58,8 @@ export class Session {
 
   open(sessionId) {
     this.clear();
-    this.emit('reset', { messages: [] });
+    this.entries.clear();
+    this.emit('reset', { path: [] });
     this.emit('state');
     this.wire.open(sessionId);
   }
@@ -82,12 +85,13 @@ export class Session {
   async fetchAll() {
     const ticket = (this.loading = Symbol('this load'));
     this.missed = false;
-    const [state, { messages }] = await Promise.all([this.call('get_state'), this.call('get_messages')]);
+    const [state] = await Promise.all([this.call('get_state'), this.entries.refresh()]);
     if (this.loading !== ticket) return; // it has changed again meanwhile
-    this.messages = messages;
+    const path = this.entries.path();
+    this.messages = path.filter(({ type }) => type === 'message').map(({ raw }) => raw.message);
     this.takeState(state);
     this.loading = false;
-    this.emit('reset', { messages });
+    this.emit('reset', { path });
     // Whole messages come with updates until we say otherwise: the first one brings what an answer has so far.
     this.wantsSnapshot = state.isStreaming;
     if (!state.isStreaming) await this.call('set_update_mode', { mode: 'delta' });
@@ -105,18 +109,26 @@ export class Session {
     this.state = state;
     this.running = state.isStreaming || state.isCompacting;
     this.emit('state');
-    this.emit('queue', { ...state.queue, size: state.pendingMessageCount });
+    this.emit('queue', { items: state.queueItems, size: state.pendingMessageCount });
     this.emit('todos', state.todoPhases ?? []);
   }
 
   async updateStats() {
-    this.emit('stats', await this.call('get_session_stats'));
+    this.stats = await this.call('get_session_stats');
+    this.emit('stats', this.stats);
+  }
+
+  /** Learn what was stored. */
+  async updateEntries() {
+    await this.entries.refresh();
+    this.emit('entries');
   }
 
   // -- events -------------------------------------------------------------------------------------
 
   receive(event) {
     if (event.type === 'session_changed') {
+      this.id = event.sessionId;
       // A command that the user runs here is shown already.
       if (event.reason !== 'bash' || !this.shells.size) this.load().catch(error => this.complain(error));
       return;
@@ -138,6 +150,7 @@ export class Session {
         this.running = false;
         announce(event.aborted ? 'Interrupted' : 'Done');
         this.refresh().catch(error => this.complain(error));
+        this.updateEntries().catch(error => this.complain(error));
         break;
       case 'compaction_end':
         // A manual one stands alone; an automatic one is part of what ends with `agent_settled`.
@@ -152,9 +165,11 @@ export class Session {
         break;
       case 'message_end':
         this.messages.push(event.message);
+        if (event.message.role === 'assistant') this.updateStats().catch(error => this.complain(error));
+        if (event.message.role === 'user') this.updateEntries().catch(error => this.complain(error));
         break;
       case 'queue_update':
-        this.emit('queue', { ...event, size: event.steering.length + event.followUp.length });
+        this.emit('queue', { items: event.items ?? [], size: event.steering.length + event.followUp.length });
         break;
       case 'state_changed':
         this.refresh().catch(error => this.complain(error));
@@ -181,6 +196,11 @@ export class Session {
 
   call(type, fields) {
     return this.wire.call(type, fields);
+  }
+
+  /** Send one command to another conversation, over a connection of its own; to this one over the one there is. */
+  aside(id, type, fields = {}) {
+    return id === this.id ? this.call(type, fields) : this.wire.once(id, type, fields);
   }
 
   /** Run an action and show what went wrong, if something did. Returns whether it went well. */

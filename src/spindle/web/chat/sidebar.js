@@ -1,9 +1,13 @@
 // The sidebar: stored conversations to search and open, and the tab with the tree. On a phone it is a drawer.
 
-import { $, el } from '../shared/dom.js';
+import { $, el, iconButton, remembered } from '../shared/dom.js';
 import { count, oneLine } from '../shared/format.js';
+import { confirm } from './confirm.js';
+import { editInPlace } from './edit-in-place.js';
 import { daysAgo, fullTime, shortTime } from './figures.js';
+import { openMenu } from './menu.js';
 
+const LIVE_MS = 4000; // between two looks at what runs
 const PERIODS = [
   [0, 'Today'],
   [1, 'Yesterday'],
@@ -18,10 +22,16 @@ export class Sidebar {
     this.session = session;
     this.tree = tree;
     this.sessions = [];
+    this.live = new Map(); // by id; null if the server cannot tell
+    this.inside = new Map(); // id → where the words were found
+    this.seenRunning = new Set(); // conversations that ran when they were last looked at, or have ended since
     $('open-sidebar').addEventListener('click', () => this.toggle());
     $('close-sidebar').addEventListener('click', () => this.toggle(false));
     $('scrim').addEventListener('click', () => this.toggle(false));
-    $('session-search').addEventListener('input', () => this.showSessions());
+    $('session-search').addEventListener('input', () => this.search());
+    $('sessions').addEventListener('keydown', event => stepThrough(event, '.session'));
+    $('tree').addEventListener('keydown', event => stepThrough(event, '.line'));
+    session.on('state', () => this.sessions.length && this.showSessions());
     for (const name of ['sessions', 'tree']) $('tab-' + name).addEventListener('click', () => this.select(name));
     document.querySelector('[role=tablist]').addEventListener('keydown', event => {
       if (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight') return;
@@ -77,30 +87,91 @@ export class Sidebar {
   refresh() {
     return this.session.attempt(async () => {
       if (!this.session.id) return;
-      ({ sessions: this.sessions } = await this.session.call('list_sessions'));
+      const [{ sessions }] = await Promise.all([this.session.call('list_sessions'), this.refreshLive()]);
+      this.sessions = sessions;
       this.showSessions();
     });
   }
 
+  /** What runs now, here and in other directories; servers that keep one conversation do not know the command. */
+  async refreshLive() {
+    if (this.live === null) return;
+    try {
+      const { sessions } = await this.session.call('list_live_sessions');
+      this.live = new Map(sessions.map(one => [one.id, one]));
+    } catch (error) {
+      if (/unknown command/i.test(error.message)) this.live = null;
+    }
+    clearTimeout(this.timer);
+    if (this.live !== null) this.timer = setTimeout(() => document.hidden || this.lookAgain(), LIVE_MS);
+  }
+
+  async lookAgain() {
+    await this.refreshLive();
+    if (!$('sessions').querySelector('.rename')) this.showSessions();
+  }
+
+  /** Look into what was said, too, once the typing pauses. */
+  search() {
+    this.inside = new Map();
+    this.showSessions();
+    clearTimeout(this.searching);
+    const query = $('session-search').value.trim();
+    if (query.length < 3) return;
+    this.searching = setTimeout(() => this.session.attempt(async () => {
+      const { sessions } = await this.session.call('search_sessions', { query });
+      if ($('session-search').value.trim() !== query) return;
+      this.inside = new Map(sessions.map(({ id, snippet }) => [id, snippet]));
+      this.showSessions();
+    }), 250);
+  }
+
   showSessions() {
+    if ($('sessions').querySelector('.rename')) return; // a name is being written
     const words = $('session-search').value.toLowerCase().split(/\s+/);
-    const fits = ({ name = '', firstMessage }) =>
-      words.every(word => `${name} ${firstMessage}`.toLowerCase().includes(word));
-    const found = this.sessions.filter(fits);
-    const groups = new Map();
-    for (const session of found) {
-      const period = PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
+    const fits = ({ id, name, firstMessage }) =>
+      this.inside.has(id) || words.every(word => `${name ?? ''} ${firstMessage}`.toLowerCase().includes(word));
+    const pinned = new Set(JSON.parse(remembered.get('pinned') ?? '[]'));
+    const known = new Set(this.sessions.map(({ id }) => id));
+    const groups = new Map([['Pinned', []]]);
+    for (const session of this.sessions.filter(fits)) {
+      const period = pinned.has(session.id) ? 'Pinned' : PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
       groups.set(period, [...(groups.get(period) ?? []), session]);
     }
-    const nodes = [...groups].flatMap(([period, sessions]) => [
+    // Live ones that are not stored here are those of other directories.
+    const elsewhere = [...(this.live?.values() ?? [])].filter(({ id, cwd }) => !known.has(id) && cwd && cwd !== this.session.cwd);
+    const nodes = [...groups].filter(([, sessions]) => sessions.length).flatMap(([period, sessions]) => [
       el('h2', null, period),
-      ...sessions.map(session => this.item(session)),
+      ...sessions.map(session => this.item(session, pinned.has(session.id))),
     ]);
+    if (elsewhere.length && !words.join('')) {
+      nodes.push(el('h2', null, 'In other directories'), ...elsewhere.map(session => this.foreign(session)));
+    }
     const none = words.join('') ? 'Nothing found' : 'Conversations will be listed here';
     $('sessions').replaceChildren(...(nodes.length ? nodes : [el('p', { class: 'empty' }, none)]));
   }
 
-  item({ id, name, firstMessage, modified, messageCount }) {
+  /** How a conversation stands, as a mark: it runs, it asks, or it has ended while the reader was elsewhere. */
+  markOf(id) {
+    const live = this.live?.get(id);
+    const here = id === this.session.id;
+    const asks = here ? this.session.asking : live?.questions > 0 || live?.questions?.length > 0;
+    const runs = here ? this.session.running : live && live.phase && live.phase !== 'idle';
+    if (runs) this.seenRunning.add(id);
+    else if (here) this.seenRunning.delete(id);
+    const kind = asks ? 'asks' : runs ? 'runs' : this.seenRunning.has(id) ? 'done' : '';
+    const words = { asks: 'waits for an answer', runs: 'running', done: 'done' }[kind];
+    return kind ? el('i', { class: `live ${kind}`, role: 'img', 'aria-label': words, title: words }) : null;
+  }
+
+  foreign({ id, name, cwd }) {
+    const words = el('span', null, oneLine(name || 'Conversation', 100));
+    const where = el('small', null, cwd);
+    return el('div', { class: 'session-row' }, el('a', { class: 'session', href: '#' + id, title: cwd }, words, where), this.markOf(id));
+  }
+
+  item(session, isPinned) {
+    const { id, name, firstMessage, modified, messageCount } = session;
     const title = oneLine(name || firstMessage, 100);
     const props = {
       class: 'session',
@@ -108,7 +179,56 @@ export class Sidebar {
       'aria-current': id === this.session.id ? 'page' : null,
       title: `${title}\n${fullTime(modified)}`,
     };
-    const when = el('small', null, `${shortTime(modified)} · ${count(messageCount, 'message')}`);
-    return el('a', { ...props, on: { click: () => this.closeDrawer() } }, el('span', null, title), when);
+    const found = this.inside.get(id);
+    const when = el('small', null, found ? `… ${found} …` : `${shortTime(modified)} · ${count(messageCount, 'message')}`);
+    const link = el('a', { ...props, on: { click: () => this.closeDrawer() } }, el('span', null, title), when);
+    const more = iconButton(`More about ${title}`, 'more', () => this.menu(more, session, link, isPinned));
+    more.setAttribute('aria-haspopup', 'listbox');
+    return el('div', { class: 'session-row' }, link, this.markOf(id), more);
   }
+
+  menu(anchor, session, link, isPinned) {
+    openMenu(anchor, 'Conversation', [
+      { label: 'Rename', pick: () => this.rename(session, link) },
+      { label: isPinned ? 'Unpin' : 'Pin', pick: () => this.pin(session.id, !isPinned) },
+      { label: 'Delete', pick: () => this.remove(session) },
+    ]);
+  }
+
+  pin(id, pinned) {
+    const all = JSON.parse(remembered.get('pinned') ?? '[]').filter(other => other !== id);
+    remembered.set('pinned', JSON.stringify(pinned ? [...all, id] : all));
+    this.showSessions();
+  }
+
+  rename({ id, name, firstMessage }, link) {
+    const field = el('input', { type: 'text', class: 'rename', 'aria-label': 'Name of the conversation', maxlength: '200' });
+    field.value = name ?? oneLine(firstMessage, 100);
+    editInPlace(link, field, written => {
+      if (!written || written === name) return this.refresh();
+      return this.session.attempt(async () => {
+        await this.session.aside(id, 'set_session_name', { name: written });
+        await this.refresh();
+      });
+    });
+  }
+
+  async remove({ id, name, firstMessage }) {
+    const words = `“${oneLine(name || firstMessage, 80)}” and its file will be gone for good.`;
+    if (!(await confirm('Delete this conversation?', words, 'Delete'))) return;
+    await this.session.attempt(async () => {
+      await this.session.aside(id, 'delete_session');
+      await this.refresh();
+    });
+  }
+}
+
+/** Let the arrow keys go from line to line. */
+function stepThrough(event, selector) {
+  const lines = [...event.currentTarget.querySelectorAll(selector)];
+  const at = lines.indexOf(event.target.closest(selector));
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: lines.length - 1 }[event.key];
+  if (at < 0 || to === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  lines[Math.max(0, Math.min(lines.length - 1, to))]?.focus();
 }

@@ -7,8 +7,9 @@ import { cost, tokens } from './figures.js';
 
 const TOAST_MS = 7000;
 
-/** Show a short message that goes away by itself. */
+/** Show a message above the field. What went wrong stays until it is dismissed; the rest goes away by itself. */
 export function toast(text, kind = 'error') {
+  for (const other of $('toasts').children) if (other.querySelector('span').textContent === text) other.remove();
   const close = iconButton('Dismiss', 'close', () => node.remove());
   const node = el(
     'div',
@@ -18,7 +19,7 @@ export function toast(text, kind = 'error') {
     close,
   );
   $('toasts').append(node);
-  setTimeout(() => node.remove(), TOAST_MS);
+  if (kind !== 'error' && kind !== 'warning') setTimeout(() => node.remove(), TOAST_MS);
 }
 
 export class StatusView {
@@ -26,6 +27,7 @@ export class StatusView {
     this.session = session;
     this.title = $('title'); // which is not on the page while its text is edited
     session.on('stats', stats => this.showStats(stats));
+    session.on('message_update', ({ usage }) => this.showLive(usage));
     session.on('todos', phases => this.showTodos(phases));
     session.on('connection', connection => this.showConnection(connection));
     session.on('attached', () => this.showPlace());
@@ -48,9 +50,11 @@ export class StatusView {
     const name =
       this.session.state.sessionName || (first ? oneLine(textOf(first.content), 80) : '') || 'New conversation';
     this.title.textContent = name;
-    const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : '';
+    const mark = this.session.asking ? '❓ ' : this.session.running ? '● ' : (this.session.mark ?? '');
     document.title = `${mark}${this.session.title ?? `${oneLine(name, 60)} – Spindle`}`;
     document.body.classList.toggle('blank', this.session.messages.length === 0 && !this.session.running);
+    const { model } = this.session.state;
+    $('no-model').hidden = !this.session.id || this.session.loading !== false || Boolean(model);
   }
 
   /** Edit the name in place. */
@@ -94,6 +98,17 @@ export class StatusView {
     $('cost').title = unknown
       ? 'The price of a model, or what it used, is not known'
       : costSource === 'billed' ? 'As billed by the provider' : 'Computed from the price list';
+  }
+
+  /** While an answer is written: what it has used so far comes on top of the session's figures. */
+  showLive(usage) {
+    const { stats } = this.session;
+    if (!usage || !stats || this.shown === usage.output) return;
+    this.shown = usage.output;
+    const { input, output, cacheRead, cacheWrite } = stats.tokens;
+    const used = { input: input + usage.input, output: output + usage.output, cacheRead: cacheRead + usage.cacheRead, cacheWrite: cacheWrite + usage.cacheWrite };
+    const total = used.input + used.output + used.cacheRead + used.cacheWrite;
+    this.showStats({ ...stats, tokens: { ...used, total }, cost: (stats.cost ?? 0) + (usage.cost?.total ?? 0) });
   }
 
   showTodos(phases) {

@@ -4,6 +4,7 @@ import { $, el, icon, iconButton } from '../shared/dom.js';
 import { count } from '../shared/format.js';
 import { treeRows } from '../shared/tree.js';
 import { editInPlace } from './edit-in-place.js';
+import { gist } from './entries.js';
 
 const SHOWN = new Set(['user', 'assistant', 'compaction', 'branch_summary', 'custom_message', 'bashExecution']);
 const SYMBOLS = { compaction: 'compact', branch_summary: 'branch', bashExecution: 'terminal' };
@@ -11,12 +12,12 @@ const MAX_INDENT = 7;
 
 export class TreePanel {
   /** `actions`: `jump(entryId, summarize)`, `fork(entryId)`. */
-  constructor(session, entries, actions) {
-    this.entries = entries;
+  constructor(session, actions) {
+    this.entries = session.entries;
     this.actions = actions;
     this.session = session;
     this.open = false;
-    for (const event of ['agent_settled', 'reset', 'stats']) session.on(event, () => this.open && this.show());
+    for (const event of ['entries', 'reset', 'stats']) session.on(event, () => this.open && this.show());
   }
 
   async show() {
@@ -35,12 +36,15 @@ export class TreePanel {
   /** List the entries worth a line. Answers that only call tools are gathered into one. */
   lines() {
     const isShown = entry => {
-      const failed = entry.error && entry.children.length === 0; // what was tried again is not worth a line
-      return SHOWN.has(entry.role) && (entry.text || entry.images || entry.calls?.length || failed);
+      if (!SHOWN.has(entry.role)) return false;
+      const { text, images, calls, error } = gist(entry);
+      const failed = error && entry.children.length === 0; // what was tried again is not worth a line
+      return text || images || calls.length || failed;
     };
     const lines = [];
     treeRows(this.entries.roots, entry => entry.children, isShown).forEach(({ node: entry, above, depth, branch }, i) => {
-      const steps = entry.role === 'assistant' && !entry.text && entry.calls.length ? entry.calls : null;
+      const { text, calls } = gist(entry);
+      const steps = entry.role === 'assistant' && !text && calls.length ? calls : null;
       const last = lines.at(-1);
       if (steps && branch !== i && above === i - 1 && last?.steps) {
         last.entry = entry;
@@ -51,7 +55,8 @@ export class TreePanel {
   }
 
   row({ entry, depth, starts, steps }, current) {
-    const { id, role, text, error } = entry;
+    const { id, role } = entry;
+    const { text, error } = gist(entry);
     const shown = steps
       ? `${count(steps.length, 'step')}: ${[...new Set(steps)].join(', ')}`
       : text || error || '[image]';

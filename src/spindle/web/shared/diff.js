@@ -1,35 +1,168 @@
-// Changes to a file as coloured lines. A row is its sign, its number and its text.
+// Changes to a file as coloured lines with two gutters: the number of a line before and after. A row is
+// {sign, before, after, text}; a row without numbers whose text is … stands for lines that are left out.
 
 import { button, el } from './dom.js';
 import { list, obj, str } from './format.js';
+import { highlight } from './highlight.js';
 
 const MAX_ROWS = 400;
+const MAX_COMPARED = 1_000_000; // pairs of lines, or of words
 
 /** The diff that comes with the result of an edit: every line begins with its sign and its number. */
-export const rowsOfDiff = text => text.split('\n').map(line => /^([-+ ]?)( *\d*) ?([^]*)$/.exec(line).slice(1));
+export function rowsOfDiff(text) {
+  let shift = 0; // how much further down a line stands than before
+  return text.split('\n').map(line => {
+    const [, sign, digits, rest] = /^([-+ ]?)( *\d*) ?([^]*)$/.exec(line);
+    const number = Number(digits) || 0;
+    if (!number) return { sign: '', before: '', after: '', text: rest === '...' ? '…' : rest };
+    if (sign === '+') return { sign, before: '', after: number, text: rest, shift: shift++ };
+    if (sign === '-') return { sign, before: number, after: '', text: rest, shift: shift-- };
+    return { sign: '', before: number, after: number + shift, text: rest };
+  });
+}
 
-/** The arguments of an edit, before it is made: what goes and what comes. */
+/** The arguments of an edit, before it is made: what goes and what comes, without the lines that stay. */
 export function rowsOfEdit(args) {
-  const lines = (sign, text) => (text ? text.split('\n').map(line => [sign, '', line]) : []);
-  return (Array.isArray(args.edits) ? list(args.edits) : [args]).map(obj).flatMap(edit => [
-    ...lines('-', str(edit.oldText) || str(edit.old_string)),
-    ...lines('+', str(edit.newText) || str(edit.new_string)),
-  ]);
+  return (Array.isArray(args.edits) ? list(args.edits) : [args]).map(obj).flatMap((edit, index) => {
+    const rows = compare(lines(str(edit.oldText) || str(edit.old_string)), lines(str(edit.newText) || str(edit.new_string)));
+    return index && rows.length ? [{ sign: '', before: '', after: '', text: '…' }, ...rows] : rows;
+  });
+}
+
+/** A file that is written whole. */
+export const rowsOfText = text => lines(text).map((line, i) => ({ sign: '+', before: '', after: i + 1, text: line }));
+
+/** The lines of a text; the end of the last one begins no other. */
+function lines(text) {
+  return text === '' ? [] : text.replace(/\n$/, '').split('\n');
+}
+
+function compare(before, after) {
+  const row = (sign, line) => ({ sign, before: '', after: '', text: line });
+  return common(before, after).map(([sign, line]) => row(sign, line));
+}
+
+/** The shortest way from one list to the other: pairs of a sign and an item. What is too long goes and comes whole. */
+function common(a, b) {
+  let head = 0;
+  while (head < a.length && head < b.length && a[head] === b[head]) head++;
+  let tail = 0;
+  while (tail < Math.min(a.length, b.length) - head && a[a.length - 1 - tail] === b[b.length - 1 - tail]) tail++;
+  const [left, right] = [a.slice(head, a.length - tail), b.slice(head, b.length - tail)];
+  const middle =
+    left.length * right.length > MAX_COMPARED
+      ? [...left.map(item => ['-', item]), ...right.map(item => ['+', item])]
+      : longest(left, right);
+  return [...a.slice(0, head).map(item => ['', item]), ...middle, ...a.slice(a.length - tail).map(item => ['', item])];
+}
+
+function longest(a, b) {
+  const width = b.length + 1;
+  const best = new Uint32Array((a.length + 1) * width);
+  for (let i = a.length - 1; i >= 0; i--)
+    for (let j = b.length - 1; j >= 0; j--)
+      best[i * width + j] =
+        a[i] === b[j] ? best[(i + 1) * width + j + 1] + 1 : Math.max(best[(i + 1) * width + j], best[i * width + j + 1]);
+  const found = [];
+  let [i, j] = [0, 0];
+  while (i < a.length || j < b.length) {
+    if (i < a.length && j < b.length && a[i] === b[j]) {
+      found.push(['', a[i++]]);
+      j++;
+    } else if (i < a.length && (j === b.length || best[(i + 1) * width + j] >= best[i * width + j + 1])) found.push(['-', a[i++]]);
+    else found.push(['+', b[j++]]);
+  }
+  return found;
+}
+
+/** How many lines came and went. */
+export function counts(rows) {
+  let [added, removed] = [0, 0];
+  for (const { sign } of rows) {
+    if (sign === '+') added++;
+    else if (sign === '-') removed++;
+  }
+  return { added, removed };
 }
 
 /** A diff, of a very long one the beginning until the reader wants all of it. */
-export function diffView(rows) {
+export function diffView(rows, language = '') {
   const node = el('div', { class: 'diff', tabindex: '0', role: 'group', 'aria-label': 'changes' });
-  node.append(...rows.slice(0, MAX_ROWS).map(diffRow));
+  const numbered = rows.some(({ before, after }) => before !== '' || after !== '');
+  if (!numbered) node.classList.add('bare');
+  const made = withWords(rows.slice(0, MAX_ROWS), language);
+  node.append(...made);
   if (rows.length > MAX_ROWS) {
-    const showAll = () => more.replaceWith(...rows.slice(MAX_ROWS).map(diffRow));
+    const showAll = () => more.replaceWith(...withWords(rows.slice(MAX_ROWS), language));
     const more = button('plain', showAll, `Show ${rows.length - MAX_ROWS} more lines`);
     node.append(more);
   }
   return node;
 }
 
-function diffRow([sign, number, text]) {
-  const kind = { '+': 'add', '-': 'del' }[sign];
-  return el('div', { class: kind }, el('i', null, number.trim()), el('b', null, sign.trim()), el('span', null, text));
+/** Make the rows; where lines were replaced by others like them, the words that differ are marked. */
+function withWords(rows, language) {
+  const marks = new Map();
+  for (let i = 0; i < rows.length;) {
+    if (rows[i].sign !== '-') {
+      i++;
+      continue;
+    }
+    let middle = i;
+    while (rows[middle]?.sign === '-') middle++;
+    let end = middle;
+    while (rows[end]?.sign === '+') end++;
+    for (let k = 0; k < Math.min(middle - i, end - middle); k++) markWords(rows[i + k], rows[middle + k], marks);
+    i = end;
+  }
+  return rows.map(row => diffRow(row, marks.get(row), language));
+}
+
+function markWords(gone, come, marks) {
+  if (gone.text.length + come.text.length > 2000) return;
+  const words = text => text.match(/\w+|\s+|[^\w\s]/g) ?? [];
+  const pieces = common(words(gone.text), words(come.text));
+  const same = pieces.reduce((sum, [sign, word]) => (sign || !word.trim() ? sum : sum + word.length), 0);
+  // Lines that have little in common were not changed but replaced.
+  if (same * 3 < Math.max(gone.text.trim().length, come.text.trim().length)) return;
+  marks.set(gone, pieces.filter(([sign]) => sign !== '+'));
+  marks.set(come, pieces.filter(([sign]) => sign !== '-'));
+}
+
+function diffRow({ sign, before, after, text }, words, language) {
+  const kind = { '+': 'add', '-': 'del' }[sign] ?? (text === '…' && before === '' ? 'gap' : null);
+  const content = el('span', null, language && text.length < 2000 ? highlight(text, language) : text);
+  if (words) mark(content, words);
+  return el('div', { class: kind }, el('i', null, String(before)), el('i', null, String(after)), el('b', null, sign), content);
+}
+
+/** Put marks around the words that differ; the colours inside stay. */
+function mark(node, words) {
+  const ranges = [];
+  let at = 0;
+  for (const [sign, word] of words) {
+    if (sign && word.trim()) {
+      const last = ranges.at(-1);
+      if (last?.[1] === at) last[1] = at + word.length;
+      else ranges.push([at, at + word.length]);
+    }
+    at += word.length;
+  }
+  const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+  const texts = [];
+  while (walker.nextNode()) texts.push(walker.currentNode);
+  let start = 0;
+  for (const piece of texts) {
+    const end = start + piece.data.length;
+    for (const [from, to] of ranges.toReversed()) {
+      const [a, b] = [Math.max(from, start), Math.min(to, end)];
+      if (a >= b) continue;
+      const inner = piece.splitText(a - start);
+      inner.splitText(b - a);
+      const around = el('mark');
+      inner.replaceWith(around);
+      around.append(inner);
+    }
+    start = end;
+  }
 }

@@ -42,7 +42,7 @@ export function iconButton(label, symbol, listener) {
 
 export function copyButton(label, getText, symbol = 'copy') {
   const node = iconButton(label, symbol, async () => {
-    const done = await copy(getText());
+    const done = await copyText(getText());
     announce(done ? 'Copied' : 'Could not copy');
     node.classList.toggle('copied', done);
     setTimeout(() => node.classList.remove('copied'), 1400);
@@ -52,7 +52,8 @@ export function copyButton(label, getText, symbol = 'copy') {
   return node;
 }
 
-async function copy(text) {
+/** Put a text on the clipboard. Returns whether that went well. */
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -83,7 +84,10 @@ export const remembered = {
     try { return localStorage.getItem('spindle-' + key); } catch { return null; }
   },
   set(key, value) {
-    try { localStorage.setItem('spindle-' + key, value); } catch { /* no storage: it is forgotten with the page */ }
+    try {
+      if (value === null) localStorage.removeItem('spindle-' + key);
+      else localStorage.setItem('spindle-' + key, value);
+    } catch { /* no storage: it is forgotten with the page */ }
   },
 };
 

@@ -36,8 +36,3 @@ export function pretty(value) {
     return '(nested too deep to show)';
   }
 }
-
-const CONTROL = /\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\r(?!\n)/g;
-
-/** Output of a program without the sequences that move a terminal's cursor. */
-export const plainOutput = text => text.replace(CONTROL, '');

@@ -120,7 +120,8 @@ const ALIASES = {
   json5: 'json', jsonl: 'json', ndjson: 'json', scss: 'css', less: 'css', html: 'markup', xml: 'markup', svg: 'markup', xhtml: 'markup',
   htm: 'markup', patch: 'diff',
 };
-const HIGHLIGHT_LIMIT = 100_000;
+const HIGHLIGHT_LIMIT = 400_000;
+const CHUNK = 64; // lines that are laid out together
 
 function languageOf(name) {
   const key = name.toLowerCase();
@@ -166,27 +167,101 @@ function scannerOf(language) {
   return language.scanner;
 }
 
-/** Return the pieces of `code` as a fragment, coloured if the language is known. */
+/** Return `code` as a fragment, coloured if the language is known. */
 export function highlight(code, name) {
   const fragment = document.createDocumentFragment();
-  const language = code.length > HIGHLIGHT_LIMIT ? '' : languageOf(name);
-  let done = 0;
-  const paint = (from, to, style) => {
-    if (from < done) return;
-    if (from > done) fragment.append(code.slice(done, from));
-    fragment.append(el('span', { class: 't-' + style }, code.slice(from, to)));
-    done = to;
-  };
-  if (language === 'diff') paintDiff(code, paint);
-  else if (language === 'markup') paintMarkup(code, paint);
-  else if (language) paintCode(code, LANGUAGES[language], paint);
-  if (done < code.length) fragment.append(code.slice(done));
+  new CodePainter(fragment, name).set(code);
   return fragment;
 }
 
-function paintCode(code, language, paint) {
+// Code that may still grow. What cannot change any more is built once; only the last line is coloured again. Lines
+// stand in chunks, each a block of its own, so that a browser need not lay out a long text for every new word.
+export class CodePainter {
+  constructor(node, name) {
+    this.node = node;
+    this.language = languageOf(name);
+    this.done = 0; // characters that are final
+    this.chunk = null;
+    this.lines = 0; // in the last chunk
+    this.loose = []; // nodes of what is not final
+  }
+
+  /** Show `code`, which begins with what was shown before. With `live` more may follow. */
+  set(code, live = false) {
+    for (const node of this.loose) node.remove();
+    this.loose = [];
+    const language = code.length > HIGHLIGHT_LIMIT ? '' : this.language;
+    const spans = spansOf(code, language, this.done);
+    const line = live ? code.lastIndexOf('\n') + 1 : code.length;
+    const open = spans.find(span => span.from < line && (span.whole ?? span.to) > line);
+    const final = Math.max(this.done, open && live ? open.from : line);
+    this.emit(code, spans, this.done, final, (text, style) => this.add(text, style));
+    this.emit(code, spans, final, code.length, (text, style) => {
+      this.chunk ??= this.newChunk();
+      const node = piece(text, style);
+      this.chunk.append(node);
+      this.loose.push(node);
+    });
+    this.done = final;
+  }
+
+  emit(code, spans, from, to, add) {
+    let at = from;
+    for (const span of spans) {
+      if (span.from < at || span.to > to) continue;
+      if (span.from > at) add(code.slice(at, span.from), '');
+      add(code.slice(span.from, span.to), span.style);
+      at = span.to;
+    }
+    if (at < to) add(code.slice(at, to), '');
+  }
+
+  /** Add final text, a new chunk whenever one is full. */
+  add(text, style) {
+    for (let at = 0; at < text.length;) {
+      this.chunk ??= this.newChunk();
+      let to = at;
+      while (to < text.length && this.lines < CHUNK) {
+        const end = text.indexOf('\n', to);
+        to = end < 0 ? text.length : end + 1;
+        if (end >= 0) this.lines++;
+      }
+      this.chunk.append(piece(text.slice(at, to), style));
+      if (this.lines >= CHUNK) this.chunk = null;
+      at = to;
+    }
+  }
+
+  newChunk() {
+    this.lines = 0;
+    const node = el('span', { class: 'chunk' });
+    this.node.append(node);
+    return node;
+  }
+}
+
+const piece = (text, style) => (style ? el('span', { class: 't-' + style }, text) : document.createTextNode(text));
+
+/** Find what is coloured in `code` from a place on at which nothing is open; `whole` is where it might reach. */
+function spansOf(code, language, from) {
+  const spans = [];
+  let done = from;
+  const paint = (start, end, style, whole) => {
+    if (start < done) return;
+    spans.push({ from: start, to: end, style, whole });
+    done = end;
+  };
+  if (language === 'diff') paintDiff(code, paint, from);
+  else if (language === 'markup') paintMarkup(code, paint, from);
+  else if (language) paintCode(code, LANGUAGES[language], paint, from);
+  return spans;
+}
+
+function paintCode(code, language, paint, start) {
   const next = /[ \t]*(.?)/y;
-  for (const match of code.matchAll(scannerOf(language))) {
+  const scanner = scannerOf(language);
+  scanner.lastIndex = start;
+  for (const match of code.matchAll(scanner)) {
     const from = match.index;
     const to = from + match[0].length;
     if (match[1] !== undefined) paint(from, to, 'comment');
@@ -203,25 +278,27 @@ function paintCode(code, language, paint) {
   }
 }
 
-function paintDiff(code, paint) {
-  let at = 0;
-  for (const line of code.split('\n')) {
+function paintDiff(code, paint, start) {
+  let at = start;
+  for (const line of code.slice(start).split('\n')) {
     const style = /^(?:\+\+\+|---|diff |index )/.test(line) ? 'comment' : { '+': 'add', '-': 'del', '@': 'name' }[line[0]];
     if (style) paint(at, at + line.length, style);
     at += line.length + 1;
   }
 }
 
-function paintMarkup(code, paint) {
+function paintMarkup(code, paint, start) {
   const attributes = /[^<>]*/y;
   const inside = /("[^"]*"|'[^']*')|([\w:@.-]+)(\s*=)?/g;
-  for (const match of code.matchAll(/<!--[^]*?(?:-->|$)|<\/?[A-Za-z][\w:.-]*/g)) {
+  const tags = /<!--[^]*?(?:-->|$)|<\/?[A-Za-z][\w:.-]*/g;
+  tags.lastIndex = start;
+  for (const match of code.matchAll(tags)) {
     const end = match.index + match[0].length;
     const isComment = match[0].startsWith('<!--');
-    paint(match.index, end, isComment ? 'comment' : 'word');
-    if (isComment) continue;
     attributes.lastIndex = end;
-    for (const part of attributes.exec(code)[0].matchAll(inside)) {
+    const rest = isComment ? '' : attributes.exec(code)[0];
+    paint(match.index, end, isComment ? 'comment' : 'word', end + rest.length);
+    for (const part of rest.matchAll(inside)) {
       const from = end + part.index;
       if (part[1] !== undefined) paint(from, from + part[0].length, 'string');
       else if (part[3] !== undefined) paint(from, from + part[2].length, 'name');

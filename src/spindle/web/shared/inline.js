@@ -2,6 +2,7 @@
 // delimiters are found with a stack (as CommonMark describes), then the elements are built in one go.
 
 import { el } from './dom.js';
+import { mathElement } from './math.js';
 
 const MAX_OPEN = 24; // of elements in each other
 const ENTITIES = {
@@ -13,7 +14,9 @@ const PUNCTUATION = /[!-/:-@[-`{-~\p{P}\p{S}]/u;
 const INLINE_TARGET = new RegExp(
   String.raw`\(\s{0,20}(?:<([^<>\n]{0,2000})>|((?:[^\s()\\]|\\.|\([^\s()]{0,500}\)){0,2000}))` +
   String.raw`(?:\s{1,20}(?:"[^"]{0,500}"|'[^']{0,500}'|\([^()]{0,500}\)))?\s{0,20}\)`, 'y');
-const SPECIAL = /[\\`*_~[\]!<&\n]|https?:\/\//g;
+const SPECIAL = /[\\`*_~[\]!<&$\n]|https?:\/\//g;
+// The few elements that people write in Markdown; whatever else stands in angle brackets is text.
+const PLAIN_TAG = /<(\/?)(kbd|sub|sup|u|mark|small)>/iy;
 
 /** Where definitions of links are found. */
 export const linkKey = label => label.trim().replace(/\s+/g, ' ').toLowerCase();
@@ -22,6 +25,7 @@ export const linkKey = label => label.trim().replace(/\s+/g, ' ').toLowerCase();
 export function renderInline(text, parent, links) {
   const tokens = tokenize(text, links);
   pairDelimiters(tokens, 0);
+  pairTags(tokens);
   build(tokens, parent);
 }
 
@@ -44,12 +48,14 @@ function tokenize(text, links) {
     plain(at, match.index);
     at = match.index;
     const c = text[at];
-    if (c === '\\') at = readEscape(text, at, push);
+    if (c === '\\') at = readTexInline(text, at, push) || readEscape(text, at, push);
+    else if (c === '$') at = readMath(text, at, push);
     else if (c === '`') at = readCode(text, at, ticks, push);
     else if (c === '\n') {
       push({ type: 'break' });
       at++;
     } else if (c === '*' || c === '_' || c === '~') at = readDelimiters(text, at, push);
+    else if (c === '[' && text[at + 1] === '^' && readFootnote(text, at, push)) at = text.indexOf(']', at) + 1;
     else if (c === '[' || (c === '!' && text[at + 1] === '[')) {
       const width = c === '[' ? 1 : 2;
       brackets.open.push(tokens.length);
@@ -130,6 +136,15 @@ function characterBefore(text, at) {
   return low >= 0xdc00 && low <= 0xdfff && at > 1 ? text.slice(at - 2, at) : text[at - 1];
 }
 
+/** `[^1]`: a mark that leads to a note. Returns 0 if this is none. */
+function readFootnote(text, at, push) {
+  const mark = /\[\^([\w-]{1,30})\](?!:)/y;
+  mark.lastIndex = at;
+  const match = mark.exec(text);
+  if (match) push({ type: 'footnote', text: match[1] });
+  return match ? mark.lastIndex : 0;
+}
+
 /** A closing bracket: make a link or an image of what stands between, if a target follows. */
 function readBracket(text, at, tokens, brackets, links) {
   const place = brackets.open.length - 1;
@@ -165,7 +180,36 @@ function readTarget(text, at, label, links) {
   return links.has(key) ? { href: links.get(key), end: match ? reference.lastIndex : at } : null;
 }
 
+/** Mathematics between dollars; a price is none. */
+function readMath(text, at, push) {
+  const math = /\$\$([^$]{1,4000})\$\$|\$(?![\s$])([^$\n]{0,400}[^\s$\\])\$(?![\d\w])/y;
+  math.lastIndex = at;
+  const match = math.exec(text);
+  if (!match) {
+    push({ type: 'text', text: '$' });
+    return at + 1;
+  }
+  push({ type: 'math', text: match[1] ?? match[2], block: match[1] !== undefined });
+  return math.lastIndex;
+}
+
+/** Mathematics as TeX writes it: \\( … \\) and \\[ … \\]. Returns 0 if this is none. */
+function readTexInline(text, at, push) {
+  const close = { '(': '\\)', '[': '\\]' }[text[at + 1]];
+  const end = close ? text.indexOf(close, at + 2) : -1;
+  // An escaped bracket around words is a bracket.
+  if (end < 0 || end - at > 4000 || !/[\\^_=+<>]/.test(text.slice(at + 2, end))) return 0;
+  push({ type: 'math', text: text.slice(at + 2, end), block: close === '\\]' });
+  return end + 2;
+}
+
 function readAngle(text, at, push) {
+  PLAIN_TAG.lastIndex = at;
+  const tag = PLAIN_TAG.exec(text);
+  if (tag) {
+    push({ type: 'tag', name: tag[2].toLowerCase(), closes: tag[1] !== '', text: tag[0] });
+    return PLAIN_TAG.lastIndex;
+  }
   const auto = /<(?:((?:https?:\/\/|mailto:)[^\s<>]{1,2000})|br\s{0,9}\/?)>/iy;
   auto.lastIndex = at;
   const match = auto.exec(text);
@@ -212,6 +256,16 @@ function readUrl(text, at, push) {
   return at + url.length;
 }
 
+/** Find the pairs of written elements; what has no partner stays text. */
+function pairTags(tokens) {
+  const open = [];
+  for (const token of tokens) {
+    if (token.type !== 'tag') continue;
+    if (!token.closes) open.push(token);
+    else if (open.at(-1)?.name === token.name) open.pop().paired = token.paired = true;
+  }
+}
+
 /** Match opening and closing delimiters from token `from` on; what matched is noted on the tokens. */
 function pairDelimiters(tokens, from) {
   const openers = { '*': [], _: [], '~': [] };
@@ -255,6 +309,7 @@ function fits(opener, closer) {
 
 function build(tokens, parent) {
   const open = [parent];
+  const tags = [];
   let linked = 0; // how many links we are in: there are no links inside links
   const add = node => open[open.length - 1].append(node);
   const enter = node => {
@@ -268,6 +323,17 @@ function build(tokens, parent) {
       case 'text': case 'bracket': add(token.text); break;
       case 'code': add(el('code', null, token.text)); break;
       case 'break': add(el('br')); break;
+      case 'math': add(mathElement(token.text, token.block)); break;
+      case 'footnote': add(el('sup', { class: 'note-mark' }, token.text)); break;
+      case 'tag':
+        if (!token.paired) add(token.text);
+        else if (token.closes) tags.pop()?.(); // emphasis that was opened inside ends with it
+        else {
+          const depth = open.length;
+          enter(el(token.name));
+          tags.push(() => { open.length = Math.min(open.length, depth); });
+        }
+        break;
       case 'url': add(linked ? token.text : anchor(token.text, token.text.replace(/^mailto:/i, ''))); break;
       case 'link':
         enter(token.href && !linked ? anchor(token.href, token.image ? 'Image: ' : '') : el('span'));
@@ -275,11 +341,11 @@ function build(tokens, parent) {
         break;
       case 'endlink':
         if (token.refused) add(el('span', { class: 'muted' }, ` (${token.refused.slice(0, 200)})`));
-        open.pop();
+        if (open.length > 1) open.pop();
         linked--;
         break;
       case 'delimiter':
-        for (let k = 0; k < token.closes.length; k++) open.pop();
+        for (let k = 0; k < token.closes.length && open.length > 1; k++) open.pop();
         if (token.width) add(token.c.repeat(token.width));
         for (let k = token.opens.length - 1; k >= 0; k--) enter(el(token.opens[k]));
     }

@@ -3,8 +3,8 @@
 // delimiters, so no text takes more than linear time. Images of the web become links: the page loads nothing.
 // On the chat page a text may still be growing: see GrowingMarkdown.
 
-import { copyButton, el } from './dom.js';
-import { highlight } from './highlight.js';
+import { copyButton, el, iconButton } from './dom.js';
+import { CodePainter } from './highlight.js';
 import { linkKey, renderInline } from './inline.js';
 
 const MAX_NESTING = 12; // of quotes and lists
@@ -15,7 +15,9 @@ const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^\n]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/s;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*)|)$/s;
 const QUOTE = /^ {0,3}>[ \t]?/;
-const DEFINITION = /^ {0,3}\[([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ \t]+["'(][^\n]{0,300}["')])?[ \t]*$/;
+const DEFINITION = /^ {0,3}\[(?!\^)([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ \t]+["'(][^\n]{0,300}["')])?[ \t]*$/;
+const DETAILS = /^ {0,3}<details>\s*(?:<summary>(.*?)<\/summary>)?\s*$/i;
+const FOOTNOTE = /^ {0,3}\[\^([\w-]{1,30})\]:[ \t]+(.*)$/;
 const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
 
 /** Return `text` rendered as a fragment. */
@@ -33,9 +35,9 @@ export function markdown(text) {
 }
 
 /** Add the block that begins at line `i` of a whole text: tabs are columns, but those in code are the code's own. */
-export function renderTop(raw, lines, i, parent, links, plain = false) {
+export function renderTop(raw, lines, i, parent, links) {
   if (isBlank(lines[i])) return i + 1;
-  return isFence(lines[i]) ? renderFence(raw, i, parent, plain) : renderBlock(lines, i, parent, 0, links);
+  return isFence(lines[i]) ? renderFence(raw, i, parent) : renderBlock(lines, i, parent, 0, links);
 }
 
 /** Tabs at the beginning of a line count as columns. */
@@ -97,28 +99,57 @@ function renderBlock(lines, i, parent, depth, links) {
   if (depth < MAX_NESTING && QUOTE.test(line)) return renderQuote(lines, i, parent, depth, links);
   if (depth < MAX_NESTING && ITEM.test(line)) return renderList(lines, i, parent, depth, links);
   if (isTable(lines, i)) return renderTable(lines, i, parent, links);
+  if (depth < MAX_NESTING && DETAILS.test(line)) return renderDetails(lines, i, parent, depth, links);
+  if (FOOTNOTE.test(line)) return renderFootnote(lines, i, parent, links);
   return DEFINITION.test(line) ? i + 1 : renderParagraph(lines, i, parent, depth, links);
 }
 
-function isFence(line) {
+export function isFence(line) {
   const mark = FENCE.exec(line);
   return mark !== null && !(mark[2][0] === '`' && mark[3].includes('`'));
 }
 
-/** Add a block of code; `plain`: without colours while it has no end. Returns where the next block may begin. */
-function renderFence(lines, i, parent, plain = false) {
-  const [, indent, marks, info] = FENCE.exec(lines[i]);
-  const body = [];
+/** A block of code that is read line by line. */
+export class Fence {
+  constructor(line) {
+    const [, indent, marks, info] = FENCE.exec(line);
+    this.indent = indent.length;
+    this.marks = marks;
+    this.language = info.trim().split(/[\s{,]/, 1)[0];
+    this.code = '';
+    this.begun = false;
+  }
+
+  isEnd(line) {
+    const close = FENCE.exec(line);
+    return close !== null && close[2].startsWith(this.marks) && !close[3].trim();
+  }
+
+  /** The code with another line. */
+  with(line) {
+    const text = line.slice(Math.min(this.indent, indentOf(line)));
+    return this.begun ? `${this.code}\n${text}` : text;
+  }
+
+  push(line) {
+    this.code = this.with(line);
+    this.begun = true;
+  }
+}
+
+/** Add a block of code. Returns where the next block may begin. */
+function renderFence(lines, i, parent) {
+  const fence = new Fence(lines[i]);
   for (i++; i < lines.length; i++) {
-    const close = FENCE.exec(lines[i]);
-    if (close && close[2].startsWith(marks) && !close[3].trim()) {
+    if (fence.isEnd(lines[i])) {
       i++;
-      plain = false;
       break;
     }
-    body.push(lines[i].slice(Math.min(indent.length, indentOf(lines[i]))));
+    fence.push(lines[i]);
   }
-  parent.append(codeBlock(body.join('\n'), info.trim().split(/[\s{,]/, 1)[0], plain));
+  const block = new CodeBlock(fence.language);
+  block.set(fence.code);
+  parent.append(block.node);
   return i;
 }
 
@@ -126,15 +157,66 @@ function renderIndented(lines, i, parent) {
   const body = [];
   while (i < lines.length && (isBlank(lines[i]) || indentOf(lines[i]) >= 4)) body.push(lines[i++].slice(4));
   while (body.length && isBlank(body[body.length - 1])) body.pop();
-  parent.append(codeBlock(body.join('\n'), ''));
+  const block = new CodeBlock('');
+  block.set(body.join('\n'));
+  parent.append(block.node);
   return i;
 }
 
-function codeBlock(code, language, plain = false) {
-  const copy = copyButton('Copy code', () => code);
-  const name = language ? el('span', { class: 'lang' }, language.slice(0, 30)) : null;
-  const pre = el('pre', { tabindex: '0' }, el('code', null, plain ? code : highlight(code, language)));
-  return el('div', { class: 'code' }, pre, el('div', { class: 'corner' }, copy, name));
+/** Code with its language and buttons around it. */
+export class CodeBlock {
+  constructor(language) {
+    this.code = '';
+    const inner = el('code');
+    this.painter = new CodePainter(inner, language);
+    const copy = copyButton('Copy code', () => this.code);
+    const wrap = iconButton('Wrap long lines', 'wrap', () => {
+      wrap.ariaPressed = String(this.node.classList.toggle('wrapped'));
+    });
+    wrap.ariaPressed = 'false';
+    wrap.classList.add('wrap');
+    const name = language ? el('span', { class: 'lang' }, language.slice(0, 30)) : null;
+    const note = /^mermaid$/i.test(language) ? el('span', { class: 'aside' }, 'a diagram, as its source') : null;
+    const corner = el('div', { class: 'corner' }, copy, wrap, el('span', { class: 'room' }), note, name);
+    this.node = el('div', { class: 'code' }, el('pre', { tabindex: '0' }, inner), corner);
+  }
+
+  set(code, live = false) {
+    this.code = code;
+    this.painter.set(code, live);
+  }
+}
+
+/** What opens and closes: `<details><summary>…</summary>` up to `</details>`, with Markdown inside. */
+function renderDetails(lines, i, parent, depth, links) {
+  let title = DETAILS.exec(lines[i])[1];
+  const body = [];
+  let nested = 0;
+  for (i++; i < lines.length; i++) {
+    const line = lines[i].trim();
+    const summary = title === undefined && body.every(isBlank) ? /^<summary>(.*?)<\/summary>$/i.exec(line) : null;
+    if (/^<\/details>$/i.test(line) && nested-- === 0) {
+      i++;
+      break;
+    }
+    if (DETAILS.test(lines[i])) nested++;
+    if (summary) title = summary[1];
+    else body.push(lines[i]);
+  }
+  const head = el('summary');
+  renderInline(title ?? 'Details', head, links);
+  const node = el('details', { class: 'folded-text' }, head);
+  renderBlocks(body, node, depth + 1, links);
+  parent.append(node);
+  return i;
+}
+
+function renderFootnote(lines, i, parent, links) {
+  const [, name, text] = FOOTNOTE.exec(lines[i]);
+  const node = el('p', { class: 'footnote' }, el('sup', null, name), ' ');
+  renderInline(text, node, links);
+  parent.append(node);
+  return i + 1;
 }
 
 function renderHeading(lines, i, parent, links) {
@@ -326,7 +408,7 @@ function renderParagraph(lines, i, parent, depth, links) {
     const item = ITEM.exec(line);
     const interrupts = item !== null && item[4] !== undefined && (item[2].length === 1 || /^1[.)]$/.test(item[2]));
     const nested = depth < MAX_NESTING && (interrupts || QUOTE.test(line));
-    if (isBlank(line) || isFence(line) || HEADING.test(line) || isRule(line) || nested || isTable(lines, i)) break;
+    if (isBlank(line) || isFence(line) || HEADING.test(line) || isRule(line) || nested || isTable(lines, i) || DETAILS.test(line) || FOOTNOTE.test(line)) break;
     body.push(line.trim());
   }
   const paragraph = el('p');

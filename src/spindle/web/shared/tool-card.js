@@ -1,11 +1,12 @@
 // A tool call as a card: what is called, its arguments, and what came back. The chat page adds what happens while a
 // call is written and runs (LiveCard), the viewer folds long texts (FoldedCard).
 
-import { diffView, rowsOfDiff, rowsOfEdit } from './diff.js';
+import { counts, diffView, rowsOfDiff, rowsOfEdit, rowsOfText } from './diff.js';
 import { copyButton, el, icon } from './dom.js';
-import { duration, imagesOf, obj, oneLine, plainOutput, pretty, str, textOf } from './format.js';
-import { highlight, languageOfPath } from './highlight.js';
+import { duration, imagesOf, obj, oneLine, pretty, str, textOf } from './format.js';
+import { CodePainter, languageOfPath } from './highlight.js';
 import { picture } from './images.js';
+import { plainOutput, terminal } from './terminal.js';
 
 const CARD_ICONS = {
   bash: 'terminal', read: 'file', write: 'pencil', edit: 'pencil', grep: 'search', find: 'search', ls: 'folder', todo_write: 'list',
@@ -15,11 +16,13 @@ const OPEN_BY_ITSELF = new Set(['bash', 'edit', 'write']);
 const TOLD = { read: ['offset', 'limit'], grep: ['pattern'], find: ['pattern'] };
 const PATHS = ['path', 'file_path', 'filePath'];
 const CARD_STATES = {
-  writing: 'being written', called: 'about to run', running: 'running', done: 'done', failed: 'failed', cancelled: 'no result',
+  writing: 'being written', called: 'about to run', asking: 'waits for an answer', running: 'running', done: 'done', failed: 'failed',
+  cancelled: 'no result',
 };
 export const MAX_OUTPUT = 100_000;
+const EXIT = /\n*Command exited with code (\d+)\s*$/;
 
-const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? '';
+export const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? '';
 
 /** What a call is about, in one line. */
 export function callTitle(name, args) {
@@ -42,12 +45,13 @@ export class ToolCard {
     this.args = {};
     this.label = el('b', null, name);
     this.title = el('span', { class: 'gist' });
+    this.size = el('span', { class: 'size' });
     this.time = el('span', { class: 'time' });
     this.mark = el('span', { class: 'mark', role: 'img' });
     this.input = el('div', { class: 'tool-input' });
     this.output = el('div', { class: 'tool-output' });
     const symbol = Object.hasOwn(CARD_ICONS, name) ? CARD_ICONS[name] : 'tool';
-    const summary = el('summary', null, icon(symbol), this.label, this.title, this.time, this.mark, icon('chevron'));
+    const summary = el('summary', null, icon(symbol), this.label, this.title, this.size, this.time, this.mark, icon('chevron'));
     this.node = el('details', { class: 'tool', 'data-tool': name, open: OPEN_BY_ITSELF.has(name) }, summary, this.input, this.output);
     summary.addEventListener('click', () => this.touch());
     this.setState(state);
@@ -93,26 +97,36 @@ export class ToolCard {
 
   /** A text in the card. `label` says which: command, content, arguments or output. */
   codeView(text, language, label) {
-    const code = el('code', null, this.state === 'writing' ? text : highlight(text, language));
+    const code = el('code');
+    if (label === 'output' && !language) code.append(terminal(text));
+    else new CodePainter(code, language).set(text);
     return el('pre', { tabindex: '0', class: label, 'aria-label': label }, code);
   }
 
   diffView(rows) {
-    return diffView(rows);
+    const { added, removed } = counts(rows);
+    if (added || removed) this.size.replaceChildren(el('span', { class: 'plus' }, `+${added}`), ' ', el('span', { class: 'minus' }, `−${removed}`));
+    return diffView(rows, languageOfPath(pathOf(this.args)));
   }
 
+  /** What a tool said; of a command the end is in view, where it says how it went. */
   outputView(text, language) {
     const cut = text.length > MAX_OUTPUT;
+    const tail = this.name === 'bash';
     const note = cut ? el('p', { class: 'aside' }, 'The rest is too long to show; copy it to see all.') : null;
-    return el('div', null, this.codeView(cut ? text.slice(0, MAX_OUTPUT) : text, language, 'output'), note);
+    const part = cut ? (tail ? text.slice(-MAX_OUTPUT) : text.slice(0, MAX_OUTPUT)) : text;
+    const node = this.codeView(part, language, 'output');
+    return tail ? el('div', null, note, el('div', { class: 'tail' }, node)) : el('div', null, node, note);
   }
 
   /** Show the result: of `tool_execution_end`, or of a stored toolResult message. */
   finish({ content, details }, isError, durationMs = 0) {
     this.setState(isError ? 'failed' : 'done');
-    this.time.textContent = durationMs > 50 ? duration(durationMs) : '';
     this.output.replaceChildren();
-    const text = plainOutput(textOf(content)).trimEnd();
+    const said = textOf(content).trimEnd();
+    const exit = isError && this.name === 'bash' ? EXIT.exec(said) : null;
+    const text = exit ? said.slice(0, exit.index) : said;
+    this.time.textContent = [exit ? `exit ${exit[1]}` : '', durationMs > 50 ? duration(durationMs) : ''].filter(Boolean).join(' · ');
     const diff = isError ? '' : str(obj(details).diff);
     if (diff) {
       this.hasDiff = true;
@@ -121,8 +135,12 @@ export class ToolCard {
     } else if (text && (isError || this.name !== 'write')) {
       const node = this.outputView(text, this.name === 'read' && !isError ? languageOfPath(pathOf(this.args)) : '');
       node.classList.add('with-copy');
-      node.append(copyButton('Copy output', () => text));
+      node.append(copyButton('Copy output', () => plainOutput(said)));
       this.output.append(node);
+    }
+    if (this.name === 'write' && !isError && str(this.args.content)) {
+      const { added } = counts(rowsOfText(this.args.content));
+      this.size.replaceChildren(el('span', { class: 'plus' }, `+${added}`));
     }
     this.output.append(...imagesOf(content).map(picture));
     if (isError && !this.touched) this.node.open = true;
@@ -131,8 +149,8 @@ export class ToolCard {
   /** Show how a command of the user ended (a bashExecution message). */
   finishShell({ output, exitCode, cancelled, truncated, fullOutputPath }) {
     const failed = cancelled === true || (Number.isFinite(exitCode) && exitCode !== 0);
-    const ending = cancelled === true ? '\n(interrupted)' : failed ? `\n(exit code ${exitCode})` : '';
-    this.finish({ content: str(output).trimEnd() + ending }, failed);
+    this.finish({ content: str(output) }, failed);
+    this.time.textContent = cancelled === true ? 'interrupted' : failed ? `exit ${exitCode}` : this.time.textContent;
     if (truncated !== true) return;
     const whole = str(fullOutputPath);
     this.output.append(el('p', { class: 'aside' }, `Output was truncated${whole ? `; all of it is in ${whole}` : ''}`));

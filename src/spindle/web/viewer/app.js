@@ -1,6 +1,8 @@
 // Everything together: what is open, which branch is shown, addresses, keys and buttons.
 
 import { $, el, remembered, toggleTheme } from '../shared/dom.js';
+import { markdown } from '../shared/markdown.js';
+import { localTime } from './articles.js';
 import { Feed } from './feed.js';
 import { Search } from './search.js';
 import { Store } from './store.js';
@@ -21,6 +23,11 @@ const app = {
     this.tree = new TreeView(store, $('tree'), status, i => this.select(i, { fromTree: true }));
     view.redraw = () => this.feed.redraw();
     this.defaultLeaf = store.byId.get(store.meta.leafId) ?? store.count - 1;
+    const outcome = document.querySelector('.outcome');
+    if (outcome) outcome.replaceWith(el('div', { class: 'md' }, markdown(outcome.textContent)));
+    // The plain page says times in UTC, because it does not know better.
+    for (const time of document.querySelectorAll('.card time')) time.textContent = localTime(time.dateTime) || time.textContent;
+    for (const part of document.querySelectorAll('.card details')) part.addEventListener('toggle', () => view.printing || (part.dataset.open = part.open));
     document.documentElement.classList.add('ready');
     this.wire();
     this.follow();
@@ -92,6 +99,7 @@ const app = {
         this.tree.layout(this.leaf, this.feed.onPath);
         this.countHits();
         this.feed.redraw();
+        if (this.hits.length) this.nextHit(1); // the reader sees the first one while typing
       });
     }, 120);
   },

@@ -26,6 +26,12 @@ const dateFormat = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', tim
 const dayFormat = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const timeFormat = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 
+/** A moment as the reader's own clock has it. */
+export function localTime(stamp) {
+  const when = new Date(str(stamp));
+  return Number.isNaN(when.getTime()) ? '' : dateFormat.format(when);
+}
+
 /** A time of the day; on another day than the session began, the date too. */
 function timeElement(stamp, began) {
   const when = new Date(str(stamp));

@@ -5,6 +5,7 @@
 import { $, button, el } from '../shared/dom.js';
 import { renderEntry } from './articles.js';
 import { KIND, SHOWN } from './store.js';
+import { view } from './view.js';
 
 const WHOLE = 150; // up to so many articles nothing is left out
 const MARGIN = 900; // pixels above and below the window that are kept ready
@@ -255,6 +256,8 @@ export class Feed {
 
   /** Paper has no window: put everything in the document, within reason. */
   setPrinting(on) {
+    view.printing = on;
+    for (const part of document.querySelectorAll('main > .card details')) part.open = on ? true : part.dataset.open === 'true';
     if (!on) {
       this.printing = false;
       this.redraw();
@@ -263,6 +266,7 @@ export class Feed {
     const from = Math.max(0, Math.min(this.anchor()?.item ?? 0, this.items.length - PRINT_LIMIT));
     const to = Math.min(this.items.length - 1, from + PRINT_LIMIT - 1);
     this.printing = true;
+    this.clear();
     this.mount(this.items.length <= PRINT_LIMIT ? 0 : from, to);
     this.root.style.padding = '0';
   }

@@ -4,11 +4,13 @@ export const view = {
   thinking: true,
   tools: false,
   words: [], // what is searched for
+  printing: false,
   chosen: new Map(), // what was opened or closed by hand
   redraw() {}, // set by the page
 
   /** Whether a part is open: as the reader left it, else because the search found something in it, else `standard`. */
   isOpen(key, standard, text) {
+    if (this.printing) return true; // paper cannot be opened
     const chosen = this.chosen.get(key);
     if (chosen !== undefined) return chosen;
     return standard || (this.words.length > 0 && holdsAny(text, this.words));

@@ -1,0 +1,125 @@
+"""Many sessions in one process: `python -m benchmarks.many [--idle 1000] [--streams 100]`.
+
+What idle ones take, how long it takes to open one, how 100 stream at once, whether a `get_state` still comes quickly,
+and what is left when they are closed. Everything goes through one pair of pipes.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measured_agent import HEAD, MeasuredAgent
+from benchmarks.peers import our_peer
+
+NOW = time.perf_counter
+
+
+def opened(agent: MeasuredAgent, cwd: Path) -> tuple[str, float]:
+    """Return the id of a new session, and how many seconds that took."""
+    cwd.mkdir(exist_ok=True)
+    start = NOW()
+    answer = agent.request("open_session", cwd=str(cwd))
+    return json.loads(answer)["data"]["id"], NOW() - start
+
+
+def idle(agent: MeasuredAgent, place: Path, count: int) -> tuple[list[str], dict[str, Any]]:
+    time.sleep(0.5)  # what it loads after the first answer is part of the bare process
+    bare = agent.rss_mib()
+    ids, times = zip(*(opened(agent, place / f"d{number % 20}") for number in range(count)), strict=True)
+    return list(ids), {
+        "bare process (MiB)": round(bare, 1),
+        f"{count} idle sessions, above it (MiB)": round(agent.rss_mib() - bare, 1),
+        "open_session, the hundredth (ms)": round(times[min(99, count - 1)] * 1e3, 1),
+        "open_session, median (ms)": round(sorted(times)[count // 2] * 1e3, 1),
+        "list_live_sessions of all (ms)": round(agent.timed("list_live_sessions") * 1e3, 1),
+    }
+
+
+def streams(agent: MeasuredAgent, ids: list[str]) -> dict[str, Any]:
+    """Let all of them stream at once, and ask for the state of the first session in the middle of it."""
+    alone = sorted(first_deltas(agent, ids[:1])[0] for _ in range(5))[2]
+    begin = NOW()
+    firsts = sorted(first_deltas(agent, ids, ask := []))
+    return {
+        "first delta of one alone (ms)": round(alone * 1e3, 1),
+        f"first delta of the slowest of {len(ids)} (ms)": round(firsts[-1] * 1e3, 1),
+        "… times that of one alone": round(firsts[-1] / alone, 1),
+        "get_state meanwhile, slowest of those asked (ms)": round(max(ask) * 1e3, 1),
+        "… asked so often": len(ask),
+        f"{len(ids)} answers of 50 pieces, all together (s)": round(NOW() - begin, 2),
+    }
+
+
+def first_deltas(agent: MeasuredAgent, ids: list[str], asked: list[float] | None = None) -> list[float]:
+    """Prompt each session and return when the first piece of each answer came; a piece comes every 20 ms."""
+    begin: dict[bytes, float] = {}
+    for id in ids:
+        agent.send("prompt", message="bench:slow:50:20", sessionId=id)
+        begin[id.encode()] = NOW()
+    firsts: dict[bytes, float] = {}
+    settled, accepted, wanted, since = 0, 0, b"\0", 0.0
+    while settled < len(ids):
+        if asked is not None and wanted == b"\0" and accepted == len(ids) and settled < len(ids) // 2:
+            since, wanted = NOW(), agent.send("get_state")
+        head = agent.line()[:HEAD]
+        if head.startswith(wanted):
+            assert asked is not None
+            asked.append(NOW() - since)
+            wanted = b"\0"
+        id = head[14:50]
+        if b'"text_delta"' in head and id in begin:
+            firsts.setdefault(id, NOW() - begin[id])
+        elif b'"agent_settled"' in head:
+            settled += 1
+        elif b'"command":"prompt"' in head:
+            accepted += 1
+    return list(firsts.values())
+
+
+def closed(agent: MeasuredAgent, ids: list[str]) -> dict[str, Any]:
+    for id in ids:
+        agent.request_in(id, "close_session")
+    return {"after closing all of them (MiB)": round(agent.rss_mib(), 1)}
+
+
+class Agent(MeasuredAgent):
+    def request_in(self, id: str, type: str) -> None:
+        """Send a command to another session than the first, and wait for its answer."""
+        wanted = b'"id":"b%d"' % (self._count + 1)
+        self.send(type, sessionId=id)
+        while wanted not in self.line()[:HEAD]:
+            pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.many", description=__doc__)
+    parser.add_argument("--idle", type=int, default=1000)
+    parser.add_argument("--streams", type=int, default=100)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        for figure, value in measured(Path(name), options.idle, options.streams).items():
+            print(f"{figure:<60} {value}")
+    return 0
+
+
+def measured(place: Path, count: int, streaming: int) -> dict[str, Any]:
+    module = [sys.executable, "-m", "benchmarks.fast_model"]
+    with subprocess.Popen(module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as model:
+        assert model.stdin is not None and model.stdout is not None
+        try:
+            with Agent(our_peer(place, model.stdout.readline().strip(), "delta")) as agent:
+                agent.prompt("bench:text:5")  # loads what the first call of a model loads
+                ids, figures = idle(agent, place, count)
+                figures |= streams(agent, ids[:streaming])
+                return figures | closed(agent, ids)
+        finally:
+            model.stdin.close()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

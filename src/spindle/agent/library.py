@@ -1,0 +1,157 @@
+"""What a client may do with files around a session: find and delete sessions, bring files, complete paths, take a page.
+
+None of it is part of a run; everything that reads the disk does so in a thread.
+"""
+
+import asyncio
+import base64
+import binascii
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spindle.agent import AgentError
+from spindle.sessions.index import SessionInfo
+from spindle.shapes.codec import DecodeError, decode
+
+if TYPE_CHECKING:
+    from spindle.agent.session import AgentSession
+
+MAX_FOUND = 50
+MAX_PATHS = 12
+MAX_LISTED = 50_000
+"""Files of the working directory that are looked at for one completion."""
+SNIPPET = 60
+"""Characters before and after what was found."""
+
+
+async def search_sessions(agent: "AgentSession", query: str) -> list[tuple[str, str]]:
+    """Return the sessions of this directory in which all words were said together: id, and what stands around them."""
+    words = query.lower().split()
+    if not words:
+        return []
+    return await asyncio.to_thread(lambda: _search(agent.stored_sessions(), words))
+
+
+def _search(sessions: Sequence[SessionInfo], words: list[str]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for info in sessions:
+        if (snippet := _found_in(Path(info.path), words)) is not None:
+            found.append((info.id, snippet))
+            if len(found) == MAX_FOUND:
+                break
+    return found
+
+
+def _found_in(path: Path, words: list[str]) -> str | None:
+    """Return the words around the first thing that was said with all of `words` in it."""
+    first = words[0].encode()
+    try:
+        with open(path, "rb") as lines:
+            for line in lines:
+                if first.isascii() and first not in line.lower():
+                    continue
+                text = _said(line)
+                low = text.lower()
+                if all(word in low for word in words):
+                    at = low.index(words[0])
+                    return " ".join(text[max(0, at - SNIPPET) : at + SNIPPET].split())
+    except OSError:
+        pass
+    return None
+
+
+def _said(line: bytes) -> str:
+    try:
+        entry = decode(line)
+    except DecodeError:
+        return ""
+    message = entry.get("message") if isinstance(entry, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
+
+
+async def delete_session(agent: "AgentSession") -> bool:
+    """Delete the session and begin an empty one. Returns whether an extension prevented it. Raises `AgentError`."""
+    if agent.busy:
+        raise AgentError("Something is running in this session: stop it first")
+    path = agent.session.path
+    if await agent.new_session():
+        return True
+    if path is not None:
+        try:
+            await asyncio.to_thread(path.unlink, True)
+        except OSError as error:
+            raise AgentError(f"Cannot delete {path}: {error.strerror}") from None
+    return False
+
+
+async def upload(agent: "AgentSession", name: str, data: str) -> str:
+    """Keep a file that a client brings, beside the sessions. Returns its path. Raises `AgentError`."""
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise AgentError("The file is not base64") from None
+    # Only the last part of a name counts, and nothing in it that a shell or a file system minds.
+    plain = re.sub(r"[^\w.\- ]+", "_", os.path.basename(name.replace("\\", "/"))).strip(". ") or "file"
+    directory = agent.session.directory
+
+    def write() -> str:
+        folder = Path(directory, "uploads") if directory and agent.session.is_saved else Path(tempfile.gettempdir())
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix="", dir=folder)) / plain[-120:]
+        place.write_bytes(content)
+        return str(place)
+
+    try:
+        return await asyncio.to_thread(write)
+    except OSError as error:
+        raise AgentError(f"Cannot keep {plain}: {error.strerror}") from None
+
+
+async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
+    """Return files of the working directory that fit what was typed, the likeliest first."""
+    from spindle.tools.base import ToolError
+    from spindle.tools.grep import run_ripgrep
+
+    low, found = prefix.lower(), list[str]()
+    seen = 0
+
+    def take(line: bytes) -> bool:
+        nonlocal seen
+        seen += 1
+        path = os.fsdecode(line)
+        if _fits(low, path.lower()):
+            found.append(path)
+        return seen < MAX_LISTED
+
+    try:
+        await run_ripgrep(agent.tool_context(lambda _: None).settings, ["--files", "--color=never"], agent.cwd, take)
+    except ToolError as error:
+        raise AgentError(str(error)) from None
+    return sorted(found, key=lambda path: _rank(low, path.lower()))[:MAX_PATHS]
+
+
+def _fits(typed: str, path: str) -> bool:
+    """Say whether the letters typed come in this order."""
+    rest = iter(path)
+    return all(letter in rest for letter in typed)
+
+
+def _rank(typed: str, path: str) -> tuple[int, int, str]:
+    name = os.path.basename(path)
+    order = 0 if name.startswith(typed) else 1 if typed in name else 2 if typed in path else 3
+    return order, len(path), path
+
+
+async def page(agent: "AgentSession") -> str:
+    """Return the session as one HTML page. Raises `AgentError`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = await agent.export_html(os.path.join(folder, "page.html"))
+        return await asyncio.to_thread(Path(path).read_text, "utf-8")

@@ -1,0 +1,163 @@
+"""`spindle batch`: do many tasks, and show how far they are."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from spindle.agent import AgentError
+from spindle.batch.attempt import Plan
+from spindle.batch.ledger import LedgerError
+from spindle.batch.runner import Batch
+from spindle.cli import tell
+from spindle.cli.args import Option, Options, UsageError, parse_into
+from spindle.cli.assemble import agent_options, resource_options, result_schema, run_and_exit
+from spindle.cli.batch_view import View, make_view
+from spindle.cli.session_choice import choosing_options
+
+
+class _Options(Options):
+    out: str | None = None
+    jobs: str = "8"
+    workspace: str | None = None
+    retries: str = "2"
+    timeout: str | None = None
+    total_cost: str | None = None
+    verify: str | None = None
+    on: str = "local"
+    redo: str | None = None
+    filter: str | None = None
+    json: bool = False
+
+
+_OPTIONS = (
+    Option("--out -o", "out", "DIR", "Where results go: results.jsonl, and a folder per task"),
+    Option("--jobs -j", "jobs", "N", "Tasks at a time (8)"),
+    Option(
+        "--workspace",
+        "workspace",
+        "KIND",
+        "none, copy, worktree (the default in a git repository) or clone",
+        choices=("none", "copy", "worktree", "clone"),
+    ),
+    Option("--retries", "retries", "N", "Tries after a failure of model, network or machine (2)"),
+    Option("--timeout", "timeout", "SECONDS", "For one attempt"),
+    Option("--max-cost", "max_cost", "USD", "For one attempt"),
+    Option("--total-cost", "total_cost", "USD", "For all attempts, those of earlier runs included"),
+    Option("--json-schema", "json_schema", "FILE|JSON", "The result of a task has to fit this JSON Schema"),
+    Option("--verify", "verify", "CMD", "Shell command in the workspace; its exit code decides ok or failed"),
+    Option("--on", "on", "WHERE", "local, ray, or ray://HOST:PORT"),
+    Option("--redo", "redo", "WHICH", "Do again what failed, or all", choices=("failed", "all")),
+    Option("--filter", "filter", "RE", "Only tasks whose id the regular expression finds"),
+    Option("--json", "json", "", "Print events as JSON, one a line", kind="yes"),
+)
+_HEAD = """\
+Usage: spindle batch TASKS -o DIR [options]
+
+TASKS is a JSONL file, a folder of *.md files, or - for JSONL on stdin. Running the same command again goes on where it
+was stopped. Ctrl-C once lets running tasks end, twice stops them. Exit code: 0 all ok, 1 some failed, 4 money spent.
+
+"""
+_TAIL = (
+    "\nOptions of `spindle` about model, tools, permissions and resources hold for every task; see spindle --help.\n"
+)
+
+
+def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
+    """Carry out `spindle batch <argv>`. Raises `UsageError`."""
+    argv = [word for given in argv for word in (("-j", given[2:]) if re.fullmatch(r"-j\d+", given) else (given,))]
+    options = parse_into(_Options(), argv, _OPTIONS)
+    if options.help:
+        from spindle.cli.usage import options_help, terminal_width
+
+        print(_HEAD + options_help(_OPTIONS, terminal_width()) + _TAIL, end="")
+        return 0
+    for note in options.notes:
+        tell("Note", note)
+    if options.offline:
+        os.environ["PI_OFFLINE"] = "1"
+    plan = _plan(options)
+    try:
+        batch = Batch(options.messages[0], options.out or "", plan)
+    except AgentError as error:
+        raise UsageError(str(error), 1 if isinstance(error, LedgerError) else 2) from None
+    view = make_view(batch, _take_stdout(), as_json=options.json)
+    batch.tell = view.news
+    run_and_exit(_drive(batch, view))
+
+
+def _plan(options: _Options) -> Plan:
+    given = [*choosing_options(options), *(f"--{name}" for name in options.unknown)]
+    given += [f"--{name}" for name in ("mode", "remote", "export", "name") if getattr(options, name) is not None]
+    if given or options.print or options.files:
+        raise UsageError(f"{(given or ['-p', '@files'])[0]} means nothing to spindle batch (see spindle batch --help)")
+    if len(options.messages) != 1 or options.out is None:
+        raise UsageError("Say which tasks, and where results go: spindle batch TASKS -o DIR")
+    agent = agent_options(options)
+    limits = agent.limits
+    return Plan(
+        jobs=_number("jobs", options.jobs, int, 1),
+        workspace=options.workspace,
+        retries=_number("retries", options.retries, int, 0),
+        timeout=None if options.timeout is None else _number("timeout", options.timeout, float),
+        max_cost=limits.max_cost,
+        max_turns=limits.max_turns,
+        total_cost=None if options.total_cost is None else _number("total-cost", options.total_cost, float),
+        schema=result_schema(options),
+        verify=options.verify,
+        redo=options.redo,
+        filter=options.filter,
+        on=options.on,
+        agent=agent,
+        resources=resource_options(options),
+    )
+
+
+def _number(name: str, text: str, kind: Callable[[str], float], least: float | None = None) -> Any:
+    try:
+        value = kind(text)
+        if (value > 0 if least is None else value >= least) and value < float("inf"):
+            return value
+    except ValueError:
+        pass
+    raise UsageError(f"--{name} must be a number {'above 0' if least is None else f'from {least} on'}, not {text!r}")
+
+
+def _take_stdout() -> TextIO:
+    """Return the real stdout; what anything else prints goes to stderr."""
+    sys.stdout.flush()
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return out
+
+
+async def _drive(batch: Batch, view: View) -> int:
+    signals: list[int] = []
+
+    def stop(number: int) -> None:
+        signals.append(number)
+        if number == signal.SIGINT and len(signals) == 1:
+            batch.finish()
+            view.say("Running tasks may end; Ctrl-C again stops them")
+        else:
+            batch.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        with view:
+            async for line in batch:
+                view.ended(line)
+    except AgentError as error:
+        tell("Error", str(error))
+        return 1
+    if signals and batch.undone():
+        return 128 + signals[-1]
+    if batch.over_budget:
+        return 4
+    return 1 if batch.failures() else 0

@@ -1,0 +1,118 @@
+"""The chat on a terminal: is there a terminal, the extra, a model? Then `spindle.console` takes over."""
+
+import os
+import signal
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from spindle.agent_dir import agent_dir
+from spindle.cli.args import Options, UsageError
+
+if TYPE_CHECKING:
+    from spindle.client import RpcClient
+
+_NO_EXTRA = (
+    "The chat needs two packages: pip install 'spindle-agent[chat]'. Without them: spindle -p \"…\" answers once, "
+    "spindle --remote serves a web page, --mode json and --mode rpc talk to programs"
+)
+_NO_MODEL = """\
+No model is ready. Set a provider's key (ANTHROPIC_API_KEY, …; see spindle doctor),
+or start Ollama, LM Studio or llama.cpp here, then: spindle --model ollama/NAME,
+or let a small model run right here: spindle models pull smollm2 ({size} MB)."""
+
+
+def wanted(options: Options) -> bool:
+    """Whether a command line without a mode means the chat: a person is there, and wants no output to keep."""
+    one_shot = options.print or options.mode is not None or options.remote is not None
+    return not (one_shot or options.output or options.json_schema) and _is_terminal()
+
+
+def _is_terminal() -> bool:
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty())
+
+
+def run_chat(options: Options) -> NoReturn:
+    """Talk until the user leaves, then end the process. Raises `UsageError`, `AgentError`, `SessionError`."""
+    if not _is_terminal():
+        raise UsageError('The chat needs a terminal; use spindle -p "…" to ask something from a script')
+    if find_spec("prompt_toolkit") is None or find_spec("rich") is None:
+        raise UsageError(_NO_EXTRA, 1)
+    from spindle.cli.assemble import run_and_exit
+
+    run_and_exit(_attach(options) if options.attach is not None else _talk(options))
+
+
+async def _talk(options: Options) -> int:
+    from msgspec.structs import replace
+
+    from spindle.cli.assemble import assemble
+    from spindle.cli.one_shot import gather
+    from spindle.client import RpcClient
+    from spindle.console.link import AgentLink
+    from spindle.shapes.codec import to_builtins
+
+    messages, images = gather(options)
+    chosen = replace(options, resume=False)  # the chat itself lets the user choose
+    agent = await assemble(chosen, mode="chat")
+    if agent.model is None:
+        await agent.close()
+        agent = await assemble(replace(chosen, model=_offer_model()), mode="chat")
+    vi = agent.resources.settings.editing_mode == "vi"
+    first = {"messages": messages, "images": to_builtins(images), "resume": options.resume}
+    return await _run(RpcClient(AgentLink(agent)), vi=vi, **first)
+
+
+def _offer_model() -> str:
+    """Say how to get a model and offer the small one. Raises `NothingChosen`."""
+    from spindle.cli.models_command import SMALL, run
+    from spindle.cli.session_choice import NothingChosen
+
+    print(_NO_MODEL.format(size=SMALL.download // 1_000_000))
+    try:
+        answer = input("Get it now? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes") or run(["pull", "smollm2"]):
+        raise NothingChosen("No model was chosen")
+    return f"local/{SMALL.name}"
+
+
+async def _attach(options: Options) -> int:
+    from spindle.cli.serving import remote_token
+    from spindle.client import ConnectionFailed, RpcClient
+    from spindle.client.transport import websocket_url
+    from spindle.resources.loader import load_resources
+
+    url, _, token = str(options.attach).partition("#token=")
+    try:
+        target = websocket_url(url, "/rpc", **({"session": options.session} if options.session else {}))
+        client = RpcClient(target, token=token or remote_token(options), updates="delta")
+    except ValueError:
+        raise UsageError(f'--attach needs the address of a server, as ws://127.0.0.1:3838, not "{url}"') from None
+    vi = load_resources(os.getcwd()).settings.editing_mode == "vi"
+    first = {"messages": options.messages, "resume": options.resume, "newest": options.continue_recent}
+    try:
+        return await _run(client, vi=vi, url=url, **first)
+    except (ConnectionFailed, ImportError) as error:
+        raise UsageError(f"--attach: {error}", 1) from None
+
+
+async def _run(client: "RpcClient", *, vi: bool, url: str | None = None, **how: Any) -> int:
+    """Start the client, talk, and close it; a signal ends the talk as the user would."""
+    import asyncio
+
+    from spindle.console.talk import Talk
+
+    talk = Talk(client, history=agent_dir() / "chat_history", url=url, vi=vi)
+    caught: list[int] = []
+
+    def stop(number: int) -> None:
+        caught.append(128 + number)
+        talk.editor.close()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    async with client:
+        code = await talk.run(**how)
+    return caught[0] if caught else code

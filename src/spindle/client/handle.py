@@ -1,0 +1,277 @@
+"""One session of an agent as a program drives it: prompts and their runs, events, tools of the program."""
+
+import asyncio
+import logging
+import sys
+import weakref
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, Unpack, overload
+
+from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
+from spindle.client.commands import Behavior, Commands, Images, Wishes, wire_wishes
+from spindle.client.errors import CommandFailed, RequestTimeout, RpcError
+from spindle.client.transport import Json
+from spindle.flow import Mailbox
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+log = logging.getLogger(__name__)
+
+# After one of these the work may be over; before `agent_settled` existed only the state can tell.
+MAYBE_THE_END = frozenset({"agent_end", "auto_retry_end", "compaction_end", "auto_compaction_end"})
+NOT_YET = MAYBE_THE_END | {"agent_start", "auto_retry_start", "compaction_start", "auto_compaction_start"}
+
+
+class EventStream(Mailbox[Event]):
+    """`async for event in stream`. Collects from the moment it is made until it is closed or forgotten.
+
+    It ends with the client. If the agent ended by itself, that is raised behind the last event.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(sys.maxsize)
+
+    def forget_through(self, *types: str) -> None:
+        """Drop what waits, up to the last event of these types."""
+        ends = [number for number, event in enumerate(self.waiting, 1) if event.type in types]
+        for _ in range(ends[-1] if ends else 0):
+            self.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a prompt."""
+
+    messages: list[Json]
+    """Every message it added, the prompt included."""
+    aborted: bool
+    """Whether the last answer was stopped."""
+
+    @property
+    def answer(self) -> Json | None:
+        """The last message of the model."""
+        answers = [message for message in self.messages if message.get("role") == "assistant"]
+        return answers[-1] if answers else None
+
+    @property
+    def text(self) -> str:
+        """The text of the last answer."""
+        content = self.answer["content"] if self.answer else []
+        return "".join(block.get("text", "") for block in content if block.get("type") == "text")
+
+    @property
+    def error(self) -> str | None:
+        """Why the last answer failed; None if it did not."""
+        if self.answer is None or self.answer.get("stopReason") != "error":
+            return None
+        return str(self.answer.get("errorMessage", "unknown error"))
+
+
+class RunEvents(AsyncIterator[Event]):
+    """The events of one run: `async for event in client.run(…)`; or, or then, `await client.run(…).result()`."""
+
+    def __init__(self, client: "AgentHandle", events: AsyncGenerator[Event, None]) -> None:
+        self._client = client
+        self._events = events
+        self._settled = False
+
+    async def __anext__(self) -> Event:
+        event = await anext(self._events)
+        self._settled = event.type == "agent_settled"
+        return event
+
+    async def aclose(self) -> None:
+        """Let go of the events. The run goes on; `abort` stops it."""
+        await self._events.aclose()
+
+    async def result(self) -> Json | None:
+        """Wait for the end of the run and return what came of it, as `get_run_result` does.
+
+        None if no run was needed: a command of an extension has dealt with the prompt. Ask before the next prompt.
+        Raises `CommandFailed` if the prompt is refused, or the agent knows of no results.
+        """
+        async for _ in self:
+            pass  # those that were not read
+        return await self._client.get_run_result() if self._settled else None
+
+
+class AgentHandle(Commands):
+    """What an agent's first session and those opened beside it have in common."""
+
+    def __init__(self, on_ui_request: UiHandler | None) -> None:
+        self.on_ui_request = on_ui_request
+        """The function that answers questions of extensions; without one they are cancelled."""
+        self._streams: weakref.WeakSet[EventStream] = weakref.WeakSet()
+        self._listeners: list[Callable[[Event], None]] = []
+        self._settles = False
+        """The agent has been seen to say `agent_settled`."""
+        self._callbacks = Callbacks(self._post, lambda: self.on_ui_request)
+        self._declared_tools: list[HostTool] = []
+        """Those the agent knows of."""
+
+    @abstractmethod
+    def _post(self, frame: Json) -> None:
+        """Send a frame that gets no answer; this works from any thread."""
+
+    @abstractmethod
+    def _begin_run(self, events: "EventStream") -> str:
+        """Return an id for a prompt; some agents refuse one after they accepted it, which ends its `events`."""
+
+    @property
+    @abstractmethod
+    def _gone(self) -> RpcError | None:
+        """Why nothing more will come; None if something may."""
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def run(
+        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None, **wishes: Unpack[Wishes]
+    ) -> RunEvents:
+        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it.
+
+        `max_turns`, `max_cost`, `max_time` and `max_total_tokens` limit the run. `schema`, a type or a JSON Schema, is
+        what its result has to fit. The prompt is sent when the first event or the result is asked for.
+        """
+        fields = {"message": message, "images": images, "streamingBehavior": streaming_behavior}
+        return RunEvents(self, self._run(fields | wire_wishes(wishes)))
+
+    async def _run(self, fields: Json) -> AsyncGenerator[Event, None]:
+        events = self.events()
+        id = self._begin_run(events)
+        if is_handled(await self.request("prompt", timeout=None, id=id, **fields)):
+            events.close()
+        async for event in events:
+            yield event
+            if event.type == "agent_settled":
+                return
+            if event.type in MAYBE_THE_END and not self._settles and await self._is_over(events):
+                return
+
+    async def prompt_and_wait(
+        self,
+        message: str,
+        *,
+        images: Images = None,
+        streaming_behavior: Behavior = None,
+        on_event: Callable[[Event], None] | None = None,
+        timeout: float | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Run:
+        """Send a prompt and return what came of it. A time-out does not stop the agent; `abort` does."""
+        messages: list[Json] = []
+        aborted = False
+        try:
+            async with asyncio.timeout(timeout):
+                async for event in self.run(message, images=images, streaming_behavior=streaming_behavior, **wishes):
+                    if on_event is not None:
+                        on_event(event)
+                    if event.type == "agent_end":
+                        messages += event.get("messages", ())
+                    elif event.type == "message_end":
+                        aborted = event.get("message", {}).get("stopReason") == "aborted"
+        except TimeoutError as error:
+            if isinstance(error, RpcError):
+                raise
+            raise RequestTimeout("prompt", timeout or 0) from None
+        return Run(messages, aborted)
+
+    async def _is_over(self, events: EventStream) -> bool:
+        """Ask an agent that does not say `agent_settled`. Events before its answer may show that work goes on."""
+        try:
+            state = await self.get_state()
+        except CommandFailed:
+            return True
+        busy = state.get("isStreaming") or state.get("isCompacting")
+        return not busy and not self._settles and not any(event.type in NOT_YET for event in events.waiting)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def events(self) -> EventStream:
+        """Return a stream of every event from now on. It ends with the client; a crash is raised there."""
+        stream = EventStream()
+        self._streams.add(stream)
+        if (gone := self._gone) is not None:
+            stream.close(gone)
+        return stream
+
+    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `listener` with every event; return a function that ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    # -- host tools ------------------------------------------------------------------------------
+
+    @overload
+    def tool(self, function: Function, /) -> Function: ...
+
+    @overload
+    def tool(
+        self, /, *, name: str | None = None, description: str | None = None, parameters: Any = None
+    ) -> Callable[[Function], Function]: ...
+
+    def tool(
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: Any = None,
+    ) -> Function | Callable[[Function], Function]:
+        """Let the model call a function of this program: `@agent.tool`.
+
+        Its signature becomes the schema, its docstring the description; `Annotated[str, "text"]` documents a parameter.
+        `parameters` is a JSON Schema or a pydantic model to use instead. The agent learns of the tool with the next
+        prompt, or by `publish_tools`. Raises `TypeError` if a parameter cannot be described.
+        """
+
+        def add(function: Function) -> Function:
+            tool = HostTool(function, name, description, parameters)
+            self._callbacks.tools[tool.name] = tool
+            return function
+
+        return add if function is None else add(function)
+
+    async def publish_tools(self) -> list[str]:
+        """Declare every tool added so far, which also holds for the current run; return their names."""
+        tools = list(self._callbacks.tools.values())
+        names = await self.set_host_tools([tool.definition for tool in tools])
+        self._declared_tools = tools
+        return names
+
+    async def _declare_tools(self) -> None:
+        if self._declared_tools != list(self._callbacks.tools.values()):
+            await self.publish_tools()
+
+    def host_tool_update(self, id: str, partial_result: Json) -> None:
+        """Report progress of a `host_tool_call` that this program answers by hand."""
+        self._post({"type": "host_tool_update", "id": id, "partialResult": partial_result})
+
+    def host_tool_result(self, id: str, result: Json, *, is_error: bool = False) -> None:
+        """Answer a `host_tool_call` by hand."""
+        self._post({"type": "host_tool_result", "id": id, "result": result, "isError": is_error})
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        """Hand an event to all who listen."""
+        self._callbacks.receive(event)
+        self._settles = self._settles or event.type == "agent_settled"
+        for stream in list(self._streams):
+            stream.put(event)
+        for listener in list(self._listeners):
+            try:
+                listener(event)
+            except Exception:  # the other listeners still get the event
+                log.exception("a listener failed on %s", event.type)
+
+    def _end_streams(self, error: RpcError | None) -> None:
+        for stream in list(self._streams):
+            stream.close(error)
+
+
+def is_handled(accepted: Any) -> bool:
+    """Say whether a command of an extension has handled the prompt: then no run follows."""
+    return isinstance(accepted, dict) and accepted.get("disposition") == "handled"

@@ -1,0 +1,328 @@
+"""Where the user types: a prompt that never takes the screen. What is printed appears above it and stays there."""
+
+import asyncio
+import io
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.data_structures import Point, Size
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition, completion_is_selected, has_completions, is_searching, vi_insert_mode
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.bindings.open_in_editor import load_open_in_editor_bindings
+from prompt_toolkit.key_binding.key_bindings import merge_key_bindings
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
+
+from spindle.console.attachments import Attachments, Entry
+from spindle.console.look import Look, fit, rows
+from spindle.console.question import Question
+from spindle.flow import Mailbox
+
+if TYPE_CHECKING:
+    from spindle.console.talk import Talk
+
+_HISTORY_ENTRY = 20_000
+"""Longer messages are remembered as they were typed, with the marks of what was pasted."""
+_TOO_SOON = 0.4
+"""Seconds in which a key that answers a question does not count: it was meant for the text."""
+_TWICE = 2.0
+"""Seconds in which a second Ctrl-C leaves."""
+_GATHER = 0.05
+"""Seconds for which pieces to print are gathered."""
+_TICK = 0.2
+"""Seconds between two looks at the clock while something runs."""
+_MENU, _REVERSE = "noinherit", "noinherit reverse"
+_STYLE = Style.from_dict(
+    {f"completion-menu{part}": _MENU for part in ("", ".completion", ".meta.completion", ".meta.completion.current")}
+    | {"completion-menu.completion.current": _REVERSE, "scrollbar.background": _MENU, "scrollbar.button": _REVERSE}
+)
+
+
+class _Prompt(Application[None]):
+    """Knows that most terminals break lines anew when they get narrower, and so move up what was drawn."""
+
+    def _on_resize(self) -> None:
+        width, screen, cursor = (
+            self.output.get_size().columns,
+            self.renderer.last_rendered_screen,
+            self.renderer._cursor_pos,
+        )
+        stays = "XTERM_VERSION" in os.environ or os.environ.get("TERM", "").startswith(("linux", "rxvt", "vt"))
+        if screen is not None and not stays:
+            drawn = [screen.data_buffer[y] for y in range(cursor.y)]
+            ends = [max((x for x, cell in row.items() if cell.char.strip()), default=0) for row in drawn]
+            broken = sum(end // width for end in [*ends, cursor.x])
+            self.renderer._cursor_pos = Point(x=cursor.x % width, y=cursor.y + broken)
+        super()._on_resize()
+
+
+class _Output(Vt100_Output):
+    def erase_down(self) -> None:
+        # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
+        self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
+
+
+class _History(FileHistory):
+    def store_string(self, string: str) -> None:
+        os.makedirs(os.path.dirname(self.filename), exist_ok=True)
+        os.close(os.open(self.filename, os.O_CREAT | os.O_APPEND, 0o600))  # others must not read it
+        super().store_string(string)
+
+
+class _Above(io.TextIOBase):
+    """Stands for stdout and stderr while the prompt is shown; works from any thread."""
+
+    def __init__(self, editor: "Editor") -> None:
+        self._editor = editor
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, text: str) -> int:
+        self._loop.call_soon_threadsafe(self._editor.write, text)
+        return len(text)
+
+
+class Editor:
+    def __init__(self, look: Look, talk: "Talk", completer: Completer, history: Path, *, vi: bool) -> None:
+        self.entries: Mailbox[Entry] = Mailbox(sys.maxsize)
+        self._look = look
+        self._talk = talk
+        self._attached = Attachments()
+        self._question: Question | None = None
+        self._answer: asyncio.Future[str | None] | None = None
+        self._asked_at = 0.0
+        self._one_at_a_time = asyncio.Lock()
+        self._stopped_at = float("-inf")
+        """When Ctrl-C was last pressed with nothing to stop."""
+        self._closed = False
+        self._unwritten = ""
+        self._writing: asyncio.Future[None] | None = None
+        self._buffer = Buffer(
+            completer=completer,
+            complete_while_typing=Condition(lambda: self._question is None),
+            history=_History(str(history)),
+            tempfile_suffix=".md",
+            on_text_changed=self._typed,
+        )
+        # No questions about where the cursor is: they cost a slow line a turn, and some terminals do not answer.
+        self._output = _Output(
+            sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
+        )
+        self._app = _Prompt(
+            layout=self._layout(),
+            key_bindings=merge_key_bindings([load_open_in_editor_bindings(), self._keys()]),
+            editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
+            style=_STYLE,
+            erase_when_done=True,
+            min_redraw_interval=0.04,
+            output=self._output,
+        )
+        self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.1
+
+    async def run(self) -> None:
+        """Show the prompt until `close`."""
+        if self._closed:  # a signal came early
+            return
+        before = sys.stdout, sys.stderr
+        sys.stdout = sys.stderr = _Above(self)
+        ticking = asyncio.create_task(self._tick())
+        try:
+            await self._app.run_async(set_exception_handler=False)
+        except EOFError:
+            pass  # the terminal is gone
+        finally:
+            ticking.cancel()
+            sys.stdout, sys.stderr = before
+            self._print()
+            self.entries.close()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._app.is_running and not self._app.is_done:
+            self._app.exit()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            if self._talk.busy:
+                self._app.invalidate()
+
+    def write(self, text: str) -> None:
+        """Print above the prompt. Pieces that come together are written together."""
+        self._unwritten += text
+        if not self._app.is_running:
+            self._print()
+        elif self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._print_soon())
+
+    async def _print_soon(self) -> None:
+        await asyncio.sleep(_GATHER)
+        await run_in_terminal(self._print)
+
+    def _print(self) -> None:
+        text, self._unwritten = self._unwritten, ""
+        self._output.write_raw(text.replace("\n", "\r\n"))
+        self._output.flush()
+
+    def refresh(self) -> None:
+        """Draw what has changed."""
+        self._app.invalidate()
+
+    def put(self, text: str) -> None:
+        """Put a text before what is being typed."""
+        draft = self._buffer.text
+        self._buffer.text = text + ("\n\n" + draft if draft else "")
+        self._buffer.cursor_position = len(self._buffer.text)
+
+    async def ask(self, question: Question) -> str | None:
+        """Ask in place of the input; what was being typed comes back afterwards. None: no answer."""
+        async with self._one_at_a_time:
+            draft, self._question = self._buffer.document, question
+            self._answer, self._asked_at = asyncio.get_running_loop().create_future(), time.monotonic()
+            self._buffer.text = question.prefill
+            self._buffer.cursor_position = len(question.prefill)
+            self.refresh()
+            try:
+                return await self._answer
+            finally:
+                self._question = self._answer = None
+                self._buffer.document = draft
+                self.refresh()
+
+    # -- what is drawn ---------------------------------------------------------------------------
+
+    def _layout(self) -> Layout:
+        search = SearchToolbar()
+        control = BufferControl(self._buffer, search_buffer_control=search.control, preview_search=True)
+        text = Window(control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
+        above, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
+        spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago
+        status = Window(below, height=1, dont_extend_height=True)
+        menu = CompletionsMenu(max_height=8, scroll_offset=1)
+        return Layout(HSplit([Window(above, dont_extend_height=True), text, menu, search, status, spare]), text)
+
+    def _prefix(self, line: int, wrapped: int) -> str:
+        return self._look.signs("? " if self._question else "❯ ") if (line, wrapped) == (0, 0) else "  "
+
+    def _above(self) -> ANSI:
+        look, question, width = self._look, self._question, self._look.width - 1
+        if question is None:
+            return ANSI(look.signs("\n".join(["", *self._talk.above()])))
+        lines = [
+            "",
+            *(look.paint(row, "bold", "yellow") for row in rows(question.title, width)[-look.size()[1] // 2 :]),
+        ]
+        for option, chosen in question.lines():
+            row = fit(f"{'❯' if chosen else ' '} {option}", width)
+            lines.append(look.paint(row, "cyan") if chosen else row)
+        return ANSI(look.signs("\n".join(lines)))
+
+    def _typed(self, _: Buffer) -> None:
+        if self._question is not None and self._question.options:
+            self._question.typed, self._question.chosen = self._buffer.text, 0
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def _keys(self) -> KeyBindings:
+        asking = Condition(lambda: self._question is not None)
+        choosing = Condition(lambda: self._question is not None and bool(self._question.options))
+        with_keys = Condition(lambda: self._question is not None and bool(self._question.keys))
+        empty = Condition(lambda: not self._buffer.text)
+        queue = Condition(lambda: self._talk.has_queue)
+        keys = KeyBindings()
+        for key, when, run in [
+            ("enter", ~completion_is_selected & ~is_searching, lambda event: self._send(later=False)),
+            ("enter", completion_is_selected, lambda event: setattr(self._buffer, "complete_state", None)),
+            ("escape enter", True, lambda event: self._send(later=True)),
+            ("c-j", ~is_searching, lambda event: self._buffer.insert_text("\n")),
+            ("escape", (~vi_insert_mode | asking) & ~is_searching, lambda event: self._escape()),
+            ("c-c", True, lambda event: self._stop()),
+            ("<sigint>", True, lambda event: self._stop()),
+            ("c-d", empty, lambda event: self.close()),
+            ("c-z", True, lambda event: event.app.suspend_to_background()),
+            ("c-g", ~is_searching, lambda event: self._buffer.open_in_editor()),
+            ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
+            (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
+            ("c-o", True, lambda event: self._talk.unfold("result")),
+            ("c-t", True, lambda event: self._talk.unfold("thoughts")),
+            ("escape up", ~asking, lambda event: self._talk.take_back()),
+            ("up", queue & empty & ~asking & ~has_completions, lambda event: self._talk.take_back()),
+            ("up", choosing, lambda event: self._move(-1)),
+            ("down", choosing, lambda event: self._move(1)),
+            (Keys.Any, with_keys & empty, lambda event: self._press(event.data)),
+        ]:
+            keys.add(*key.split(), filter=when)(run)  # type: ignore[arg-type]
+        return keys
+
+    def _send(self, *, later: bool) -> None:
+        text, question = self._buffer.text, self._question
+        if question is not None:
+            fitting = question.fitting()
+            if not question.options:
+                self._settle(text)
+            elif fitting and time.monotonic() - self._asked_at > _TOO_SOON:
+                self._settle(fitting[question.chosen])
+        elif text.endswith("\\") and not later:
+            self._buffer.delete_before_cursor(1)
+            self._buffer.insert_text("\n")
+        elif text.strip():
+            entry = self._attached.entry(text.strip(), later)
+            self._buffer.text = entry.text if len(entry.text) <= _HISTORY_ENTRY else text
+            self._buffer.append_to_history()
+            self._buffer.reset()
+            self.entries.put(entry)
+
+    def _move(self, steps: int) -> None:
+        if self._question is not None:
+            self._question.move(steps)
+
+    def _press(self, key: str) -> None:
+        """Take a key that answers a question at once; no other is taken."""
+        question = self._question
+        if question is not None and key in question.keys and time.monotonic() - self._asked_at > _TOO_SOON:
+            self._settle(question.options[question.keys[key]])
+
+    def _settle(self, answer: str | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _escape(self) -> None:
+        if self._buffer.complete_state:
+            self._buffer.cancel_completion()
+        elif self._question is not None:
+            self._settle(None)
+        elif self._talk.busy:
+            self._talk.interrupt()
+
+    def _stop(self) -> None:
+        if self._question is not None or self._talk.busy:
+            self._settle(None)
+            self._talk.interrupt()
+        elif self._buffer.text:
+            self._buffer.reset()
+        elif time.monotonic() - self._stopped_at < _TWICE:
+            self.close()
+        else:
+            self._stopped_at = time.monotonic()
+            self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
+
+    def _paste(self, text: str) -> Any:
+        self._buffer.insert_text(self._attached.paste(text) if self._question is None else text)
+
+    async def _paste_picture(self) -> None:
+        if (mark := await self._attached.clipboard()) is None:
+            self._talk.view.say("There is no picture in the clipboard", "dim")
+        else:
+            self._buffer.insert_text(mark)

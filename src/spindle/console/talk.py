@@ -1,0 +1,279 @@
+"""The chat itself: what the user enters becomes commands of the protocol, events become what is seen."""
+
+import asyncio
+import os
+import re
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from spindle.client import CommandFailed, Event, RpcClient, RpcError
+from spindle.console.attachments import Entry
+from spindle.console.completion import ChatCompleter
+from spindle.console.editor import Editor
+from spindle.console.line_editor import LineEditor
+from spindle.console.look import Look, clean, fit, one_line
+from spindle.console.question import answer_to, question_of
+from spindle.console.slash import Slash
+from spindle.console.view import View
+from spindle.flow import Tasks
+from spindle.limits import COMMANDS_END
+
+Json = dict[str, Any]
+
+_LEARN_AFTER = frozenset(
+    {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
+)
+
+
+class Talk:
+    def __init__(self, client: RpcClient, *, history: Path, url: str | None = None, vi: bool = False) -> None:
+        """Prepare a chat over a client before it starts, for it may be asked at once. `url`: the server it is of."""
+        self.client = client
+        self.url = url
+        self.state: Json = {}
+        """As `get_state` gave it last."""
+        self.commands: dict[str, str] = {}
+        """Every command that may follow a slash, and what it does."""
+        self._stats: Json = {}
+        self._queue: list[str] = []
+        self._branch = ""
+        self._statuses: dict[str, str] = {}
+        """Lines of extensions for the status, by their keys."""
+        self._widgets: dict[str, list[str]] = {}
+        self._shell: list[str] = []
+        """Commands of the user that run."""
+        self._shell_line = ""
+        """The end of their output, as far as it is no whole line."""
+        self._tasks = Tasks()
+        self._look = look = Look()
+        self.view = View(look, lambda text: self.editor.write(text))
+        self._slash = Slash(self)
+        completer = ChatCompleter(lambda: self.commands, self._slash.arguments, os.getcwd())
+        self.editor = LineEditor(look, self) if look.plain else Editor(look, self, completer, history, vi=vi)
+        client.on_ui_request = self._ui_request
+
+    async def run(
+        self, messages: Sequence[str] = (), images: Sequence[Json] = (), *, resume: bool = False, newest: bool = False
+    ) -> int:
+        """Talk until the user leaves; return the exit code. `resume` begins with the list of sessions."""
+        events = self.client.events()
+        await self.learn()
+        self._greet()
+        if self.state.get("messageCount"):
+            self.view.history(await self.client.get_messages())
+        if self.state.get("isStreaming"):
+            self.view.show({"type": "agent_start"})
+        editing = asyncio.create_task(self.editor.run())
+        watching = asyncio.create_task(self._watch(events))
+        working = asyncio.create_task(self._work(messages, images, resume=resume, newest=newest))
+        parts = [editing, watching, working]
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        finally:  # whatever happened, the terminal is given back first
+            self.editor.close()
+            await asyncio.wait([editing])
+            failed = [error for part in parts if part.done() and (error := part.exception()) is not None]
+            watching.cancel()
+            working.cancel()
+            await asyncio.wait(parts)
+            await self._tasks.end(COMMANDS_END)
+        if failed and not isinstance(failed[0], RpcError):
+            raise failed[0]  # a bug of ours
+        if failed:
+            print(f"Error: {failed[0]}")
+        return 1 if failed else 0
+
+    def _greet(self) -> None:
+        where = f" at {self.url}" if self.url else ""
+        self.view.say(f"Spindle{where} · {self._model} · /help", "dim")
+
+    @property
+    def _model(self) -> str:
+        """The model's name without the folders or the makers before it."""
+        return str((self.state.get("model") or {}).get("id", "no model")).rpartition("/")[2]
+
+    # -- what the user enters --------------------------------------------------------------------
+
+    async def _work(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
+        if resume or newest:
+            await self._done(self._resume(newest=newest))
+        for message in messages:
+            self._do(self._enter(Entry(message, list(images), later=True)))
+            images = ()
+        async for entry in self.editor.entries:
+            self._do(self._enter(entry))
+
+    async def _resume(self, *, newest: bool) -> None:
+        if not await self._slash.resume(newest=newest) and not newest:
+            self.editor.close()
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._tasks.spawn(self._done(work), "chat")
+
+    async def _done(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Wait for something that the agent was asked; what goes wrong is told, and nothing more."""
+        try:
+            await work
+        except RpcError as error:
+            self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
+        if not self._look.plain or not self.busy:
+            self.editor.refresh()
+
+    async def _enter(self, entry: Entry) -> None:
+        text = entry.text
+        name, _, argument = text[1:].partition(" ")
+        if text.startswith("!") and text.strip("! "):
+            await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
+        elif text.startswith("/") and name in self._slash.commands:
+            await self._slash.commands[name].run(argument.strip())
+        elif text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name) and not argument:
+            self.view.fail(f"There is no command /{name}; see /help")
+        else:
+            behavior: Any = "followUp" if entry.later else "steer"
+            given = await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
+            if given.get("disposition") == "started":
+                self.view.show({"type": "agent_start"})
+
+    async def _run_shell(self, command: str, *, secret: bool) -> None:
+        self.view.say(f"$ {one_line(command)}", "bold", kind="bash")
+        self._shell.append(command)
+        try:
+            done = await self.client.request("bash", timeout=None, command=command, excludeFromContext=secret)
+        finally:
+            self._shell.remove(command)
+        if self._shell_line:
+            self.view.say(self._shell_line, kind="more")
+            self._shell_line = ""
+        if done.get("cancelled") or done.get("exitCode"):
+            how = "interrupted" if done.get("cancelled") else f"exit code {done['exitCode']}"
+            self.view.say(f"({how})", "yellow", kind="more")
+
+    # -- what the editor asks --------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self.view.since is not None or bool(self._shell)
+
+    def above(self) -> list[str]:
+        width = self._look.width - 1
+        widgets = [fit(line, width) for lines in self._widgets.values() for line in lines]
+        running = [self._look.paint(fit(f"{self.view.spinner()} $ {line}", width), "cyan") for line in self._shell]
+        queued = [self._look.paint(fit(f"  queued: {one_line(text)}", width), "yellow") for text in self._queue]
+        return [self._look.signs(line) for line in [*self.view.live(), *running, *widgets, *queued]]
+
+    def status(self) -> str:
+        usage = self._stats.get("contextUsage") or {}
+        level = self.state.get("thinkingLevel")
+        percent, window = usage.get("percent"), usage.get("contextWindow")
+        parts = [
+            self._model + (f" ({level})" if level and level != "off" else ""),
+            f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
+            f"${self._stats['cost']:.3f}" if self._stats.get("cost") else "",
+            self._branch,
+            f"{len(self._queue)} queued" if self._queue else "",
+            *self._statuses.values(),
+            one_line(self.state.get("sessionName") or ""),
+        ]
+        text = " · ".join(part for part in parts if part)
+        return self._look.paint(self._look.signs(fit(text, self._look.width - 1)), "dim")
+
+    @property
+    def has_queue(self) -> bool:
+        return bool(self._queue)
+
+    def interrupt(self) -> None:
+        if self._shell:
+            self._do(self.client.request("abort_bash"))
+        if self.view.since is not None:
+            self.take_back()  # the user decides again what comes next
+            self._do(self.client.abort())
+
+    def take_back(self) -> None:
+        self._do(self._take_back())
+
+    async def _take_back(self) -> None:
+        waiting = await self.client.clear_queue()
+        if texts := [*waiting["steering"], *waiting["followUp"]]:
+            self.editor.put("\n\n".join(texts))
+
+    def unfold(self, what: str) -> None:
+        self.view.say(self.view.folded[what] or "There is nothing to show", "dim", kind="unfolded")
+
+    # -- what the agent tells --------------------------------------------------------------------
+
+    async def _watch(self, events: Any) -> None:
+        async for event in events:
+            self._receive(event)
+            if not self._look.plain:
+                self.editor.refresh()
+
+    def _receive(self, event: Event) -> None:
+        self.view.show(event)
+        match event.type:
+            case "queue_update":
+                self._queue = [*event["steering"], *event["followUp"]]
+            case "bash_execution_update" if self._shell:
+                *lines, self._shell_line = (self._shell_line + clean(event["delta"])).split("\n")
+                if lines:
+                    self.view.say("\n".join(lines), kind="more")
+            case "session_changed" if event["reason"] != "bash":
+                self._do(self._changed())
+        if event.type in _LEARN_AFTER:
+            self._do(self.learn())
+
+    async def _changed(self) -> None:
+        """Another session, or another place in this one: show where we are."""
+        await self.learn()
+        messages = await self.client.get_messages()
+        name = one_line(self.state.get("sessionName") or self.state["sessionId"][:8])
+        self.view.say(f"Session {name}" + ("" if messages else " (empty)"), "dim", kind="session")
+        self.view.history(messages)
+
+    async def learn(self) -> None:
+        """Ask the agent how it stands."""
+        self.state = await self.client.get_state()
+        self._stats = await self.client.get_session_stats()
+        own = {name: command.about for name, command in self._slash.commands.items()}
+        found = {item["name"]: one_line(item.get("description") or "") for item in await self.client.get_commands()}
+        self.commands = found | own
+        self._branch = "" if self.url else _git_branch(Path.cwd())
+
+    async def _ui_request(self, request: Event) -> Any:
+        match request["method"]:
+            case "select" | "confirm" | "input" | "editor":
+                question = question_of(request)
+                limit = request.get("timeout")
+                try:
+                    async with asyncio.timeout(limit and limit / 1000):
+                        answer = await self.editor.ask(question)
+                except TimeoutError:
+                    answer = None
+                told = one_line(answer) if answer is not None else "no answer"
+                self.view.say(fit(f"{one_line(question.title)} → {told}", self._look.width - 1), "dim", kind="tool")
+                return answer_to(request, answer)
+            case "notify":
+                bad = request.get("notifyType") in ("error", "warning")
+                self.view.say(clean(request.get("message") or ""), "yellow" if bad else "dim")
+            case "setStatus":
+                self._statuses[request["statusKey"]] = one_line(request.get("statusText") or "")
+            case "setWidget":
+                lines = [one_line(line) for line in request.get("widgetLines") or ()]
+                self._widgets[request["widgetKey"]] = lines
+            case "set_editor_text":
+                self.editor.put(clean(request.get("text") or ""))
+        return None
+
+
+def _git_branch(folder: Path) -> str:
+    """Return the branch that is checked out, read from git's own files; empty if there is none."""
+    for place in (folder, *folder.parents):
+        head = place / ".git"
+        try:
+            if head.is_file():  # a worktree or a submodule: the file says where
+                head = place / head.read_text().removeprefix("gitdir:").strip()
+            text = (head / "HEAD").read_text().strip()
+        except OSError:
+            continue
+        return text.removeprefix("ref: refs/heads/") if text.startswith("ref:") else text[:8]
+    return ""

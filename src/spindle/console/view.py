@@ -1,0 +1,235 @@
+"""What events look like: finished things go to the scrollback, once; what goes on is drawn above the input."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spindle.console.blocks import Block, Blocks
+from spindle.console.look import Look, clean, fit, one_line, rows
+
+Json = dict[str, Any]
+
+_OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
+"""So many lines, or messages, are shown of each."""
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def text_of(content: Any) -> str:
+    """Return the text in a message's or a result's content."""
+    blocks = [{"text": content}] if isinstance(content, str) else content or ()
+    return clean("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
+
+
+class View:
+    def __init__(self, look: Look, write: Callable[[str], None]) -> None:
+        self._look = look
+        self._write = write
+        self._blocks = Blocks()
+        self._thinking = ""
+        """What the model is thinking now."""
+        self._thinking_since = 0.0
+        self.folded = {"result": "", "thoughts": ""}
+        """The last tool's whole result and the model's last thoughts."""
+        self._tools: dict[str, tuple[str, float, str]] = {}
+        """Calls that run, by id: what is called, since when, the last line so far."""
+        self._calls: dict[str, Any] = {}
+        """Arguments of calls, by id."""
+        self._waiting_for = ""
+        self._streamed = False
+        """The middle of a line has been written, on a terminal without a cursor."""
+        self._last = ""
+        """Which kind of thing was printed last."""
+        self.since: float | None = None
+        """When the run began; None: nothing runs."""
+
+    def say(self, text: str, *styles: str, kind: str = "note") -> None:
+        """Print something. An empty line sets different kinds apart; `more` belongs to what was printed last."""
+        gap = kind != "more" and self._last and (kind != self._last or kind in ("text", "user"))
+        self._last = self._last if kind == "more" else kind
+        painted = "\n".join(self._look.paint(line, *styles) for line in text.split("\n"))
+        self._write(self._look.signs("\n" * (bool(gap) + self._streamed) + painted) + "\n")
+        self._streamed = False
+
+    def fail(self, text: str) -> None:
+        self.say(clean(text).strip(), "red", kind="error")
+
+    def live(self) -> list[str]:
+        """Return the lines to draw above the input, none longer than the terminal is wide."""
+        look, width, now = self._look, self._look.width - 1, time.monotonic()
+        lines = [look.paint(row, "dim") for row in rows(self._thinking.strip(), width)[-3:]] if self._thinking else []
+        if text := self._blocks.open.strip("\n"):
+            lines += rows(text, width)[-max(3, min(10, look.size()[1] // 3)) :]
+        for call, since, last in self._tools.values():
+            lines.append(look.paint(fit(f"{self.spinner()} {call} {now - since:.0f}s · {last}", width), "cyan"))
+        if not lines and self.since is not None:
+            doing = f"{self.spinner()} {self._waiting_for or 'Working'} {now - self.since:.0f}s"
+            lines.append(look.paint(fit(doing, width), "dim"))
+        return lines
+
+    def spinner(self) -> str:
+        return _SPINNER[int(time.monotonic() * 10) % len(_SPINNER)] if self._look.unicode else "*"
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def show(self, event: Json) -> None:
+        """Show an event, if there is anything to see."""
+        match event["type"]:
+            case "agent_start" | "compaction_start":
+                self.since = self.since or time.monotonic()
+                self._waiting_for = "Compacting" if event["type"] == "compaction_start" else ""
+            case "agent_settled":
+                self.since = None
+                self._tools.clear()
+                if event.get("stopReason") not in (None, "end", "error", "aborted"):
+                    self.say(event.get("errorMessage") or f"Stopped: {event['stopReason']}", "yellow")
+            case "message_start" if event["message"].get("role") in ("user", "custom"):
+                if not self._look.plain:  # there the line was seen as it was typed
+                    self.message(event["message"])
+            case "message_update":
+                self._piece(event["assistantMessageEvent"])
+            case "message_end" if event["message"].get("role") == "assistant":
+                self._answer_end(event["message"])
+            case "tool_execution_start":
+                call = f"{event['toolName']} {_subject(event.get('args'))}"
+                self._calls[event["toolCallId"]] = event.get("args")
+                self._tools[event["toolCallId"]] = call, time.monotonic(), ""
+            case "tool_execution_update" if event["toolCallId"] in self._tools:
+                call, since, _ = self._tools[event["toolCallId"]]
+                last = text_of((event.get("partialResult") or {}).get("content")).rpartition("\n")[2]
+                self._tools[event["toolCallId"]] = call, since, one_line(last)
+            case "tool_execution_end":
+                self._tools.pop(event["toolCallId"], None)
+                self._tool({**event, **event["result"]}, event.get("durationMs"))
+            case "auto_retry_start" | "summarization_retry_scheduled":
+                times = f"{event['attempt']} of {event['maxAttempts']}"
+                self.say(f"Trying again in {event['delayMs'] / 1000:.0f} s ({times})", "yellow", kind="error")
+            case "compaction_end":
+                self._waiting_for = ""
+                asked_for = event["reason"] == "manual"  # then the answer says what went wrong
+                self.since = None if asked_for else self.since
+                if event.get("errorMessage") and not asked_for:
+                    self.fail(event["errorMessage"])
+                elif event.get("result"):
+                    self.say(f"Compacted: {event['result']['tokensBefore']:,} tokens before", "dim")
+            case "permission_denied":
+                self.say(f"✗ {event['toolName']} {_subject(event.get('arguments'))}: not allowed", "yellow")
+            case "notice":
+                self.say(clean(event["message"]), "yellow" if event.get("level") in ("warning", "error") else "dim")
+            case "extension_error":
+                self.fail(f"{event.get('extensionPath') or 'Error'}: {event['error']}")
+            case "ttsr_triggered":
+                self.say("The answer broke a rule and begins again", "yellow")
+
+    def _piece(self, piece: Json) -> None:
+        match piece["type"]:
+            case "text_delta" if self._look.plain:
+                self._write(("" if self._streamed else "\n") + self._look.signs(clean(piece["delta"])))
+                self._streamed, self._last = True, "text"
+            case "text_delta":
+                self._print(self._blocks.feed(clean(piece["delta"])))
+            case "text_end":
+                self._print(self._blocks.flush())
+            case "thinking_delta":
+                self._thinking_since = self._thinking_since or time.monotonic()
+                self._thinking += clean(piece["delta"])
+            case "thinking_end":
+                self._thought(self._thinking)
+            case "toolcall_start":
+                self._waiting_for = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
+
+    def _print(self, blocks: Sequence[Block]) -> None:
+        for kind, text, language, before in blocks:
+            if kind in ("text", "item"):
+                self.say(self._look.markdown(text), kind="text" if kind == "text" else "more")
+            elif kind == "code":
+                self.say(self._look.code(before, text.split("\n"), language), kind="more")
+            else:
+                self.say(text, "dim", kind="text" if kind == "open" else "more")
+
+    def _thought(self, text: str) -> None:
+        took = f" for {time.monotonic() - self._thinking_since:.1f}s" if self._thinking_since else ""
+        if text.strip():
+            self.folded["thoughts"] = text.strip()
+            self.say(fit(f"∴ Thought{took}: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
+        self._thinking, self._thinking_since = "", 0.0
+
+    def _answer_end(self, message: Json) -> None:
+        self._thought(self._thinking)
+        self._print(self._blocks.flush())
+        if self._streamed:
+            self._write("\n")
+        self._streamed, self._waiting_for = False, ""
+        match message.get("stopReason"):
+            case "error":
+                self.fail(message.get("errorMessage") or "The model has failed")
+            case "aborted":
+                self.say("Interrupted", "yellow")
+            case "length":
+                self.say("The answer is cut off: it reached the model's limit", "yellow")
+
+    def _tool(self, result: Json, took: float | None = None) -> None:
+        """Print what came of a call: one line, and the change it made or why it failed."""
+        failed, width = bool(result.get("isError")), self._look.width - 1
+        self.folded["result"] = text = text_of(result.get("content"))
+        lines = text.split("\n")
+        ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
+        ending += f" · {took / 1000:.1f}s" if took is not None else ""
+        call = f"{result.get('toolName')} {_subject(self._calls.pop(result.get('toolCallId', ''), None))}"
+        tail = f" · {one_line(lines[-1])}" if text and not failed else ""
+        line = fit(fit(call, max(20, width * 2 // 3 - len(ending))) + tail, max(10, width - len(ending) - 2)) + ending
+        sign = self._look.paint("✗", "red") if failed else self._look.paint("✓", "green")
+        self.say(f"{sign} {self._look.paint(line, 'dim')}", kind="tool")
+        details = result.get("details")
+        shown, most = (lines[-_OF_FAILURE:], _OF_FAILURE) if failed and text else ([], _OF_DIFF)
+        if isinstance(details, dict) and isinstance(details.get("diff"), str) and not failed:
+            shown = clean(details["diff"]).split("\n")
+        for line in shown[:most]:
+            colour = {"+": "green", "-": "red"}.get(line[:1], "dim") if not failed else "dim"
+            self.say(fit(f"  {line}", width), colour, kind="more")
+        if len(shown) > most:
+            self.say(f"  … {len(shown) - most} more lines", "dim", kind="more")
+
+    # -- stored messages -------------------------------------------------------------------------
+
+    def history(self, messages: Sequence[Json]) -> None:
+        """Print the end of a conversation."""
+        if len(messages) > _OF_HISTORY:
+            self.say(f"… {len(messages) - _OF_HISTORY} earlier messages", "dim")
+        for message in messages[-_OF_HISTORY:]:
+            self.message(message)
+
+    def message(self, message: Json) -> None:
+        """Print one message as a whole."""
+        content = message.get("content")
+        match message.get("role"):
+            case "user":
+                lines = text_of(content).split("\n")
+                if len(lines) > _OF_MESSAGE:
+                    lines[_OF_MESSAGE:] = [f"… {len(lines) - _OF_MESSAGE} more lines"]
+                pictures = sum(block.get("type") == "image" for block in content) if isinstance(content, list) else 0
+                lines += [f"[{pictures} image{'s' if pictures > 1 else ''}]"] if pictures else []
+                self.say("❯ " + "\n  ".join(lines), "bold", "cyan", kind="user")
+            case "assistant":
+                for block in content or ():
+                    if block["type"] == "text":
+                        self._print([*self._blocks.feed(clean(block["text"])), *self._blocks.flush()])
+                    elif block["type"] == "thinking":
+                        self._thought(clean(block.get("thinking", "")))
+                    elif block["type"] == "toolCall":
+                        self._calls[block["id"]] = block.get("arguments")
+                self._answer_end(message)
+            case "toolResult":
+                self._tool(message)
+            case "bashExecution":
+                self.say(f"$ {one_line(message.get('command', ''))}", "bold", kind="bash")
+                self.say(clean(message.get("output", "")).rstrip(), kind="more")
+            case "custom" if message.get("display", True):
+                self.say(self._look.markdown(text_of(content)), kind="text")
+            case "compactionSummary" | "branchSummary":
+                self.say(f"… {one_line(message.get('summary', ''))[:200]}", "dim")
+
+
+def _subject(args: Any) -> str:
+    """Return what a call is about: its first text, which is a command, a path or a pattern."""
+    values = args.values() if isinstance(args, dict) else ()
+    return next((one_line(value) for value in values if isinstance(value, str) and value.strip()), "")

@@ -1,0 +1,20 @@
+"""Tools of other programs over the Model Context Protocol. Nothing here is imported before a server is configured."""
+
+from typing import Any, TypeAlias
+
+Message: TypeAlias = dict[str, Any]
+"""A JSON object of the protocol."""
+
+
+class McpError(Exception):
+    """A server cannot be used, or refused a request; the text says why."""
+
+    def __init__(self, text: str, code: int = 0, data: object = None) -> None:
+        super().__init__(text)
+        self.code = code
+        """Of the JSON-RPC error; 0: it is not one."""
+        self.data = data
+
+
+class LoginNeeded(McpError):
+    """The server wants the user to log in."""

@@ -1,0 +1,423 @@
+"""JSON-RPC with one server, in either era of the protocol.
+
+A server of the era of 2026 is stateless: `server/discover` says what it has, and every request carries who asks. One of
+the era before begins with a handshake. The newer way is tried first. Below is a transport, which carries messages;
+above is `server`, which knows what to ask for. Whatever a server sends is data: it is checked, never obeyed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
+
+from spindle import limits
+from spindle.flow import Tasks
+from spindle.mcp import McpError, Message
+from spindle.version import __version__
+
+MODERN: Final = "2026-07-28"
+HANDSHAKE: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+CLIENT_INFO: Final = {"name": "spindle", "version": __version__}
+CAPABILITIES: Final[dict[str, Any]] = {"roots": {}, "elicitation": {"form": {}, "url": {}}}
+_META: Final = "io.modelcontextprotocol/"
+_METHOD_NOT_FOUND: Final = -32601
+_UNSUPPORTED_VERSION: Final = -32022
+_MAX_ROUNDS: Final = 10
+"""A server may ask for input so many times before it answers."""
+_MAX_PAGES: Final = 100
+_MAX_AT_ONCE: Final = 1000
+"""Requests under way, ours and the server's: further ones of the server are dropped."""
+
+Ask = Callable[[Message], Awaitable[Message]]
+"""Takes the parameters of an `elicitation/create`, returns its result."""
+
+
+class Transport(Protocol):
+    """Carries messages to a server; what comes back goes to `receive`, and the end of all to `closed`."""
+
+    receive: Callable[[Message], None]
+    closed: Callable[[str], None]
+    """Called with a reason when nothing more can come."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of the server, if it is a process of ours."""
+
+    def last_words(self) -> str:
+        """Return the end of what the server wrote to stderr."""
+
+    async def open(self) -> None:
+        """Raises `McpError`."""
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Send a message. `headers` are for transports that have such. Raises `McpError`.
+
+        Where a request has an answer of its own (HTTP), this returns after all of that was received.
+        """
+
+    def handshaken(self, version: str) -> None:
+        """The server is of the earlier era."""
+
+    async def close(self) -> None: ...
+
+
+class _Pending(Struct):
+    """A request that waits for its answer."""
+
+    answer: asyncio.Future[Any]
+    clock: asyncio.Timeout
+    timeout: float | None
+    progress: Callable[[Message], None] | None
+    ask: Ask | None
+
+
+class ServerInfo(Struct):
+    """What a server says about itself."""
+
+    version: str = ""
+    """Of the protocol."""
+    capabilities: Message = field(default_factory=dict)
+    instructions: str = ""
+    title: str = ""
+
+    def has(self, name: str, feature: str | None = None) -> bool:
+        found = self.capabilities.get(name)
+        return isinstance(found, dict) and (feature is None or found.get(feature) is True)
+
+
+class Connection:
+    def __init__(
+        self,
+        transport: Transport,
+        cwd: str,
+        changed: Callable[[str], None] = lambda method: None,
+        lost: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """`changed` is told of notifications `…/list_changed`, `lost` why the connection has ended by itself."""
+        self._transport = transport
+        self._cwd = cwd
+        self._changed = changed
+        self._lost = lost
+        self._ids = count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._tasks = Tasks()
+        self._dialogs = 0
+        """Questions to the user that are open: no clock runs meanwhile."""
+        self.info = ServerInfo()
+        self.ended: str | None = None
+        """Why nothing more can come."""
+        transport.receive = self._receive
+        transport.closed = self._fail
+
+    @property
+    def modern(self) -> bool:
+        return self.info.version == MODERN
+
+    # -- beginning -------------------------------------------------------------------------------
+
+    async def open(self, *, probe: bool = True) -> None:
+        """Open the transport and agree on an era. Raises `McpError`."""
+        await self._transport.open()
+        # HTTP has an answer to everything. A process may ignore what it does not know, or not be there yet.
+        patience = limits.MCP_PROBE if self._transport.pid is not None else limits.MCP_START
+        silent = False
+        try:
+            found = probe and await self._discover(patience)
+        except TimeoutError:
+            found, silent = False, True
+        if not found:
+            await self._initialize(slow=silent)
+        if self.modern:
+            self._listen()
+
+    async def _discover(self, timeout: float, *, again: bool = False) -> bool:
+        """Ask in the way of 2026. Returns whether the server knows it. Raises `McpError`, `TimeoutError`."""
+        self.info.version = MODERN
+        try:
+            found = await self._request("server/discover", {}, timeout)
+        except McpError as error:
+            if self.ended is not None or error.code == 0:
+                raise
+            supported = error.data.get("supported") if isinstance(error.data, dict) else None
+            if error.code == _UNSUPPORTED_VERSION and isinstance(supported, list) and MODERN in supported and not again:
+                return await self._discover(timeout, again=True)
+            known = not isinstance(supported, list) or any(version in supported for version in HANDSHAKE)
+            if error.code == _UNSUPPORTED_VERSION and not known:
+                raise McpError(f"it speaks only versions of the protocol that are unknown here: {supported}") from None
+            return False
+        versions = found.get("supportedVersions") if isinstance(found, dict) else None
+        if not isinstance(versions, list) or MODERN not in versions:
+            return False
+        self._learn(
+            found, found.get("_meta", {}).get(_META + "serverInfo") if isinstance(found.get("_meta"), dict) else None
+        )
+        return True
+
+    async def _initialize(self, *, slow: bool) -> None:
+        """Begin in the way of before. `slow`: the server may have taken the newer question that we gave up on."""
+        self.info.version = ""
+        params = {"protocolVersion": HANDSHAKE[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT_INFO}
+        try:
+            result = await self._request("initialize", params, limits.MCP_START)
+        except TimeoutError:
+            raise McpError(f"it did not answer within {limits.MCP_START:g} s") from None
+        except McpError as error:
+            if error.code and (slow or error.code == _UNSUPPORTED_VERSION) and await self._discover(limits.MCP_START):
+                return
+            raise
+        version = result.get("protocolVersion") if isinstance(result, dict) else None
+        if not isinstance(version, str) or version not in HANDSHAKE:
+            raise McpError(f"it speaks version {version!r} of the protocol, which is unknown here")
+        self._learn(result, result.get("serverInfo"))
+        self.info.version = version
+        self._transport.handshaken(version)
+        await self.notify("notifications/initialized")
+
+    def _learn(self, result: Message, server: Any) -> None:
+        capabilities, instructions = result.get("capabilities"), result.get("instructions")
+        self.info.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        self.info.instructions = instructions if isinstance(instructions, str) else ""
+        if isinstance(server, dict):
+            self.info.title = str(server.get("title") or server.get("name") or "")
+
+    def _listen(self) -> None:
+        wanted = {
+            f"{kind}ListChanged": True
+            for kind in ("tools", "prompts", "resources")
+            if self.info.has(kind, "listChanged")
+        }
+        if wanted:
+            self._tasks.spawn(self._subscribe(wanted), "spindle-mcp-listen")
+
+    async def _subscribe(self, wanted: Message) -> None:
+        """Hear of changes until the stream ends; then look again at what may have changed meanwhile."""
+        for _ in range(3):
+            with suppress(McpError, TimeoutError):
+                await self._request("subscriptions/listen", {"notifications": wanted}, None)
+            if self.ended is not None:
+                return
+            await asyncio.sleep(limits.MCP_RECONNECT)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        params: Message | None = None,
+        *,
+        timeout: float,
+        progress: Callable[[Message], None] | None = None,
+        ask: Ask | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Message:
+        """Return the result. `progress` gets notifications of it, `ask` what the server wants to know meanwhile.
+
+        Raises `McpError`. Cancelling tells the server.
+        """
+        given = dict(params or {})
+        for _ in range(_MAX_ROUNDS):
+            try:
+                result = await self._request(method, given, timeout, progress, ask, headers)
+            except TimeoutError:
+                raise McpError(f"no answer to {method} within {timeout:g} s") from None
+            if not isinstance(result, dict):
+                raise McpError(f"its answer to {method} is not an object")
+            if result.get("resultType", "complete") != "input_required":
+                return result
+            given = dict(params or {})
+            if isinstance(state := result.get("requestState"), str):
+                given["requestState"] = state
+            wanted = result.get("inputRequests")
+            if isinstance(wanted, dict) and wanted:
+                given["inputResponses"] = {key: await self._input(asked, ask) for key, asked in wanted.items()}
+            else:
+                await asyncio.sleep(limits.MCP_RECONNECT / 10)
+        raise McpError(f"it asked for input more than {_MAX_ROUNDS} times")
+
+    async def pages(self, method: str, key: str, *, timeout: float) -> list[Any]:
+        """Return the items of a list, of all its pages. Raises `McpError`."""
+        items: list[Any] = []
+        cursor = None
+        for _ in range(_MAX_PAGES):
+            page = await self.request(method, {} if cursor is None else {"cursor": cursor}, timeout=timeout)
+            found = page.get(key)
+            items += found if isinstance(found, list) else []
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str) or not cursor:
+                break
+        return items
+
+    async def notify(self, method: str, params: Message | None = None) -> None:
+        """Raises `McpError`."""
+        message: Message = {"jsonrpc": "2.0", "method": method}
+        await self._transport.send(message | ({"params": params} if params else {}), {})
+
+    async def _request(
+        self,
+        method: str,
+        params: Message,
+        timeout: float | None,
+        progress: Callable[[Message], None] | None = None,
+        ask: Ask | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Return what came as `result`. Raises `McpError`, `TimeoutError`."""
+        if self.ended is not None:
+            raise McpError(self.ended)
+        id = next(self._ids)
+        meta: Message = {} if progress is None else {"progressToken": id}
+        routing: dict[str, str] = {}
+        if self.modern:
+            meta |= {
+                _META + "protocolVersion": MODERN,
+                _META + "clientInfo": CLIENT_INFO,
+                _META + "clientCapabilities": CAPABILITIES,
+            }
+            routing = {"mcp-protocol-version": MODERN, "mcp-method": method, **(headers or {})}
+        if meta:
+            params = {**params, "_meta": meta}
+        message: Message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        sending = self._tasks.spawn(self._transport.send(message, routing), "spindle-mcp-send", report=False)
+        clock = asyncio.timeout(timeout)
+        self._pending[id] = _Pending(answer, clock, timeout, progress, ask)
+        if self._dialogs:
+            self._hold_clocks()
+        try:
+            async with clock:
+                await asyncio.wait((answer, sending), return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done() and sending.done():
+                    sending.result()  # raises what kept the message from being sent
+                return await answer
+        except (asyncio.CancelledError, TimeoutError):
+            if not answer.done() or answer.cancelled():
+                await self._cancel(id, method)
+            raise
+        finally:
+            del self._pending[id]
+            sending.cancel()
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # looked at
+
+    async def _cancel(self, id: int, method: str) -> None:
+        """Tell the server that an answer is not wanted any more. A modern one on HTTP sees its stream close."""
+        if method in ("initialize", "server/discover") or self.ended is not None:
+            return
+        if self.modern and self._transport.pid is None:
+            return
+        with suppress(McpError, TimeoutError):
+            async with asyncio.timeout(limits.HANDLER_END):
+                await self.notify("notifications/cancelled", {"requestId": id, "reason": "the user stopped it"})
+
+    # -- what comes ------------------------------------------------------------------------------
+
+    def _receive(self, message: Message) -> None:
+        method, id = message.get("method"), message.get("id")
+        if isinstance(method, str):
+            if id is None:
+                self._notified(method, message.get("params"))
+            elif isinstance(id, int | str) and len(self._tasks) < _MAX_AT_ONCE:
+                self._tasks.spawn(self._answer(id, method, message.get("params")), "spindle-mcp-answer")
+            return
+        pending = self._pending.get(id) if isinstance(id, int) else None
+        if pending is None or pending.answer.done():
+            return
+        if (error := message.get("error")) is not None:
+            pending.answer.set_exception(rpc_error(error))
+        else:
+            pending.answer.set_result(message.get("result"))
+
+    def _notified(self, method: str, params: Any) -> None:
+        params = params if isinstance(params, dict) else {}
+        if method == "notifications/progress":
+            token = params.get("progressToken")
+            pending = self._pending.get(token) if isinstance(token, int) else None
+            if pending is not None and not pending.answer.done():
+                if pending.timeout is not None and not self._dialogs:
+                    pending.clock.reschedule(asyncio.get_running_loop().time() + pending.timeout)
+                if pending.progress is not None:
+                    pending.progress(params)
+        elif method.endswith("/list_changed"):
+            self._changed(method)
+
+    async def _answer(self, id: int | str, method: str, params: Any) -> None:
+        """Answer a request of the server, as the earlier era has them."""
+        reply: Message = {"jsonrpc": "2.0", "id": id}
+        try:
+            if method == "ping":
+                reply["result"] = {}
+            else:
+                asking = [pending.ask for pending in self._pending.values() if pending.ask is not None]
+                reply["result"] = await self._input(
+                    {"method": method, "params": params}, asking[-1] if asking else None
+                )
+        except McpError as error:
+            reply["error"] = {"code": error.code or -32603, "message": str(error)}
+        with suppress(McpError):
+            await self._transport.send(reply, {})
+
+    async def _input(self, asked: Any, ask: Ask | None) -> Message:
+        """Return what the server wants to know. Raises `McpError` for what it is not told."""
+        method = asked.get("method") if isinstance(asked, dict) else None
+        if method == "roots/list":
+            return {"roots": [{"uri": Path(self._cwd).as_uri(), "name": Path(self._cwd).name}]}
+        if method == "elicitation/create":
+            params = asked.get("params")
+            if ask is None or not isinstance(params, dict):
+                return {"action": "decline"}
+            self._dialogs += 1
+            self._hold_clocks()
+            try:
+                return await ask(params)
+            finally:
+                self._dialogs -= 1
+                if not self._dialogs:
+                    self._start_clocks()
+        if method == "sampling/createMessage":
+            raise McpError("Sampling is not offered: the server has no use of the user's model", _METHOD_NOT_FOUND)
+        raise McpError(f"Method not found: {method}", _METHOD_NOT_FOUND)
+
+    def _hold_clocks(self) -> None:
+        for pending in self._pending.values():
+            with suppress(RuntimeError):  # not entered yet, or over
+                pending.clock.reschedule(None)
+
+    def _start_clocks(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for pending in self._pending.values():
+            if pending.timeout is not None:
+                with suppress(RuntimeError):
+                    pending.clock.reschedule(now + pending.timeout)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _fail(self, reason: str) -> None:
+        self._end(reason)
+        self._lost(reason)
+
+    def _end(self, reason: str) -> None:
+        if self.ended is not None:
+            return
+        self.ended = reason
+        for pending in self._pending.values():
+            if not pending.answer.done():
+                pending.answer.set_exception(McpError(reason))
+
+    async def close(self) -> None:
+        self._end("the connection was closed")
+        await self._tasks.end(limits.HANDLER_END)
+        await self._transport.close()
+
+
+def rpc_error(error: Any) -> McpError:
+    """Return the exception for the `error` of a message."""
+    if not isinstance(error, dict):
+        return McpError(str(error)[:2000], -32603)
+    code, text = error.get("code"), error.get("message")
+    return McpError(
+        str(text or "no reason given")[:2000], code if isinstance(code, int) and code else -32603, error.get("data")
+    )

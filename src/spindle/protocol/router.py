@@ -1,0 +1,208 @@
+"""Several sessions on one wire: a frame that names a session goes there, and what that session says names it.
+
+A client has a first session, which is never named: one that does not know of this file notices nothing of it.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from msgspec import UNSET
+
+from spindle.agent import AgentError
+from spindle.flow import Tasks
+from spindle.limits import TASKS_END
+from spindle.protocol.commands import Client, LiveInfo
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.live import LiveSession, SessionPool, Wanted
+from spindle.protocol.outbox import Outbox
+from spindle.protocol.render import Response
+from spindle.sessions.entries import SessionError
+from spindle.shapes.events import SessionClosed
+
+_REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update")
+"""Frames that get no response, and are of use only to a session that is there."""
+
+
+class Router:
+    """The sessions of one client beside its first."""
+
+    def __init__(self, pool: SessionPool, first: LiveSession, client: Client, outbox: Outbox) -> None:
+        self.pool = pool
+        self.client = client
+        self.outbox = outbox
+        self.tasks = Tasks()
+        self._first = first
+        self._seats: dict[str, Seat] = {}
+        """By the handle of the session, and by other names that the client uses for it."""
+
+    def route(self, frame: dict[str, Any]) -> bool:
+        """Take a frame to the session that it names; false if that is the first."""
+        name = frame["sessionId"]
+        if not isinstance(name, str):
+            self._refuse(frame, "Invalid sessionId: expected string")
+            return True
+        if (seat := self._seats.get(name)) is None:
+            live = self.pool.find(name)
+            if live is self._first:
+                return False
+            seat = None if live is None else self._seats.get(live.handle)
+            if seat is None:
+                kind = frame.get("type")
+                if kind in _REPLIES:
+                    return True
+                if kind == "close_session" and live is None:
+                    self._refuse(frame, f"Session {name} is not open")
+                    return True
+                seat = Seat(self)
+                self.tasks.spawn(self._open(seat, name), "spindle-session-join")
+            self._seats[name] = seat
+        seat.receive(frame)
+        return True
+
+    async def _open(self, seat: "Seat", name: str) -> None:
+        """Bring the session that a client has named."""
+        try:
+            self._place(seat, await self.pool.get(name, seat))
+        except (AgentError, SessionError) as error:
+            self._give_up(seat, str(error))
+        except Exception as error:  # of an extension, or of the disk
+            self._give_up(seat, f"{type(error).__name__}: {error}")
+
+    async def open(self, wanted: Wanted) -> LiveInfo:
+        """Open a session for the client. Raises what the pool raises."""
+        seat = Seat(self)
+        live = await self.pool.open(wanted, seat)
+        info = await live.info()
+        self._place(seat, live)  # behind it nothing waits: the answer goes out before the first event
+        return info
+
+    def _place(self, seat: "Seat", live: LiveSession) -> None:
+        other = self._seats.get(live.handle)
+        if seat.ended:
+            self._give_up(seat, "The session has ended")
+        elif live is self._first or (other is not None and other is not seat):
+            # The client has this session already, or has asked for it twice at once.
+            self.pool.leave(seat, live)
+            for frame in self._forget(seat):
+                if other is not None:
+                    other.receive(frame)
+        else:
+            self._seats[live.handle] = seat
+            seat.begin(live)
+
+    def _give_up(self, seat: "Seat", error: str) -> None:
+        for frame in self._forget(seat):
+            if frame.get("type") not in _REPLIES:
+                self._refuse(frame, error)
+
+    def _refuse(self, frame: dict[str, Any], error: str) -> None:
+        name = frame["sessionId"]
+        lane = self.outbox.lane(name) if isinstance(name, str) else self.outbox
+        lane.put(Response(id=frame.get("id", UNSET), command=frame.get("type", "parse"), success=False, error=error))
+
+    def left(self, seat: "Seat") -> None:
+        """The session of a seat has ended."""
+        self._forget(seat)
+
+    def _forget(self, seat: "Seat") -> list[dict[str, Any]]:
+        """Take a seat out; return the frames that wait there."""
+        self._seats = {name: other for name, other in self._seats.items() if other is not seat}
+        return seat.waiting
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return await self.pool.infos()
+
+    async def finish(self, timeout: float) -> None:
+        """Give commands that can still be answered a moment to do so."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self.tasks.join()
+                for seat in set(self._seats.values()):
+                    await seat.finish(timeout)
+
+    async def close(self) -> None:
+        """The client is gone. Its sessions go on for a while: others may use them, and it may come back."""
+        await self.tasks.end(TASKS_END)
+        seats, self._seats = set(self._seats.values()), {}
+        for seat in seats:
+            await seat.leave()
+
+
+class Seat:
+    """A client's place at one of its other sessions."""
+
+    holds = False
+    answers = True
+
+    def __init__(self, router: Router) -> None:
+        self.ended = False
+        """The session has left memory."""
+        self.waiting: list[dict[str, Any]] = []
+        """Frames that came before the session was there."""
+        self._router = router
+        self._live: LiveSession | None = None
+
+    def begin(self, live: LiveSession) -> None:
+        """Listen to the session, and take what waits for it."""
+        self._live = live
+        self._lane = self._router.outbox.lane(live.handle)
+        self._dispatcher = Dispatcher(live.agent, self, self._lane)
+        live.agent.subscribe(self._lane)
+        for request in live.agent.dialogs.open_requests():  # no other client may be there to answer
+            self._lane.put(request)
+        self._router.tasks.spawn(live.agent.begin(), "spindle-begin")
+        waiting, self.waiting = self.waiting, []
+        for frame in waiting:
+            self.receive(frame)
+
+    def receive(self, frame: dict[str, Any]) -> None:
+        if self._live is None:
+            self.waiting.append(frame)
+        else:
+            self._live.touch()
+            self._dispatcher.receive_value(frame)
+
+    async def finish(self, timeout: float) -> None:
+        if self._live is not None:
+            await self._dispatcher.finish(timeout)
+
+    async def leave(self) -> None:
+        """The client is gone."""
+        if (live := self._live) is not None:
+            live.agent.unsubscribe(self._lane)
+            await self._dispatcher.close()
+            self._router.pool.leave(self, live)
+
+    # -- what the session needs ------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self._live is None or self._dispatcher.busy
+
+    def session_ended(self, live: LiveSession, reason: str) -> None:
+        self.ended = True
+        live.clients.discard(self)
+        if self._live is not None:
+            live.agent.unsubscribe(self._lane)
+            self._lane.put(SessionClosed(reason))
+            self._router.left(self)
+
+    # -- what commands may ask of the wire -------------------------------------------------------
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        self._lane.set_update_mode(mode)
+
+    def request_shutdown(self) -> None:
+        self._router.client.request_shutdown()
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo:
+        return await self._router.open(wanted)
+
+    async def close_session(self) -> None:
+        assert self._live is not None
+        await self._router.pool.close_session(self._live)
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return await self._router.live_sessions()

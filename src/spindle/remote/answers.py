@@ -1,0 +1,49 @@
+"""Answers over plain HTTP: the page and its files, the health check, and how each is marked for a browser."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from spindle.shapes.codec import encode
+from spindle.web import CHAT_POLICY, chat_answer
+
+SAFETY = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": CHAT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Server": "spindle",
+}
+"""Headers of every answer."""
+
+
+def page_file(path: str, request: Mapping[str, str]) -> web.Response | None:
+    """Return a file of the chat page for a path of the URL; None if there is no such file."""
+    found = chat_answer(path, request)
+    if found is None:
+        return None
+    return web.Response(status=found.status, body=found.body, headers={**SAFETY, **found.headers})
+
+
+def healthy(*, auth: bool) -> web.Response:
+    """Say that the server is there, and whether clients need a token."""
+    return json_answer({"status": "ok", "auth": auth})
+
+
+def plain(status: int, text: str) -> web.Response:
+    answer = bytes_answer(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
+    if status >= 400:
+        answer.headers["X-Reason"] = text.encode("ascii", "replace").decode()  # all that clients of a WebSocket see
+        answer.force_close()
+    return answer
+
+
+def json_answer(value: Any, status: int = 200) -> web.Response:
+    return bytes_answer(status, encode(value), "application/json")
+
+
+def bytes_answer(status: int, body: bytes, kind: str) -> web.Response:
+    return web.Response(status=status, body=body, headers={**SAFETY, "Content-Type": kind})

@@ -1,0 +1,116 @@
+// All files that were changed in this conversation, as diffs: beside it on a wide page, over it on a phone.
+
+import { counts, diffView, rowsOfDiff, rowsOfText } from '../shared/diff.js';
+import { $, button, copyButton, el, icon, iconButton } from '../shared/dom.js';
+import { count, obj, str } from '../shared/format.js';
+import { languageOfPath } from '../shared/highlight.js';
+import { pathOf } from '../shared/tool-card.js';
+
+const CHANGING = new Set(['write', 'edit']);
+
+export class ChangesPane {
+  constructor(session) {
+    this.session = session;
+    this.node = $('changes');
+    this.closed = new Set(); // files whose diff the reader has folded away
+    $('open-changes').addEventListener('click', () => this.toggle());
+    for (const event of ['entries', 'reset']) session.on(event, () => this.refresh());
+    session.on('tool_execution_end', ({ toolName, isError }) => {
+      if (!isError && CHANGING.has(toolName)) session.attempt(() => session.updateEntries());
+    });
+  }
+
+  get isOpen() {
+    return !this.node.hidden;
+  }
+
+  toggle(open = !this.isOpen) {
+    this.node.hidden = !open;
+    document.body.classList.toggle('with-changes', open);
+    $('open-changes').setAttribute('aria-expanded', String(open));
+    if (open) {
+      this.show();
+      this.node.querySelector('button')?.focus();
+    } else $('open-changes').focus();
+  }
+
+  /** File → the changes to it, in order. */
+  files() {
+    const files = new Map();
+    const calls = new Map();
+    for (const { raw } of this.session.entries.path()) {
+      const { message } = raw;
+      if (message?.role === 'assistant' && Array.isArray(message.content)) {
+        for (const block of message.content) if (block?.type === 'toolCall') calls.set(block.id, block);
+      } else if (message?.role === 'toolResult' && !message.isError) {
+        const call = calls.get(message.toolCallId);
+        if (!call || !CHANGING.has(call.name)) continue;
+        const args = obj(call.arguments);
+        const diff = str(obj(message.details).diff);
+        const rows = call.name === 'write' ? rowsOfText(str(args.content)) : diff ? rowsOfDiff(diff) : [];
+        const path = pathOf(args);
+        if (path) files.set(path, [...(files.get(path) ?? []), { rows, whole: call.name === 'write', patch: str(obj(message.details).patch) }]);
+      }
+    }
+    return files;
+  }
+
+  refresh() {
+    const files = this.files();
+    $('open-changes').hidden = files.size === 0 && !this.isOpen;
+    $('open-changes').querySelector('span').textContent = String(files.size);
+    $('open-changes').title = `${count(files.size, 'file')} changed (Alt+D)`;
+    $('open-changes').ariaLabel = `${count(files.size, 'file')} changed`;
+    if (this.isOpen) this.show(files);
+  }
+
+  show(files = this.files()) {
+    const top = this.node.querySelector('.changed-files')?.scrollTop ?? 0;
+    const sum = { added: 0, removed: 0 };
+    const nodes = [...files].map(([path, changes]) => this.file(path, changes, sum));
+    const all = () => [...files].flatMap(([path, changes]) => changes.map(change => patchOf(path, change))).join('\n');
+    this.node.replaceChildren(
+      el(
+        'header',
+        null,
+        el('h2', { id: 'changes-title' }, 'Changes'),
+        el('span', { class: 'size' }, el('span', { class: 'plus' }, `+${sum.added}`), ' ', el('span', { class: 'minus' }, `−${sum.removed}`)),
+        el('span', { class: 'room' }),
+        copyButton('Copy all as a patch', all),
+        iconButton('Close the changes', 'close', () => this.toggle(false)),
+      ),
+      el('div', { class: 'changed-files' }, ...(nodes.length ? nodes : [el('p', { class: 'empty' }, 'No file was changed here yet.')])),
+    );
+    this.node.querySelector('.changed-files').scrollTop = top;
+  }
+
+  file(path, changes, sum) {
+    const total = { added: 0, removed: 0 };
+    for (const { rows } of changes) {
+      const { added, removed } = counts(rows);
+      total.added += added;
+      total.removed += removed;
+    }
+    sum.added += total.added;
+    sum.removed += total.removed;
+    const slash = path.lastIndexOf('/') + 1;
+    const name = el('span', { class: 'path', title: path }, el('span', { class: 'soft' }, path.slice(0, slash)), el('b', null, path.slice(slash)));
+    const size = el('span', { class: 'size' }, el('span', { class: 'plus' }, `+${total.added}`), ' ', el('span', { class: 'minus' }, `−${total.removed}`));
+    const node = el('details', { class: 'changed', open: !this.closed.has(path) }, el('summary', null, icon('file'), name, size, icon('chevron')));
+    const copy = copyButton('Copy this file’s changes', () => changes.map(change => patchOf(path, change)).join('\n'));
+    const body = el('div', { class: 'with-copy' }, ...changes.map(({ rows, whole }, i) =>
+      el('div', null,
+        changes.length > 1 || whole ? el('p', { class: 'aside' }, whole ? 'written whole' : `change ${i + 1} of ${changes.length}`) : null,
+        diffView(rows, languageOfPath(path)))), copy);
+    node.append(body);
+    node.addEventListener('toggle', () => this.closed[node.open ? 'delete' : 'add'](path));
+    return node;
+  }
+}
+
+/** A change as text that `patch` reads, as far as that is known. */
+function patchOf(path, { rows, patch }) {
+  if (patch) return patch;
+  const lines = rows.map(({ sign, text }) => (sign || ' ') + text).join('\n');
+  return `--- /dev/null\n+++ ${path}\n@@ -0,0 +1,${rows.length} @@\n${lines}\n`;
+}

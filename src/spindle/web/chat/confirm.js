@@ -1,0 +1,28 @@
+// Questions of the page itself, before something that cannot be undone.
+
+import { $, button, el } from '../shared/dom.js';
+
+/** Ask; the promise gives whether the user agreed. */
+export function confirm(title, text, yes) {
+  return new Promise(resolve => {
+    const dialog = $('confirm');
+    const end = agreed => {
+      dialog.onclose = null;
+      dialog.close();
+      resolve(agreed);
+    };
+    const agree = button('primary', () => end(true), yes);
+    dialog.replaceChildren(
+      el('h2', { id: 'confirm-title' }, title),
+      el('p', null, text),
+      el('div', { class: 'buttons' }, el('span', { class: 'room' }), button('plain', () => end(false), 'Cancel'), agree),
+    );
+    dialog.onclose = () => end(false);
+    dialog.showModal();
+    agree.focus();
+  });
+}
+
+/** Ask before work that goes on is stopped; nothing is asked if there is none. */
+export const mayStop = (session, text) =>
+  session.running ? confirm('Stop what is running?', text, 'Stop it and go on') : Promise.resolve(true);

@@ -1,0 +1,140 @@
+// What stands in the conversation besides answers: messages of the user, summaries, notices, commands.
+
+import { button, copyButton, el, icon, iconButton } from '../shared/dom.js';
+import { imagesOf, textOf } from '../shared/format.js';
+import { picture } from '../shared/images.js';
+import { fullTime } from './figures.js';
+import { rendered } from './growing.js';
+import { shellCard } from './live-card.js';
+
+const LONG_MESSAGE = 1800;
+
+/** A message of the user. `actions`: `fork()`, `save(text)`; `note` says what became of it. */
+export function userMessage(message, { fork, save, note }) {
+  const text = textOf(message.content);
+  const images = imagesOf(message.content).map(picture);
+  const body = el('div', { class: 'said' }, text);
+  const bubble = el('div', { class: 'bubble' }, ...images, text ? body : null);
+  if (text.length > LONG_MESSAGE || text.split('\n').length > 24) clamp(bubble);
+  const actions = el(
+    'div',
+    { class: 'actions' },
+    copyButton('Copy message', () => text),
+    iconButton('Edit', 'pencil', () => edit(node, bubble, actions, text, save)),
+    iconButton('Fork: new conversation from here', 'branch', fork),
+  );
+  const node = el(
+    'article',
+    { class: 'user', 'aria-label': 'You', title: message.timestamp ? fullTime(message.timestamp) : null },
+    bubble,
+    note ? el('p', { class: 'aside' }, icon('warning'), note) : null,
+    actions,
+  );
+  return node;
+}
+
+function clamp(bubble) {
+  bubble.classList.add('clamped');
+  const toggle = () => {
+    const clamped = bubble.classList.toggle('clamped');
+    more.textContent = clamped ? 'Show all' : 'Show less';
+    more.ariaExpanded = String(!clamped);
+  };
+  const more = button('link', toggle, 'Show all');
+  more.ariaExpanded = 'false';
+  bubble.append(more);
+}
+
+/** Write over a message in its place. Nothing else changes until it is saved. */
+function edit(node, bubble, actions, text, save) {
+  const field = el('textarea', { 'aria-label': 'Message', rows: '1' });
+  field.value = text;
+  const fit = () => {
+    field.style.height = 'auto';
+    field.style.height = `${Math.min(field.scrollHeight + 2, innerHeight * 0.6)}px`;
+  };
+  const close = () => {
+    form.remove();
+    bubble.hidden = actions.hidden = false;
+    node.classList.remove('editing');
+    actions.querySelectorAll('button')[1].focus();
+  };
+  const submit = async event => {
+    event?.preventDefault();
+    const written = field.value.trim();
+    if (!written) return;
+    if (await save(written)) close();
+  };
+  field.addEventListener('input', fit);
+  field.addEventListener('keydown', event => {
+    if (event.isComposing) return;
+    if (event.key === 'Escape') close();
+    else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) submit();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  const pictures = [...bubble.querySelectorAll('.picture')].map(one => one.cloneNode(true));
+  const form = el(
+    'form',
+    { class: 'bubble edit', on: { submit } },
+    ...pictures,
+    field,
+    el(
+      'div',
+      { class: 'buttons' },
+      el('span', { class: 'hint' }, 'What came after stays on a branch of its own'),
+      button('plain', close, 'Cancel'),
+      el('button', { type: 'submit', class: 'primary' }, 'Save'),
+    ),
+  );
+  bubble.hidden = actions.hidden = true;
+  node.classList.add('editing');
+  node.prepend(form);
+  fit();
+  field.focus();
+  field.setSelectionRange(text.length, text.length);
+}
+
+/** ‹ 2/3 › at a message where the conversation divides. */
+export function branchSwitch(place, total, go) {
+  const step = (by, label, sign) => {
+    const node = button('quiet', () => go(place + by), sign);
+    node.ariaLabel = node.title = label;
+    node.disabled = place + by < 0 || place + by >= total;
+    return node;
+  };
+  return el(
+    'span',
+    { class: 'fork', role: 'group', 'aria-label': 'Branches' },
+    step(-1, 'Previous branch', '‹'),
+    el('span', null, `${place + 1}/${total}`),
+    step(1, 'Next branch', '›'),
+  );
+}
+
+export const noticeOf = (symbol, text, ...more) =>
+  el('div', { class: 'notice', role: 'note' }, icon(symbol), el('span', null, text), ...more);
+
+/** A command of the user that has ended. */
+export function bashExecution(message) {
+  const card = shellCard(message.command, message.excludeFromContext, 'done');
+  card.finishShell(message);
+  return card.node;
+}
+
+export function custom({ customType, content }) {
+  const images = imagesOf(content).map(picture);
+  return el('article', { class: 'custom' }, el('span', { class: 'tag' }, customType), rendered(textOf(content)), ...images);
+}
+
+/** A summary that opens; `older` is a button to what it stands for. */
+export function summary(symbol, title, text, older = null) {
+  const node = el(
+    'details',
+    { class: 'notice summary' },
+    el('summary', null, icon(symbol), el('span', null, title), icon('chevron')),
+    rendered(text),
+  );
+  return older ? el('div', { class: 'divide' }, node, older) : node;
+}

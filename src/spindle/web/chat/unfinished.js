@@ -1,0 +1,124 @@
+// A text that is still being written, made fit to be shown: nothing in it may look like something else for a moment.
+// Marks that have no meaning yet are held back, and what was opened is closed at the end, so bold is bold from its
+// first word on and a link is not shown as brackets.
+
+const ONLY_MARKS = /^[\s\d>*+\-=#_~`|:.()[\]]*$/;
+const BLOCK_MARK = /^\s*(?:[-*+>]|\d{1,9}[.)]|#{1,6})\s+/;
+const DELIMITER_ROW = /^\s*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?\s*$/;
+const LONGEST_LINK = 400; // characters that are held back at most
+const isBlank = line => line.trim() === '';
+
+/** Return the lines of a text to show now; the last of them has no end yet. */
+export function settled(lines) {
+  let end = lines.length;
+  if (end > 0 && !isBlank(lines[end - 1]) && ONLY_MARKS.test(lines[end - 1])) end--;
+  end = beforeTable(lines, end);
+  const shown = lines.slice(0, end);
+  if (shown.length) closeLast(shown);
+  return shown;
+}
+
+/** A line with bars may be the head of a table: it is one when the line below it is complete. */
+function beforeTable(lines, end) {
+  let first = end === lines.length && lines[end - 1] === '' ? end - 1 : end;
+  if (first === 0 || isBlank(lines[first - 1])) return end;
+  while (first > 0 && lines[first - 1].includes('|') && !isBlank(lines[first - 1])) first--;
+  if (first === end || !lines[first]?.includes('|') || (first > 0 && !isBlank(lines[first - 1]) && !lines[first].trimStart().startsWith('|'))) return end;
+  const leads = lines[first].trimStart().startsWith('|') || / \| /.test(lines[first]);
+  const decided = first + 1 < lines.length - 1;
+  return leads && !decided && (first + 1 >= lines.length || couldBeRow(lines[first + 1])) ? first : end;
+}
+
+const couldBeRow = line => isBlank(line) || /^[\s|:-]*$/.test(line) || DELIMITER_ROW.test(line);
+
+/** Close in the last line what the last paragraph has opened. */
+function closeLast(lines) {
+  const last = lines.length - 1;
+  let first = last;
+  while (first > 0 && !isBlank(lines[first - 1]) && !BLOCK_MARK.test(lines[first]) && !lines[first].includes('|')) first--;
+  const lead = BLOCK_MARK.exec(lines[first])?.[0] ?? '';
+  const head = first === last && lines[last].includes('|') ? lines[last].lastIndexOf('|') + 1 : lead.length;
+  const text = [lines[first].slice(head), ...lines.slice(first + 1)].join('\n');
+  const made = closed(text).split('\n');
+  lines[first] = lines[first].slice(0, head) + made[0];
+  for (let i = 1; first + i <= last; i++) lines[first + i] = made[i] ?? '';
+}
+
+/** Return a paragraph as if it ended here. */
+function closed(text) {
+  const open = []; // emphasis: the runs that began it
+  let end = text.length;
+  for (let at = 0; at < end;) {
+    const c = text[at];
+    if (c === '\\') {
+      if (at === end - 1) end = at;
+      at += 2;
+    } else if (c === '`') {
+      const ticks = /^`+/.exec(text.slice(at, at + 40))[0];
+      const from = at + ticks.length;
+      const close = closingTicks(text, from, ticks);
+      if (close < 0) {
+        if (text.slice(from, end).trim() === '') end = at;
+        else return withClosers(text.slice(0, end).replace(/`+$/, '') + ticks, open);
+        break;
+      }
+      at = close;
+    } else if (c === '[') {
+      const close = linkEnd(text, at);
+      if (close < 0 && end - at < LONGEST_LINK) end = text[at - 1] === '!' ? at - 1 : at;
+      at = close < 0 ? at + 1 : close;
+    } else if ((c === '<' && /^<\/?[a-z]{0,8}$/i.test(text.slice(at, at + 12))) || (c === '&' && /^&[#\w]{0,8}$/.test(text.slice(at, at + 12)))) {
+      end = at;
+    } else if (c === '$' && text[at + 1] === '$' && text.indexOf('$$', at + 2) < 0) {
+      end = at;
+    } else if (c === '*' || c === '_' || c === '~') at = emphasis(text, at, end, open, cut => { end = cut; });
+    else at++;
+  }
+  return withClosers(text.slice(0, end), open);
+}
+
+function closingTicks(text, from, ticks) {
+  const runs = /`+/g;
+  runs.lastIndex = from;
+  for (let run; (run = runs.exec(text));) if (run[0] === ticks) return runs.lastIndex;
+  return -1;
+}
+
+/** Where a link or a pair of brackets ends; -1 if that is not written yet. */
+function linkEnd(text, at) {
+  let depth = 0;
+  for (let i = at; i < text.length && i < at + 2000; i++) {
+    if (text[i] === '\\') i++;
+    else if (text[i] === '[') depth++;
+    else if (text[i] === ']' && --depth === 0) {
+      const next = text[i + 1];
+      if (next === undefined) return -1;
+      if (next !== '(') return i + 1;
+      const close = text.indexOf(')', i + 2);
+      return close < 0 ? -1 : close + 1;
+    }
+  }
+  return -1;
+}
+
+function emphasis(text, at, end, open, cut) {
+  const c = text[at];
+  let to = at;
+  while (text[to] === c) to++;
+  const width = to - at;
+  const before = text[at - 1] ?? ' ';
+  const after = to < end ? text[to] : '';
+  const top = open.findLast(one => one.c === c);
+  if (after === '') cut(at); // it may open or close, and may get wider
+  else if (top && !/\s/.test(before) && width >= 1) {
+    top.width -= width;
+    if (top.width <= 0) open.splice(open.indexOf(top));
+  } else if (!/\s/.test(after) && (c !== '_' || !/\w/.test(before)) && (c !== '~' || width === 2) && width <= 3) open.push({ c, width });
+  return to;
+}
+
+function withClosers(text, open) {
+  if (!open.length) return text;
+  const body = text.trimEnd();
+  return body + open.toReversed().map(({ c, width }) => c.repeat(width)).join('') + text.slice(body.length);
+}

@@ -1,0 +1,75 @@
+"""Commands of clients around a session: messages that wait, sessions on disk, files, and the ids of entries."""
+
+import base64
+from pathlib import Path
+
+from .rig import Rig, run, slow_tool
+
+
+def test_messages_say_where_they_are_stored(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"calls": [{"name": "slow"}]}, "k"], tools=[slow_tool(seconds=0)]) as rig:
+            frames = await rig.run("hi")
+            told = [(f["message"]["role"], f["entryId"]) for f in frames if f["type"] == "message_end"]
+            entries = (await rig.data("get_entries"))["entries"]
+            assert told == [(e["message"]["role"], e["id"]) for e in entries if e["type"] == "message"]
+
+    run(main())
+
+
+def test_messages_that_wait_are_changed_by_id(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["one", "two", "three"], session=True) as rig:
+            for text in ("a", "b", "c"):
+                await rig.call("follow_up", message=text)
+            items = (await rig.data("get_state"))["queueItems"]
+            assert [(item["kind"], item["text"]) for item in items] == [("followUp", text) for text in "abc"]
+            first, second, third = (item["id"] for item in items)
+            assert await rig.data("remove_queued", queuedId=first) == {"kind": "followUp", "text": "a", "images": []}
+            await rig.call("edit_queued", queuedId=second, message="b, changed")
+            gone = await rig.call("edit_queued", queuedId=first, message="x")
+            assert (gone["success"], gone["error"]) == (False, "This message does not wait any more")
+            await rig.call("send_queued", queuedId=third)  # nothing runs: it begins, and the other follows
+            await rig.until("agent_settled")
+            said = [
+                m["content"][0]["text"] for m in (await rig.data("get_messages"))["messages"] if m["role"] == "user"
+            ]
+            assert said == ["c", "b, changed"]
+            assert not (await rig.call("send_queued", queuedId=third))["success"]
+
+    run(main())
+
+
+def test_sessions_are_searched_and_deleted(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["It was a Wombat, they say.", "k"], session=True) as rig:
+            await rig.run("what was it?")
+            first = rig.agent.session
+            path = Path(first.path)
+            found = (await rig.data("search_sessions", query="wombat was"))["sessions"]
+            assert [(one["id"], one["snippet"]) for one in found] == [(first.id, "It was a Wombat, they say.")]
+            assert (await rig.data("search_sessions", query="wombat koala"))["sessions"] == []
+            assert await rig.data("delete_session") == {"cancelled": False}
+            assert not path.exists() and rig.agent.session.id != first.id
+            assert (await rig.data("search_sessions", query="wombat"))["sessions"] == []
+
+    run(main())
+
+
+def test_files_are_kept_and_completed(tmp_path):
+    async def main():
+        async with Rig(tmp_path, session=True) as rig:
+            path = (await rig.data("upload_file", name="../../a b;c.txt", data=base64.b64encode(b"hi").decode()))[
+                "path"
+            ]
+            assert Path(path).read_bytes() == b"hi" and Path(path).name == "a b_c.txt"
+            assert Path(path).is_relative_to(rig.home)
+            bad = await rig.call("upload_file", name="x", data="*")
+            assert (bad["success"], bad["error"]) == (False, "The file is not base64")
+            (rig.cwd / "src").mkdir()
+            for name in ("src/parser.py", "src/lexer.py", "parse.md"):
+                (rig.cwd / name).write_text("")
+            assert (await rig.data("complete_path", prefix="pars"))["paths"] == ["parse.md", "src/parser.py"]
+            assert (await rig.data("complete_path", prefix="slex"))["paths"] == ["src/lexer.py"]
+
+    run(main())

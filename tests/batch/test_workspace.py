@@ -1,0 +1,179 @@
+"""Repositories of users: whatever tasks do in their workspaces, the user's own checkout stays as it is."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Tasks, git, make_repo, state
+
+
+def bash(command: str) -> dict:
+    return {"calls": [{"name": "bash", "arguments": {"command": command}}]}
+
+
+@pytest.fixture
+def repo(tasks: Tasks) -> Path:
+    """A repository in use: staged and unstaged changes, a stash, untracked and ignored files, hooks, a submodule."""
+    inner = make_repo(tasks.place.root / "inner", i_txt="inner\n")
+    middle = make_repo(tasks.place.root / "middle", m_txt="middle\n")
+    git(middle, "submodule", "add", "-q", str(inner), "deep")
+    git(middle, "commit", "-q", "-m", "sub")
+    repo = make_repo(tasks.place.project / "repo", a_txt="a\n", b_txt="b\n", c_txt="c\n")
+    git(repo, "submodule", "add", "-q", str(middle), "sub")
+    git(repo, "submodule", "update", "-q", "--init", "--recursive")
+    (repo / ".gitignore").write_text("*.log\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "submodule")
+    (repo / "a.txt").write_text("stashed\n")
+    git(repo, "stash", "-q")
+    (repo / "a.txt").write_text("unstaged\n")
+    (repo / "b.txt").write_text("staged\n")
+    git(repo, "add", "b.txt")
+    (repo / "new.txt").write_text("untracked\n")
+    (repo / "x.log").write_text("ignored\n")
+    (repo / "sub/m.txt").write_text("dirty submodule\n")
+    for hook in ("post-checkout", "post-commit", "reference-transaction", "post-index-change"):
+        path = repo / ".git/hooks" / hook
+        path.write_text("#!/bin/sh\ntouch '%s'\n" % (tasks.place.root / "hook-ran"))
+        path.chmod(0o755)
+    tasks.write(*({"id": f"t{number}", "prompt": f"p{number}", "repo": "repo"} for number in range(3)))
+    return repo
+
+
+EDIT = "echo changed > c.txt; rm b.txt; echo new > sub/deep/new.txt; echo i > sub/deep/i.txt; echo l > y.log"
+
+
+@pytest.mark.parametrize("kind", ["worktree", "clone", "copy"])
+def test_a_repository_in_use(tasks: Tasks, repo: Path, kind: str) -> None:
+    before = state(repo)
+    (tasks.place.root / "hook-ran").unlink(missing_ok=True)
+    tasks.script(bash(EDIT), "done")
+    done = tasks.run("--workspace", kind)
+    assert done.returncode == 0, done.stdout
+    assert not (tasks.place.root / "hook-ran").exists()
+    assert state(repo) == before
+    patch = tasks.runs / "t1/patch.diff"
+    text = patch.read_text()
+    for wanted in ("+changed", "-staged" if kind == "copy" else "-b", "+++ b/sub/deep/new.txt", "+++ b/sub/deep/i.txt"):
+        assert wanted in text
+    assert "y.log" not in text and "untracked" not in text and "unstaged" not in text
+    assert not list(tasks.runs.glob("*/work")) and not list(tasks.runs.glob("*/objects"))
+    if kind != "copy":
+        fresh = tasks.place.root / "fresh"
+        git(repo.parent, "clone", "-q", "--recurse-submodules", str(repo), str(fresh))
+        git(fresh, "apply", str(patch))
+        assert (fresh / "sub/deep/i.txt").read_text() == "i\n" and not (fresh / "b.txt").exists()
+
+
+def test_what_an_agent_does_with_git_stays_in_its_worktree(tasks: Tasks, repo: Path) -> None:
+    before = state(repo)
+    tasks.script(bash("echo x > c.txt; git commit -qam mine"), bash("echo y > a.txt; git stash"), "done")
+    tasks.run("--workspace", "worktree")
+    after = state(repo)
+    for name in ("status", "stash", "refs", "head", "index", "worktrees", "config"):
+        assert after[name] == before[name]
+    assert "+x" in (tasks.runs / "t0/patch.diff").read_text(), "commits are part of the patch"
+    assert "shares its stash" in (tasks.runs / "t0/session.jsonl").read_text()
+
+
+def test_a_failed_task_keeps_its_worktree_until_it_is_done_again(tasks: Tasks, repo: Path) -> None:
+    before = state(repo)
+    tasks.script(bash("echo x > c.txt"), "done")
+    assert tasks.run("--verify", "test $SPINDLE_TASK_ID != t1").returncode == 1
+    assert (tasks.runs / "t1/work/c.txt").read_text() == "x\n"
+    assert len(git(repo, "worktree", "list").splitlines()) == 2
+    assert tasks.run("--redo", "failed").returncode == 0
+    assert state(repo) == before
+
+
+def test_killed_worktrees_are_cleared(tasks: Tasks, repo: Path) -> None:
+    before = state(repo)
+    tasks.script({**bash("sleep 30"), "text": "now"}, "done")
+    process = tasks.place.start(*tasks.arguments("--json"), text=True)
+    assert process.stdout is not None
+    seen: set[str] = set()
+    for line in process.stdout:
+        if '"tool":"bash"' in line:
+            seen.add(line.split('"id":"')[1][:2])
+        if len(seen) == 3:
+            break
+    process.kill()
+    process.communicate(timeout=10)
+    assert len(git(repo, "worktree", "list").splitlines()) == 4
+    # One that was killed in the making: git knows of it, and there is no directory.
+    git(repo, "worktree", "add", "-q", "--detach", "--lock", str(tasks.runs / "t9/work"))
+    subprocess.run(["rm", "-rf", str(tasks.runs / "t9")], check=True)
+    tasks.script("done")
+    tasks.write(*({"id": f"t{number}", "prompt": "p", "repo": "repo"} for number in (0, 1, 2, 9)))
+    assert tasks.run().returncode == 0
+    assert state(repo) == before
+
+
+def test_a_copy_of_a_linked_worktree_has_a_repository_of_its_own(tasks: Tasks, repo: Path) -> None:
+    git(repo, "worktree", "add", "-q", "--detach", str(tasks.place.project / "linked"))
+    tasks.write({"id": "a", "prompt": "p", "cwd": "linked"})
+    before = state(repo), git(tasks.place.project / "linked", "status", "--porcelain=v2", "--branch")
+    tasks.script(bash("echo x > c.txt; git stash; echo y > c.txt; git commit -qam mine"), "done")
+    assert tasks.run("--workspace", "copy").returncode == 0
+    assert (state(repo), git(tasks.place.project / "linked", "status", "--porcelain=v2", "--branch")) == before
+    assert "+y" in (tasks.runs / "a/patch.diff").read_text()
+
+
+def test_a_commit_a_directory_and_an_address(tasks: Tasks, repo: Path) -> None:
+    tasks.write(
+        {"id": "old", "prompt": "p", "repo": "repo", "ref": "HEAD~1"},
+        {"id": "below", "prompt": "p", "cwd": "repo/sub"},
+        {"id": "url", "prompt": "p", "repo": f"file://{tasks.place.root / 'inner'}", "ref": "main"},
+        {"id": "bad", "prompt": "p", "repo": "repo", "ref": "nothing"},
+        {"id": "gone", "prompt": "p", "repo": "nowhere"},
+    )
+    tasks.script(bash("pwd; ls"), "done")
+    assert tasks.run("--retries", "0").returncode == 1
+    lines = {line["id"]: line for line in tasks.lines()}
+    assert lines["old"]["commit"] == git(repo, "rev-parse", "HEAD~1").strip()
+    assert "m.txt" in (tasks.runs / "below/session.jsonl").read_text()
+    assert "i.txt" in (tasks.runs / "url/session.jsonl").read_text()
+    assert (lines["bad"]["status"], lines["gone"]["status"]) == ("error", "error")
+    assert "Needed a single revision" in lines["bad"]["error"]
+    assert "Not a directory" in lines["gone"]["error"]
+
+
+def test_without_workspace_tasks_take_turns_unless_they_only_read(tasks: Tasks) -> None:
+    tasks.script(bash("test ! -e busy && touch busy && sleep 0.1 && rm busy"), "done")
+    tasks.write(*({"id": f"t{number}", "prompt": "p"} for number in range(4)))
+    assert tasks.run("--workspace", "none").returncode == 0
+    sessions = [(tasks.runs / f"t{number}/session.jsonl").read_text() for number in range(4)]
+    assert not any('"isError":true' in text for text in sessions)
+    tasks.script({"text": "x", "delay": 0.5})
+    tasks.write(*({"id": f"r{number}", "prompt": "p"} for number in range(8)))
+    program = [sys.executable, "-c", "import sys; from spindle.cli import main; sys.exit(main())"]
+    done = subprocess.run(
+        [*program, *tasks.arguments("--tools", "read,ls")],
+        cwd=tasks.place.project,
+        env=tasks.place.env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    ends = [line["finished"] for line in tasks.lines() if line["id"].startswith("r")]
+    begun = [line["seconds"] for line in tasks.lines() if line["id"].startswith("r")]
+    assert max(begun) < 8 * 0.5 and len(ends) == 8
+
+
+def test_results_inside_a_repository_are_not_part_of_it(tasks: Tasks, repo: Path) -> None:
+    before = state(repo)
+    tasks.script(bash("echo x > c.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p"})
+    for kind in ("worktree", "copy"):
+        done = tasks.place.run(
+            *("batch", "../tasks.jsonl", "-o", "runs", "--model", tasks.model),
+            *("--redo", "all", "--workspace", kind),
+            cwd=repo,
+        )
+        assert done.returncode == 0, done.stdout
+        text = (repo / "runs/a/patch.diff").read_text()
+        assert "+x" in text and "runs/" not in text
+    subprocess.run(["rm", "-r", str(repo / "runs")], check=True)
+    assert state(repo) == before

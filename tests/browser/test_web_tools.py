@@ -1,0 +1,207 @@
+"""What surrounds the conversation on the web page: changed files, the list of conversations, files, the palette."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mock_model import call, gate, reply
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+
+from tests.remote.server import ServerProcess
+
+from .web_page import Tab, user_texts
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ServerProcess]:
+    with ServerProcess() as server:
+        yield server
+
+
+def test_changed_files_stand_together_and_turns_fold(browser: Any, shared: ServerProcess) -> None:
+    edits = [{"oldText": "    return 1\n", "newText": "    return 2\n    # more\n"}]
+    shared.mock.script(
+        reply("First.", call("edit", {"path": "f.py", "edits": edits})),
+        reply("Then.", call("write", {"path": "new/note.md", "content": "one\ntwo\n"}, id="c2")),
+        reply("Both done."),
+        reply("next"),
+    )
+    (shared.cwd / "f.py").write_text("def f():\n    return 1\n")
+    with Tab(browser, shared) as tab:
+        tab.ask("go")
+        tab.sees("#open-changes", "2")
+        tab.press("Alt+d")
+        tab.sees("#changes header", "+4 −1")
+        files = tab.page.locator(".changed")
+        assert [one.split("\n")[0] for one in files.all_inner_texts()] == ["f.py", "new/note.md"]
+        tab.sees(".changed .add mark, .changed .add .t-number", "2")
+        numbers = "row => [...row.querySelectorAll('i')].map(i => i.textContent)"
+        gutters = tab.js(f"[...document.querySelector('.changed .diff').children].map({numbers})")
+        assert gutters == [["1", "1"], ["2", ""], ["", "2"], ["", "3"]]
+        tab.press("Alt+d")
+        tab.hides("#changes")
+        # The newest turn is open; the one before is a line.
+        tab.sees(".turn", "2 tools, 2 files")
+        tab.counts(".tool", 2)
+        tab.ask("and now")
+        tab.counts(".tool", 0)
+        tab.sees("#feed", "Both done.")
+        tab.click(".turn")
+        tab.counts(".tool", 2)
+        tab.click(".turn")
+        tab.counts(".tool", 0)
+        assert tab.trouble == []
+    with Tab(browser, shared, session=tab.session, viewport={"width": 390, "height": 780}) as phone:
+        phone.sees(".turn", "2 tools, 2 files")
+        phone.click("#open-changes")
+        phone.shows(".changed .diff")
+        assert phone.js("document.documentElement.scrollWidth") == 390
+        phone.press("Escape")
+        phone.hides("#changes")
+
+
+def test_conversations_are_found_renamed_pinned_and_deleted(browser: Any, shared: ServerProcess) -> None:
+    shared.mock.script(reply("The answer mentions a wombat."), reply("plain"), reply("busy", gate("live"), "!"))
+    with Tab(browser, shared) as tab:
+        tab.ask("about animals")
+        first = tab.session
+        tab.press("Alt+c")
+        tab.shows("#welcome")
+        tab.ask("about plants")
+        second = tab.session
+        tab.press("Alt+f")
+        tab.page.keyboard.type("wombat")
+        tab.counts(".session", 1)
+        tab.sees(".session small", "mentions a wombat")
+        tab.page.fill("#session-search", "")
+
+        def pick(session: str, action: str) -> None:
+            row = tab.page.locator(".session-row", has=tab.page.locator(f"[href='#{session}']"))
+            row.hover()
+            row.locator("button").click()
+            tab.page.get_by_role("option", name=action, exact=True).click()
+
+        pick(first, "Rename")
+        tab.page.fill("#sessions .rename", "Beasts <b>")
+        tab.press("Enter")
+        tab.sees(f".session[href='#{first}']", "Beasts <b>")
+        pick(first, "Pin")
+        tab.sees("#sessions h2", "Pinned")
+        assert tab.page.locator(".session").first.get_attribute("href") == f"#{first}"
+        # From the keyboard.
+        tab.page.focus(f".session[href='#{first}']")
+        tab.press("ArrowDown")
+        assert tab.js("document.activeElement.className") == "session"
+        assert tab.js("document.activeElement.getAttribute('href')") != f"#{first}"
+        pick(first, "Delete")
+        tab.sees("#confirm", "gone for good")
+        tab.page.get_by_role("button", name="Delete", exact=True).click()
+        tab.counts(f".session[href='#{first}']", 0)
+        assert not [file for file in (shared.base / "agent" / "sessions").rglob("*.jsonl") if first in file.name]
+        assert tab.session == second
+        # What runs is marked.
+        tab.say("work")
+        shared.mock.wait_gate("live")
+        tab.shows(f".session-row:has([href='#{second}']) .live.runs")
+        shared.mock.release("live")
+        tab.settled()
+        tab.hides(f".session-row:has([href='#{second}']) .live.runs")
+        pick(second, "Delete")
+        tab.page.get_by_role("button", name="Delete", exact=True).click()
+        tab.shows("#welcome")
+        assert tab.session != second
+        assert tab.trouble == []
+
+
+def test_files_come_along_and_are_completed(browser: Any, shared: ServerProcess, tmp_path: Path) -> None:
+    shared.mock.script(reply("seen"))
+    (shared.cwd / "docs").mkdir(exist_ok=True)
+    (shared.cwd / "docs" / "guide to.md").write_text("x")
+    (shared.cwd / "docs" / "manual.md").write_text("x")
+    (tmp_path / "../data;rm.bin").resolve().write_bytes(b"\0\1\2")
+    with Tab(browser, shared) as tab:
+        tab.page.set_input_files("#files", [str((tmp_path / "../data;rm.bin").resolve())])
+        tab.sees("#attachments .file", "data;rm.bin")
+        tab.page.locator("#prompt").press_sequentially("look at @manu")
+        tab.sees("#completions", "docs/manual.md")
+        assert tab.js("document.getElementById('prompt').getAttribute('aria-activedescendant')") == "completion-0"
+        tab.press("Tab")
+        tab.holds("#prompt", "look at @docs/manual.md ")
+        tab.press("Enter")
+        tab.sees(".answer", "seen")
+        said = user_texts(shared)[-1][-1]
+        assert said.startswith("look at @docs/manual.md")
+        path = Path(said.partition("Attached file: ")[2].strip())
+        assert path.read_bytes() == b"\0\1\2" and path.name == "data_rm.bin"
+        # What was said is there again, step by step.
+        tab.settled()
+        tab.ask("second")
+        tab.press("ArrowUp")
+        tab.holds("#prompt", "second")
+        tab.press("ArrowUp")
+        assert str(tab.page.input_value("#prompt")).startswith("look at")
+        tab.press("ArrowDown")
+        tab.press("ArrowDown")
+        tab.holds("#prompt", "")
+        assert tab.trouble == []
+
+
+def test_the_palette_the_phone_and_the_clipboard(browser: Any, shared: ServerProcess) -> None:
+    shared.mock.script(reply("**bold** answer"))
+    with Tab(browser, shared, permissions=["clipboard-read", "clipboard-write"]) as tab:
+        tab.ask("a question")
+        tab.press("Control+k")
+        tab.page.keyboard.type("markdown")
+        tab.press("Enter")
+        tab.sees(".toast", "on the clipboard")
+        text = tab.js("navigator.clipboard.readText()")
+        assert text == "## User\n\na question\n\n## Assistant\n\n**bold** answer"
+        tab.press("Control+k")
+        tab.page.keyboard.type("phone")
+        tab.press("Enter")
+        tab.shows("#share .qr path")
+        tab.sees("#share code", f"http://{shared.address}/")
+        tab.press("Escape")
+        manifest = tab.js("fetch(document.querySelector('[rel=manifest]').href).then(r => r.json())")
+        assert manifest["start_url"] == "../../../"
+        assert tab.trouble == []
+
+
+def test_the_second_visit_loads_nothing(browser: Any, shared: ServerProcess) -> None:
+    with Tab(browser, shared) as tab:
+        loaded = "performance.getEntriesByType('resource').map(one => [one.name, one.transferSize])"
+        first = tab.js(loaded)
+        assert len(first) > 20 and sum(size for _, size in first) < 150_000, "it comes compressed"
+        tab.page.goto("about:blank")
+        tab.page.goto(f"http://{shared.address}/")
+        tab.connected()
+        assert [name for name, size in tab.js(loaded) if size and "/healthz" not in name] == []
+
+
+def test_marks_in_the_title_and_notices_of_the_system(browser: Any, shared: ServerProcess) -> None:
+    shared.mock.script(reply("busy", gate("title"), " and done"))
+    with Tab(browser, shared, permissions=["notifications"]) as tab:
+        tab.js(
+            "() => { window.told = []; window.Notification = class { static permission = 'granted';"
+            " static requestPermission() { return Promise.resolve('granted'); }"
+            " constructor(title, { body }) { told.push([title, body]); } };"
+            " Object.defineProperty(document, 'hidden', { get: () => window.away === true }); }"
+        )
+        tab.click("#more")
+        tab.page.get_by_role("option", name="Notify me").click()
+        tab.say("go")
+        shared.mock.wait_gate("title")
+        assert tab.page.title().startswith("● ")
+        tab.js("() => { window.away = true }")
+        shared.mock.release("title")
+        tab.settled()
+        assert tab.page.title().startswith("✓ ")
+        assert [json.dumps(one) for one in tab.js("told")] == ['["Done \\u2013 Spindle", "busy and done"]']
+        tab.js("() => { window.away = false; document.dispatchEvent(new Event('visibilitychange')) }")
+        assert not tab.page.title().startswith("✓ ")

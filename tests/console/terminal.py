@@ -1,0 +1,150 @@
+"""A terminal for the chat: the program on a pty, and pyte, which shows what a person would see."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyte
+
+WAIT_S = 20.0
+
+
+class Terminal:
+    """`spindle ARGUMENTS`, or another program, in an emulated terminal of its own."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        columns: int = 100,
+        lines: int = 30,
+        program: Sequence[str] = (sys.executable, "-m", "spindle"),
+    ) -> None:
+        self.screen = pyte.HistoryScreen(columns, lines, history=10_000, ratio=0.001)
+        self._stream = pyte.ByteStream(self.screen)
+        self.output = b""
+        """Everything it wrote."""
+        self.status: int | None = None
+        master, slave = pty.openpty()
+        self._fd = master
+        self._size(columns, lines)
+        self.modes = termios.tcgetattr(slave)
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(master)
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+            for number in range(3):
+                os.dup2(slave, number)
+            os.chdir(cwd)
+            # It does not break lines anew when it is resized, as xterm.
+            os.execve(program[0], [*program, *arguments], {"XTERM_VERSION": "pyte", **env})
+        self._slave = slave
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._fd)
+        os.close(self._slave)
+
+    # -- what is seen ----------------------------------------------------------------------------
+
+    def _read(self, timeout: float) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], timeout)
+        if not ready:
+            return False
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:
+            return False
+        self.output += data
+        self._stream.feed(data)
+        return bool(data)
+
+    @property
+    def text(self) -> str:
+        """The scrollback and the screen, as a person can scroll through them."""
+        above = ["".join(line[x].data for x in range(self.screen.columns)) for line in self.screen.history.top]
+        return "\n".join(line.rstrip() for line in [*above, *self.screen.display]).rstrip()
+
+    def wait_for(self, *wanted: str, without: str | None = None) -> str:
+        """Wait until all of this is to be seen at once (and `without` is not); return what is to be seen."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            text = self.text
+            if all(part in text for part in wanted) and (without is None or without not in text):
+                return text
+            if time.monotonic() > end:
+                raise AssertionError(f"waited for {wanted} without {without!r}; there is:\n{text}")
+            self._read(0.1)
+
+    def wait_output(self, wanted: bytes) -> None:
+        end = time.monotonic() + WAIT_S
+        while wanted not in self.output:
+            assert time.monotonic() < end, self.output[-2000:]
+            self._read(0.1)
+
+    def quiet(self, seconds: float = 0.6) -> str:
+        """Read for a while, so that what comes next is not too early for a question; return what is to be seen."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._read(left)
+        return self.text
+
+    # -- what is done ----------------------------------------------------------------------------
+
+    def keys(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def enter(self, text: str) -> None:
+        """Type a line; Enter comes on its own, as from a person."""
+        self.keys(text)
+        if text:
+            self.wait_for(text[-20:])
+        self.keys("\r")
+
+    def paste(self, text: str) -> None:
+        data = f"\x1b[200~{text}\x1b[201~".encode()
+        while data:
+            written = os.write(self._fd, data[:2048])
+            data = data[written:]
+            self._read(0)
+
+    def resize(self, columns: int, lines: int) -> None:
+        self._size(columns, lines)
+        self.screen.resize(lines, columns)
+        os.kill(self.pid, signal.SIGWINCH)
+
+    def _size(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def wait_exit(self) -> int:
+        """Wait for its end and return the exit code."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+                while self._read(0.05):
+                    pass
+                return self.status
+            assert time.monotonic() < end, f"it does not end; there is:\n{self.text}"
+            self._read(0.05)
+
+    def is_restored(self) -> bool:
+        """Whether the terminal echoes and edits lines again, as before."""
+        return termios.tcgetattr(self._slave)[:4] == self.modes[:4]

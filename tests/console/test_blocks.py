@@ -1,0 +1,69 @@
+"""Streamed Markdown is cut at the same places however it comes, and nothing is lost; text cannot move the cursor."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spindle.console.blocks import Block, Blocks
+from spindle.console.look import clean, fit, rows
+
+_LINES = ["# T", "word", "", "- a", "  more", "1. b", "```", "```py", "~~~", "    x", "| a |", "> q", "   "]
+_MARKDOWN = st.lists(st.sampled_from(_LINES), max_size=30).map("\n".join)
+
+
+def cut(text: str, size: int) -> list[Block]:
+    blocks = Blocks()
+    found = [block for at in range(0, len(text), size) for block in blocks.feed(text[at : at + size])]
+    return found + blocks.flush()
+
+
+@given(_MARKDOWN, st.integers(1, 7))
+def test_pieces_make_no_difference(text: str, size: int) -> None:
+    whole = cut(text, len(text) or 1)
+    assert cut(text, size) == whole
+    kept = [line.strip() for block in whole for line in block.text.split("\n") if line.strip()]
+    assert kept == [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def test_where_blocks_end() -> None:
+    text = (
+        "# T\n\nHello\nworld.\n\n1. one\n   - x\n2. two\n\n   more\n\nend\n```py\na\n```\n| a |\n|---|\n| 1 |\n\nlast"
+    )
+    assert [(kind, text) for kind, text, *_ in cut(text, 3)] == [
+        ("text", "# T"),
+        ("text", "Hello\nworld."),
+        ("text", "1. one\n   - x"),
+        ("item", "2. two\n\n   more"),
+        ("text", "end"),
+        ("open", "```py"),
+        ("code", "a"),
+        ("close", "```"),
+        ("text", "| a |\n|---|\n| 1 |"),
+        ("text", "last"),
+    ]
+
+
+def test_long_code_comes_in_parts_that_know_what_was_before() -> None:
+    lines = [f"line {number}" for number in range(20)]
+    parts = [block for block in cut("\n".join(["```", *lines, "```"]), 5) if block.kind == "code"]
+    assert "\n".join(part.text for part in parts).split("\n") == lines
+    assert len(parts) == 3
+    assert list(parts[2].before) == lines[:16]
+
+
+def test_a_paragraph_is_given_out_when_the_next_one_begins() -> None:
+    blocks = Blocks()
+    assert blocks.feed("one\n\n") == []
+    assert blocks.feed("t") == [Block("text", "one")]
+    assert blocks.open == "t"
+
+
+@given(st.text())
+def test_clean_text_has_no_control_characters(text: str) -> None:
+    assert all(letter == "\n" or not (ord(letter) < 32 or 127 <= ord(letter) < 160) for letter in clean(text))
+
+
+@given(st.text("aé漢\u0301😀 ", max_size=50), st.integers(2, 20))
+def test_lines_fit(text: str, width: int) -> None:
+    assert "".join(rows(text, width)) == text
+    assert fit(text, 1000) == text
+    assert len(fit(text, width)) <= max(width, len(text))

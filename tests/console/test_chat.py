@@ -1,0 +1,520 @@
+"""The chat as a person sees it, in a terminal emulator of another maker (pyte)."""
+
+import base64
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Place
+from tests.support.images import PIXEL
+
+from .conftest import Chat
+from .terminal import Terminal
+
+_COMMANDS = ["model", "thinking", "new", "resume", "tree", "fork", "compact", "cost", "name", "export"]
+_COMMANDS += ["permissions", "mcp", "help", "quit"]
+PROMPT = "\n❯\n"
+"""An empty input line with the status below it."""
+
+
+def sessions(place: Place) -> str:
+    return "".join(path.read_text() for path in place.agent.rglob("*.jsonl"))
+
+
+def test_a_conversation(place: Place, chat: Chat) -> None:
+    place.write("project/a.txt", "one\ntwo\nthree\n")
+    place.write("project/.git/HEAD", "ref: refs/heads/topic\n")
+    edit = {"name": "edit", "arguments": {"path": "a.txt", "edits": [{"oldText": "two", "newText": "zwei"}]}}
+    markdown = (
+        "# Plan\n\nSome **bold** text.\n\n- one\n- two\n\n| n | size |\n|---|--:|\n| a | 1 |\n\n```python\nx = 1\n```\n"
+    )
+    usage = {"input": 12_800, "output": 10}
+    steps = [
+        {"thinking": "First\nthis.", "text": markdown, "usage": usage},
+        {"calls": [{"name": "bash", "arguments": {"command": "echo start; echo the end"}}, edit]},
+        "All done.",
+        {"error": "500 the model has crashed"},
+    ]
+    terminal = chat(steps=steps)
+    terminal.enter("hello there")
+    text = terminal.wait_for("10% of 128K", "x = 1\n```\n" + PROMPT)
+    assert (
+        "❯ hello there\n\n∴ Thought" in text
+        and ": First this.\n\n# Plan\n\nSome bold text.\n\n • one\n • two\n\n" in text
+    )
+    assert " n  size\n ───────\n a     1\n\n```python\nx = 1\n```\n\n❯\nscript.json" in text
+    assert "· topic" in text  # the branch of git
+    terminal.enter("do it")
+    text = terminal.wait_for("All done.", PROMPT)
+    assert re.search(r"\n✓ bash echo start; echo the end · the end · 2 lines · \d\.\ds\n", text)
+    assert re.search(r"\n✓ edit a\.txt · Successfully .* · \d\.\ds\n", text)
+    assert "\n   1 one\n  -2 two\n  +2 zwei\n   3 three\n" in text
+    colours = {cell.data + cell.fg for line in terminal.screen.buffer.values() for cell in line.values()}
+    assert {"-red", "+green", "✓green"} <= colours
+    terminal.keys("\x0f")  # Ctrl-O shows the whole result of the last tool
+    terminal.keys("\x14")  # and Ctrl-T the thoughts
+    terminal.wait_for("\nFirst\nthis.\n")
+    terminal.enter("crash")
+    terminal.wait_for("500 the model has crashed\n" + PROMPT)
+    assert terminal.text.count("❯ do it") == 1  # nothing was drawn twice
+    terminal.enter("/quit")
+    assert terminal.wait_exit() == 0
+    assert terminal.is_restored()
+    assert "❯\n" not in terminal.text.rstrip().rsplit("crashed", 1)[1]  # the prompt is gone
+
+
+def test_interrupt_steer_queue_and_take_back(place: Place, chat: Chat) -> None:
+    slow = {"match": "slow", "text": ["A beginning", {"wait": 30}, "never"]}
+    terminal = chat(steps=[slow, {"match": "turn", "text": "Turned."}, "Fine."])
+    terminal.enter("slow one")
+    terminal.wait_for("A beginning\n❯")
+    terminal.enter("steer it")
+    terminal.wait_for("  queued: steer it\n")
+    terminal.keys("and later\x1b\r")
+    terminal.wait_for("  queued: steer it\n  queued: and later\n❯\n", "2 queued")
+    terminal.keys("\x1b[A")  # up
+    terminal.wait_for("❯ steer it\n\n  and later\n", without="queued")
+    terminal.keys("\x15\x7f\x7f\x15")  # Ctrl-U: what stands before the cursor
+    terminal.keys("\x1b")
+    terminal.wait_for("A beginning\n\nInterrupted\n")
+    terminal.keys("\x03\x03")
+    assert "never" not in sessions(place)
+
+
+def test_typing_steers_a_run(place: Place, chat: Chat) -> None:
+    calls = [{"name": "bash", "arguments": {"command": "sleep 2"}}]
+    terminal = chat(steps=[{"match": "work", "calls": calls}, {"match": "other way", "text": "Turned."}])
+    terminal.enter("work")
+    terminal.wait_for("bash sleep 2 ")
+    terminal.enter("the other way")
+    text = terminal.wait_for("Turned.", PROMPT)
+    assert text.index("✓ bash sleep 2") < text.index("❯ the other way") < text.index("Turned.")
+
+
+def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
+    calls = [{"name": "bash", "arguments": {"command": f"touch {name}"}} for name in "abcd"]
+    steps = [{"match": "go", "calls": [call]} for call in calls] + [{"match": "go", "text": "Done."}]
+    terminal = chat("--permission-mode", "default", steps=steps)
+    terminal.enter("go")
+    terminal.keys("half a message")  # these were meant for the text, "a" is no answer
+    terminal.wait_for("Allow bash? touch a\n❯ y  Allow once\n  a  Always allow Bash(touch a *)\n", "  n  Deny\n?")
+    terminal.quiet()
+    terminal.keys("y")
+    terminal.wait_for("Allow bash? touch b\n❯ y")
+    terminal.quiet()
+    terminal.keys("n")
+    terminal.wait_for("✗ bash touch b: not allowed", "Allow bash? touch c\n❯ y")
+    terminal.quiet()
+    terminal.keys("a")
+    terminal.wait_for("Allow bash? touch d\n❯ y")
+    terminal.quiet()
+    terminal.keys("\x1b[B\x1b[B\x1b[B\r")  # arrows and Enter do as well
+    terminal.wait_for("Allow bash? touch d → Deny", "Done.", "\n❯ half a message\n")
+    assert sorted(path.name for path in place.project.iterdir()) == ["a", "c"]
+    terminal.keys("\x03")
+    terminal.enter("/permissions")
+    terminal.wait_for("Permission mode: default\n  allow Bash(touch c *)  (this session)\n")
+
+
+def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
+    place.write(
+        "agent/extensions/ask.py",
+        "def extension(agent):\n"
+        "    @agent.command('ask')\n"
+        "    async def ask(args, ctx):\n"
+        "        '''Ask things'''\n"
+        "        a = await ctx.ui.confirm('Sure?', 'Really and truly')\n"
+        "        b = await ctx.ui.select('Which?', ['red', 'green', 'blue'])\n"
+        "        c = await ctx.ui.input('Name?', 'a name')\n"
+        "        ctx.ui.notify(f'{a} {b} {c}')\n",
+    )
+    terminal = chat()
+    terminal.enter("/ask")
+    terminal.wait_for("Sure?\nReally and truly\n❯ y  Yes\n  n  No\n?")
+    terminal.quiet()
+    terminal.keys("y")
+    terminal.wait_for("Which?\n❯ red\n  green\n  blue\n?")
+    terminal.quiet()
+    terminal.keys("lu")
+    terminal.wait_for("Which?\n❯ blue\n? lu\n")
+    terminal.keys("\r")
+    terminal.wait_for("Name? (a name)\n?")
+    terminal.enter("Ada")
+    terminal.wait_for("True blue Ada")
+
+
+def test_pasting(place: Place, chat: Chat) -> None:
+    place.write("bin/xclip", f"#!/bin/sh\necho {PIXEL} | base64 -d\n").chmod(0o755)
+    path = f"{place.root}/bin:{place.env['PATH']}"
+    terminal = chat(steps=[{"match": "line 5000", "text": "All of it."}, "Fine."], env={"PATH": path})
+    terminal.keys("look: ")
+    terminal.paste("".join(f"line {number}\n" for number in range(1, 5001)))
+    terminal.wait_for("\n❯ look: [paste 1: 5000 lines]\n")
+    terminal.keys("\r")
+    text = terminal.wait_for("All of it.", PROMPT)
+    assert "❯ look: line 1\n  line 2\n" in text and "  line 30\n  … 4970 more lines\n" in text
+    terminal.paste("two\rlines")
+    terminal.wait_for("\n❯ two\n  lines\n")
+    terminal.keys(" and\\\rthree")  # a backslash at the end
+    terminal.wait_for("\n❯ two\n  lines and\n  three\n")
+    terminal.keys("\r")
+    terminal.wait_for("❯ two\n  lines and\n  three\n\nFine.", PROMPT)
+    picture = place.root / "a picture.png"
+    picture.write_bytes(base64.b64decode(PIXEL))
+    terminal.paste(f"'{picture}'")
+    terminal.wait_for("❯ [image 1: a picture.png]\n")
+    terminal.keys("\r")
+    terminal.wait_for("❯ [image 1: a picture.png]\n  [1 image]\n\nFine.")
+    terminal.keys("\x16")  # Ctrl-V
+    terminal.wait_for("❯ [image 2: clipboard]\n")
+    terminal.keys("\r")
+    terminal.wait_for("❯ [image 2: clipboard]\n  [1 image]\n\nFine.")
+    assert sessions(place).count('"mimeType":"image/png"') == 2
+    assert "two\n+lines and\n+three" in (place.agent / "chat_history").read_text()
+    assert (place.agent / "chat_history").stat().st_mode & 0o777 == 0o600
+
+
+def test_resizing_leaves_one_prompt(chat: Chat) -> None:
+    story = "The quick brown fox jumps over the lazy dog and runs on. " * 6
+    terminal = chat(steps=[{"text": [story, {"wait": 30}]}])
+    terminal.enter("go")
+    terminal.wait_for("runs on.\n❯\n")
+    for columns in (60, 40, 120, 30, 90):
+        terminal.resize(columns, 30)
+        terminal.quiet(0.4)
+        text = terminal.wait_for("runs on.\n❯\n")
+        assert len(re.findall(r"(?m)^❯$", text)) == 1, text
+        assert text.replace("\n", "").count("fox jumps") <= 6, text
+
+
+def test_suspending_and_going_on(place: Place) -> None:
+    shell = ["/bin/bash", "--norc", "-i"]
+    with Terminal([], env=place.environment({"PS1": "$ "}), cwd=place.project, program=shell) as terminal:
+        terminal.wait_for("$")
+        terminal.keys(f"stty -a > before; {sys.executable} -m spindle --model {place.script('Fine.')}\n")
+        terminal.wait_for("0% of 1")
+        terminal.keys("half a mess")
+        terminal.wait_for("❯ half a mess")
+        terminal.keys("\x1a")
+        terminal.wait_for("Stopped")
+        terminal.keys("stty -a | diff - before && echo the same\n")
+        terminal.wait_for("\nthe same\n$")
+        terminal.keys("fg\n")
+        terminal.wait_for("❯ half a mess\nscript.json")
+        terminal.enter("age")
+        assert terminal.wait_for("❯ half a message\n\nFine.", PROMPT).count("half a") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_restores_the_terminal(chat: Chat, number: signal.Signals) -> None:
+    terminal = chat(steps=[{"text": ["Begun", {"wait": 30}]}])
+    terminal.enter("go")
+    terminal.wait_for("Begun\n❯")
+    os.kill(terminal.pid, number)
+    assert terminal.wait_exit() == 128 + number
+    assert terminal.is_restored()
+    assert terminal.output.rindex(b"\x1b[?2004l") > terminal.output.rindex(b"\x1b[?2004h")
+
+
+def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
+    answers = ["First.", "Second.", "Third.", "Fourth."]
+    first = chat("question one", steps=answers)
+    first.wait_for("❯ question one\n\nFirst.", PROMPT)
+    first.enter("question two")
+    first.wait_for("Second.", PROMPT)
+    first.enter("/name The talk")
+    first.wait_for("This session is called The talk")
+    first.enter("/tree")
+    first.wait_for("Go on from where?\n  1  ● you: question one\n  2  ● agent: First.\n", "❯ 4  ● agent: Second.\n?")
+    first.quiet()
+    first.keys("\x1b[A\x1b[A\r")
+    first.wait_for("Summarise the branch that you leave?\n❯ n  No\n")
+    first.quiet()
+    first.keys("n")
+    first.wait_for("Session The talk\n\n❯ question one\n\nFirst.\n" + PROMPT)
+    first.enter("question three")
+    first.wait_for("Third.", PROMPT)
+    first.enter("/tree")
+    first.wait_for(
+        "  2  ● agent: First.\n  3      you: question two\n  4      agent: Second.\n  5  ●   you: question three\n"
+    )
+    first.keys("\x1b")
+    first.wait_for(PROMPT, without="Go on from where?")
+    first.enter("/fork")
+    first.wait_for("Fork before which message?", "  1  question one\n")
+    first.quiet()
+    first.keys("one\r")
+    first.wait_for("\n❯ question one\nscript.json")  # to be changed and sent
+    first.keys("\x03\x04")
+    assert first.wait_exit() == 0
+
+    second = chat("-r", steps=answers, ready="Which session?")
+    second.wait_for("The talk (")
+    second.quiet()
+    second.keys("talk\r")
+    second.wait_for("Session The talk\n\n❯ question one\n\nFirst.\n\n❯ question three\n\nThird.\n" + PROMPT)
+    second.enter("/new")
+    second.wait_for("(empty)\n" + PROMPT)
+    second.enter("/quit")
+    assert second.wait_exit() == 0
+
+    third = chat("--continue", "and more", steps=answers)
+    third.wait_for("Third.\n\n❯ and more\n\nFirst.")
+    fourth = chat("--session", "nonsense", steps=answers, ready="No session found matching 'nonsense'")
+    assert fourth.wait_exit() == 1
+
+
+def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
+    place.write("agent/models.json", _models("m1", "m2"))
+    place.write("project/some/notes.txt", "x")
+    terminal = chat()
+    terminal.enter("hello")
+    terminal.wait_for("Fine.", PROMPT)
+    terminal.keys("/mo")
+    terminal.wait_for("\n /model  Choose the model")
+    terminal.keys("del ")
+    terminal.wait_for(" here/m1 ", " here/m2 ")
+    terminal.keys("m2\t\r\r")
+    terminal.wait_for("Model: here/m2", "\nm2 ·")
+    terminal.keys("/thinking hi\r")
+    terminal.wait_for("Invalid level")
+    terminal.keys("see @nots")
+    terminal.wait_for(" some/notes.txt\n")
+    terminal.keys("\t")
+    terminal.wait_for("❯ see @some/notes.txt")
+    terminal.keys("\x1b\x03/help\r")
+    text = terminal.wait_for("/permissions [MODE]", "Suspend, leave")
+    names = re.findall(r"(?m)^/([\w-]+)", text)
+    assert names == _COMMANDS
+    assert "/share-link" not in text
+    for line, answer in {
+        "/cost": "1 messages of yours, 1 answers",
+        "/mcp": "No MCP servers",
+        "/export page.html": "Written: ",
+        "/compact": "Nothing to compact",
+        "/nonsense": "There is no command /nonsense",
+    }.items():
+        terminal.enter(line)
+        terminal.wait_for(answer)
+    assert (place.project / "page.html").exists()
+
+
+def _models(*names: str) -> dict[str, object]:
+    models = [{"id": name, "name": name.upper(), "reasoning": False} for name in names]
+    server = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "x", "models": models}
+    return {"providers": {"here": server}}
+
+
+def test_shell_commands_and_the_editor(place: Place, chat: Chat) -> None:
+    editor = place.write("edit.sh", '#!/bin/sh\necho "from the editor" > "$1"\n')
+    editor.chmod(0o755)
+    terminal = chat(env={"EDITOR": str(editor)})
+    terminal.enter("!echo to the shell; exit 3")
+    terminal.wait_for("$ echo to the shell; exit 3\nto the shell\n(exit code 3)\n")
+    terminal.enter("!sleep 30")
+    terminal.wait_for("$ sleep 30\n\n")
+    terminal.quiet(0.3)
+    terminal.keys("\x03")
+    terminal.wait_for("(interrupted)")
+    terminal.keys("\x07")  # Ctrl-G
+    terminal.wait_for("❯ from the editor")
+    terminal.keys("\r")
+    terminal.wait_for("❯ from the editor\n\nFine.")
+    assert '"command":"echo to the shell; exit 3"' in sessions(place)
+
+
+def test_vi_keys(place: Place, chat: Chat) -> None:
+    place.write("agent/settings.json", {"editingMode": "vi"})
+    terminal = chat()
+    terminal.keys("hello world\x1b")
+    terminal.quiet(0.5)
+    terminal.keys("bcwthere\x1b")
+    terminal.wait_for("❯ hello there")
+    terminal.quiet(0.5)
+    terminal.keys("\r")
+    terminal.wait_for("❯ hello there\n\nFine.")
+
+
+def test_what_a_model_writes_is_only_text(chat: Chat) -> None:
+    evil = "before\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b5A\x07 after\rline"
+    call = {"name": "bash", "arguments": {"command": "printf '\\033[2Jclear\\007'"}}
+    terminal = chat(steps=[{"text": evil, "calls": [call]}, "Fine."])
+    terminal.enter("go")
+    text = terminal.wait_for("beforered5A afterline", "clear", "Fine.")
+    assert "/help" in text
+    assert b"\x1b[2J" not in terminal.output and b"title" not in terminal.output
+
+
+@pytest.mark.parametrize("env", [{"LC_ALL": "C"}, {"NO_COLOR": "1"}, {}], ids=["C locale", "no colour", "60 columns"])
+def test_small_and_simple_terminals(chat: Chat, env: dict[str, str]) -> None:
+    paragraph = "A paragraph — “quoted” – that is long enough to be wrapped somewhere near its end."
+    markdown = f"# Über\n\n{paragraph}\n\n- item\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 'y'\n```\n"
+    call = {"name": "bash", "arguments": {"command": "echo a very long command line that does not fit at all here"}}
+    terminal = chat(steps=[{"thinking": "Hmm. " * 30, "text": markdown, "calls": [call]}, "Done."], env=env, columns=60)
+    terminal.enter("go")
+    text = terminal.wait_for("Done.", "0% of 128K")
+    assert max(map(len, text.split("\n"))) <= 60
+    assert len(re.findall("(?m)^[❯>] go$", text)) == 1
+    if "LC_ALL" in env:
+        assert terminal.output.isascii()
+        assert "# ?ber" in text and '- "quoted" -' in text and "\n * item\n" in text and "\n+ bash" in text
+    if "NO_COLOR" in env:
+        assert not re.search(rb"\x1b\[[\d;]*\b(3[0-7]|4[0-7]|9\d)[;m]", terminal.output)
+        assert b"\x1b[" in terminal.output
+
+
+def test_a_dumb_terminal(place: Place, chat: Chat) -> None:
+    calls = [{"name": "bash", "arguments": {"command": "touch a"}}]
+    steps = [
+        {"match": "go", "calls": calls},
+        {"match": "go", "text": "Done."},
+        {"match": "slow", "text": ["Be", {"wait": 30}]},
+    ]
+    terminal = chat("--permission-mode", "default", steps=[*steps, "**Fine.**"], env={"TERM": "dumb"}, ready="\n>")
+    terminal.keys("hello\n")
+    terminal.wait_for("> hello\n\n**Fine.**\n>")
+    terminal.keys("go\n")
+    terminal.wait_for("  1. Allow once\n", "? [y/a/A/n]")
+    terminal.keys("y\n")
+    terminal.wait_for("Done.\n>")
+    assert (place.project / "a").exists()
+    terminal.keys("slow\n")
+    terminal.wait_for("\nBe")
+    terminal.keys("\x03")
+    terminal.wait_for("Interrupted\n>")
+    terminal.keys("\x04")
+    assert terminal.wait_exit() == 0
+    assert b"\x1b" not in terminal.output
+
+
+def test_without_a_model_it_says_how_to_get_one(place: Place) -> None:
+    with Terminal([], env=place.environment(), cwd=place.project) as terminal:
+        text = terminal.wait_for("Get it now? [y/N]")
+        assert len(text.strip().split("\n")) == 4 and "ANTHROPIC_API_KEY" in text and "models pull smollm2" in text
+        terminal.keys("n\n")
+        assert terminal.wait_exit() == 0
+
+
+def test_without_the_extra_it_says_which(place: Place) -> None:
+    place.write("site/sitecustomize.py", "import sys\nsys.modules['prompt_toolkit'] = None\n")
+    env = place.environment({"PYTHONPATH": str(place.root / "site")})
+    with Terminal(["chat"], env=env, cwd=place.project) as terminal:
+        terminal.wait_for("pip install 'spindle-agent[chat]'", "spindle -p")
+        assert terminal.wait_exit() == 1
+
+
+def test_without_a_terminal_there_is_no_chat(place: Place) -> None:
+    done = place.run("chat")
+    assert (done.returncode, done.stdout) == (2, "") and "needs a terminal" in done.stderr
+
+
+def test_an_address_that_is_none(place: Place) -> None:
+    with Terminal(["--attach", "nonsense"], env=place.environment(), cwd=place.project) as terminal:
+        terminal.wait_for("--attach needs the address of a server")
+        assert terminal.wait_exit() == 2
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--mode", "rpc"], ["--no-session", "-p", "hello"]])
+def test_other_modes_import_none_of_it(place: Place, arguments: list[str]) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "spindle", "--model", place.script("hi"), *arguments]
+    done = subprocess.run(
+        command,
+        cwd=place.project,
+        env=place.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    modules = set(re.findall(r"^import time:.*\|\s*(\S+)$", done.stderr, re.MULTILINE))
+    assert "spindle.cli.main" in modules
+    assert not [
+        name for name in modules if name.split(".")[0] in ("prompt_toolkit", "rich") or "spindle.console" in name
+    ]
+
+
+def test_starting_costs_little(chat: Chat) -> None:
+    chat(ready="❯")  # compiles what was not compiled yet
+    terminal = chat(ready="❯")
+    fields = Path(f"/proc/{terminal.pid}/stat").read_text().rpartition(")")[2].split()
+    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    assert used < 1.0  # about 0.3 on a quiet machine; the limit is 0.5
+
+
+@contextmanager
+def serving(
+    place: Place, *steps: object, arguments: Sequence[str] = ()
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server and its address."""
+    server = place.start("--remote", "127.0.0.1:0", "--model", place.script(*steps), *arguments)
+    assert server.stderr is not None and server.stdout is not None
+    try:
+        heard = server.stderr.readline().decode()
+        address = re.search(r"http://([\d.:]+)/", heard)
+        assert address, heard
+        yield server, address[1]
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+        server.stdout.close()
+
+
+def test_attached_to_a_server(place: Place) -> None:
+    def attached(*arguments: str) -> Terminal:
+        return Terminal(["--attach", f"ws://{address}", *arguments], env=place.environment(), cwd=place.project)
+
+    with serving(place, {"match": "slow", "text": ["Be", {"wait": 30}]}, "Fine.") as (server, address):
+        with attached() as terminal:
+            terminal.wait_for(f"Spindle at ws://{address}", "0% of 1")
+            terminal.enter("hello")
+            terminal.wait_for("❯ hello\n\nFine.", PROMPT)
+            terminal.enter("/share-link")
+            link = re.search(rf"http://{address}/#(\S+)", terminal.wait_for("the server's token"))
+            assert link
+            with attached("--session", link[1]) as other:
+                other.wait_for("❯ hello\n\nFine.", PROMPT)
+                other.enter("slow")
+                terminal.wait_for("❯ slow\n\nBe\n❯\n")  # both see it
+                terminal.keys("\x1b")
+                other.wait_for("Be\n\nInterrupted")
+            server.kill()
+            assert terminal.wait_exit() == 1
+            assert terminal.is_restored() and "The connection was lost" in terminal.text
+        with attached() as terminal:
+            terminal.wait_for("Error: --attach: Cannot connect")
+            assert terminal.wait_exit() == 1
+
+
+def test_a_question_finds_those_who_come_later(place: Place) -> None:
+    call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
+    mode = ["--permission-mode", "default"]
+    with serving(place, call, {"match": "go", "text": "Done."}, "Hi.", arguments=mode) as (_, address):
+        attach = ["--attach", f"ws://{address}"]
+        with Terminal(attach, env=place.environment(), cwd=place.project) as terminal:
+            terminal.wait_for("0% of 1")
+            terminal.enter("go")
+            terminal.wait_for("Allow bash? touch a", "n  Deny\n?")
+            session = re.search(r'"id":"([\w-]+)"', sessions(place))
+            assert session
+            with Terminal([*attach, "-r"], env=place.environment(), cwd=place.project) as other:
+                other.wait_for("Which session?")
+                other.quiet()
+                other.keys("\r")
+                other.wait_for("Session is in use by process")  # but the chat goes on, in a session of its own
+                other.enter("hello")
+                other.wait_for("❯ hello\n\nHi.")
+            with Terminal([*attach, "--session", session[1]], env=place.environment(), cwd=place.project) as other:
+                other.wait_for("Allow bash? touch a", "n  Deny\n?")
+                other.quiet()
+                other.keys("y")
+                other.wait_for("Done.")
+            terminal.wait_for("Done.", PROMPT)
+    assert (place.project / "a").exists()

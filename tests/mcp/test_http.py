@@ -1,0 +1,351 @@
+"""Servers behind HTTP, with sessions, streams and logins, on a port of this machine."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import pytest
+from aiohttp import web
+
+from spindle.mcp import McpError
+from spindle.mcp.oauth import Client, Record, Tokens, keep, kept
+from spindle.mcp.server_config import Servers
+from spindle.mcp.shared_server import Server
+from spindle.mcp.streamable import EventStream
+from tests.support.agent_process import agent_environment
+
+from .helpers import text_of, until
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(work, 50))
+
+
+class Site:
+    """An MCP server with an authorization server beside it."""
+
+    def __init__(self, *, modern: bool = False, login: bool = False) -> None:
+        self.modern = modern
+        self.login = login
+        self.url = ""
+        self.sessions: set[str] = set()
+        self.valid = {"token-1"}
+        self.seen: list[tuple[str, str]] = []
+        """Methods and headers of requests."""
+        self.forms: list[dict[str, str]] = []
+        self.hangups = 0
+        self.said: asyncio.Queue[Any] = asyncio.Queue()
+        """What the server says unasked."""
+
+    @asynccontextmanager
+    async def up(self) -> AsyncIterator["Site"]:
+        app = web.Application()
+        app.router.add_route("*", "/mcp", self.serve)
+        app.router.add_get("/.well-known/oauth-protected-resource/mcp", self.resource)
+        app.router.add_get("/.well-known/oauth-authorization-server", self.metadata)
+        app.router.add_post("/register", self.register)
+        app.router.add_get("/authorize", self.authorize)
+        app.router.add_post("/token", self.token)
+        app.router.add_route("*", "/moved", self.moved)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        assert site._server is not None
+        self.origin = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+        self.url = f"{self.origin}/mcp"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    @asynccontextmanager
+    async def server(self, **more: Any) -> AsyncIterator[Server]:
+        servers = Servers()
+        servers.add({"site": {"url": self.url, "timeout": 5, **more}}, "test")
+        server = Server(servers.configs["site"], "/", frozenset)
+        try:
+            yield server
+        finally:
+            await server.close()
+
+    # -- the MCP server --------------------------------------------------------------------------
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        if self.login and request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.valid:
+            challenge = f'Bearer resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
+            return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+        session = request.headers.get("Mcp-Session-Id")
+        if request.method == "DELETE":
+            self.sessions.discard(session or "")
+            self.seen.append(("DELETE", ""))
+            return web.Response()
+        if request.method == "GET":
+            return await self.unasked(request)
+        message = await request.json()
+        method, id = message.get("method", ""), message.get("id")
+        self.seen.append((method, request.headers.get("Mcp-Method", "")))
+        if method == "server/discover":
+            if not self.modern:
+                return web.Response(status=400, text="Bad Request: no session")
+            capabilities = {"tools": {}}
+            return self.answer(
+                id, {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "resultType": "complete"}
+            )
+        if method == "initialize":
+            made = f"session-{len(self.seen)}"
+            self.sessions.add(made)
+            result = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {},
+            }
+            return self.answer(id, result, {"Mcp-Session-Id": made})
+        if not self.modern and session not in self.sessions:
+            return web.Response(status=404)
+        if id is None:
+            return web.Response(status=202)
+        if method == "tools/list":
+            names = ["stream", "hang", *(["late"] if self.said.qsize() or self.told else [])]
+            return self.answer(id, {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
+        if message["params"]["name"] == "hang":
+            return await self.hang(request)
+        return await self.stream(request, id, message["params"].get("_meta", {}).get("progressToken"))
+
+    told = False
+
+    def answer(self, id: Any, result: Any, headers: dict[str, str] | None = None) -> web.Response:
+        return web.json_response({"jsonrpc": "2.0", "id": id, "result": result}, headers=headers)
+
+    async def stream(self, request: web.Request, id: Any, token: Any) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        progress = {
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": 1},
+        }
+        result = {"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "streamed"}]}}
+        await response.write(b": comment\r\n\r\nevent: message\r\ndata: " + json.dumps(progress).encode() + b"\r\n\r\n")
+        await response.write(b"data: " + json.dumps(result).encode() + b"\n\n")
+        return response
+
+    async def hang(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b": still here\n\n")
+                await asyncio.sleep(0.02)
+        except ConnectionError:
+            self.hangups += 1
+        return response
+
+    async def unasked(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        message = await self.said.get()
+        self.told = True
+        await response.write(b"data: " + json.dumps(message).encode() + b"\n\n")
+        return response
+
+    async def moved(self, request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": request.query.get("to", "/mcp")})
+
+    # -- the authorization server ----------------------------------------------------------------
+
+    async def resource(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {"resource": self.url, "authorization_servers": [self.origin], "scopes_supported": ["a"]}
+        )
+
+    async def metadata(self, request: web.Request) -> web.Response:
+        here = {
+            name: f"{self.origin}/{path}"
+            for name, path in (
+                ("authorization_endpoint", "authorize"),
+                ("token_endpoint", "token"),
+                ("registration_endpoint", "register"),
+            )
+        }
+        return web.json_response({"issuer": self.origin, **here, "code_challenge_methods_supported": ["S256"]})
+
+    async def register(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        return web.json_response({"client_id": "made-up", **body}, status=201)
+
+    async def authorize(self, request: web.Request) -> web.Response:
+        back = urlencode({"code": "code-1", "state": request.query["state"]})
+        self.forms.append(dict(request.query))
+        return web.Response(status=302, headers={"Location": f"{request.query['redirect_uri']}?{back}"})
+
+    async def token(self, request: web.Request) -> web.Response:
+        form = {name: values[0] for name, values in parse_qs(await request.text()).items()}
+        self.forms.append(form)
+        if form.get("refresh_token") == "worn out":
+            return web.json_response({"error": "invalid_grant"}, status=400)
+        made = f"token-{len(self.forms)}"
+        self.valid.add(made)
+        return web.json_response({"access_token": made, "refresh_token": "again", "expires_in": 3600})
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_call_with_a_stream(modern: bool) -> None:
+    async def work() -> None:
+        async with Site(modern=modern).up() as site:
+            async with site.server() as server:
+                progress: list[Any] = []
+                assert text_of(await server.call("stream", {}, progress.append)) == "streamed"
+                assert progress[0]["progress"] == 1
+                assert server.version == ("2026-07-28" if modern else "2025-06-18") and server.pid is None
+            named = [header for method, header in site.seen if method == "tools/call"]
+            assert named == (["tools/call"] if modern else [""])
+            assert (("DELETE", "") in site.seen) is not modern
+
+    run(work())
+
+
+def test_a_session_that_the_server_has_forgotten() -> None:
+    async def work() -> None:
+        async with Site().up() as site, site.server() as server:
+            await server.call("stream", {})
+            site.sessions.clear()
+            with pytest.raises(McpError, match="forgotten the session"):
+                await server.call("stream", {})
+            assert text_of(await server.call("stream", {})) == "streamed"
+
+    run(work())
+
+
+def test_what_a_server_says_unasked() -> None:
+    async def work() -> None:
+        async with Site().up() as site, site.server() as server:
+            await server.call("stream", {})
+            site.said.put_nowait({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            await until(lambda: any(tool.name == "late" for tool in server.listing.tools))  # type: ignore[union-attr]
+
+    run(work())
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_call_that_is_given_up_closes_its_stream(modern: bool) -> None:
+    async def work() -> None:
+        async with Site(modern=modern).up() as site, site.server(timeout=0.5) as server:
+            with pytest.raises(McpError, match=r"no answer to tools/call within 0\.5 s"):
+                await server.call("hang", {})
+            await until(lambda: site.hangups == 1)
+            assert (("notifications/cancelled", "") in site.seen) is not modern
+
+    run(work())
+
+
+def test_redirects_stay_on_the_server() -> None:
+    async def work() -> None:
+        async with Site(modern=True).up() as site:
+            async with site.server(url=f"{site.origin}/moved") as server:
+                assert text_of(await server.call("stream", {})) == "streamed"
+            async with site.server(url=f"{site.origin}/moved?to=http://127.0.0.1:1/mcp") as server:
+                with pytest.raises(
+                    McpError, match=r"it redirects to http://127\.0\.0\.1:1/mcp: use that address instead"
+                ):
+                    await server.connected()
+
+    run(work())
+
+
+def test_a_server_that_is_not_there_and_one_that_speaks_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with Site().up() as site:
+            async with site.server(url="http://127.0.0.1:1/mcp") as server:
+                with pytest.raises(McpError, match=r"Cannot reach 127\.0\.0\.1:1: Connection refused"):
+                    await server.connected()
+            monkeypatch.setenv("PI_OFFLINE", "1")
+            async with site.server(url="http://example.org/mcp") as server:
+                with pytest.raises(McpError, match="this run is to stay offline"):
+                    await server.connected()
+            async with site.server(url=f"{site.origin}/none") as server:
+                with pytest.raises(McpError, match="HTTP status 404"):
+                    await server.connected()
+
+    run(work())
+
+
+def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
+    async def work() -> None:
+        async with Site(modern=True, login=True).up() as site:
+            async with site.server() as server:
+                with pytest.raises(McpError, match="it wants a login: spindle mcp login site"):
+                    await server.connected()
+                assert server.state == "login"
+            client = Client("me", "secret", "client_secret_basic")
+            record = Record(
+                site.origin, f"{site.origin}/token", client, Tokens("old", "fine", time.time() - 5), site.url
+            )
+            keep(site.url, record)
+            assert (agent / "mcp-auth.json").stat().st_mode & 0o777 == 0o600
+            async with site.server() as server:
+                assert text_of(await server.call("stream", {})) == "streamed"
+            assert site.forms == [{"grant_type": "refresh_token", "refresh_token": "fine", "resource": site.url}]
+            renewed = kept(site.url)
+            assert renewed is not None and renewed.tokens is not None and renewed.tokens.refresh == "again"
+            site.valid.clear()  # the server has changed its mind
+            async with site.server() as server:
+                assert text_of(await server.call("stream", {})) == "streamed"
+            keep(site.url, Record(site.origin, f"{site.origin}/token", client, Tokens("old", "worn out", 1.0)))
+            async with site.server() as server:
+                with pytest.raises(McpError, match="it wants a login"):
+                    await server.connected()
+            assert kept(site.url).tokens is None  # type: ignore[union-attr]
+
+    run(work())
+
+
+def test_the_command_logs_in_and_out(agent: Path, project: Path, tmp_path: Path) -> None:
+    walk = tmp_path / "browser"
+    walk.write_text(f"#!{sys.executable}\nimport sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
+    walk.chmod(0o755)
+    env = agent_environment(agent, BROWSER=str(walk))
+
+    async def spindle(*words: str) -> str:
+        command = [sys.executable, "-m", "spindle", "mcp", *words]
+        pipe = asyncio.subprocess.PIPE
+        child = await asyncio.create_subprocess_exec(*command, cwd=project, env=env, stdout=pipe, stderr=pipe)
+        out, err = await child.communicate()
+        return (out + err).decode()
+
+    async def work() -> None:
+        async with Site(login=True).up() as site:
+            await spindle("add", "site", site.url)
+            assert "site: logged in" in await spindle("login", "site")
+            asked, form = site.forms
+            assert asked["client_id"] == "made-up" and asked["scope"] == "a" and asked["resource"] == site.url
+            assert form["code"] == "code-1" and form["redirect_uri"] == asked["redirect_uri"] and form["code_verifier"]
+            assert "site (http): ready, 2 tools" in await spindle("list")
+            assert "site: logged out" in await spindle("logout", "site")
+            assert json.loads((agent / "mcp-auth.json").read_text()) == {}
+
+    run(work())
+
+
+def test_events_in_pieces() -> None:
+    whole = b"\xef\xbb\xbfid: 1\r\nretry: 1500\r\ndata: a\r\ndata: b\r\n\r\n: c\n\nevent: x\ndata:\n\ndata: {}\n\n"
+    for size in (1, 2, 3, 7, len(whole)):
+        stream = EventStream()
+        found = [event for start in range(0, len(whole), size) for event in stream.feed(whole[start : start + size])]
+        assert found == [b"a\nb", b"{}"] and stream.last_id == "1" and stream.retry == 1.5
+    stream = EventStream()
+    with pytest.raises(McpError, match="more than 64 MB"):
+        for _ in range(70):
+            stream.feed(b"x" * (1 << 20))
+
+
+def test_nothing_secret_is_shown() -> None:
+    assert "secret" not in repr(Record("i", "t", Client("c", "secret"), Tokens("secret")))
+    assert os.environ.get("SPINDLE_DIR")

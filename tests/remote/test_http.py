@@ -1,0 +1,280 @@
+"""Plain HTTP: sessions, commands, events that are taken up again, questions, and the document that describes it all."""
+
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+
+from spindle.protocol.commands import COMMANDS
+from tests.support.mock_model import call, gate, reply
+
+from .server import TOKEN, ServerProcess
+
+
+class Http:
+    """Requests to one server, each on a connection of its own."""
+
+    def __init__(self, server, token=None):
+        self.server = server
+        self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def ask(self, method, path, body=None, **headers):
+        """Return status, headers and the JSON of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, path, data, {**self.headers, **headers})
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        is_json = answer.headers["Content-Type"] == "application/json" and text
+        return answer.status, answer.headers, json.loads(text) if is_json else text.decode()
+
+    def get(self, path, **headers):
+        return self.ask("GET", path, **headers)
+
+    def post(self, path, body=None, **headers):
+        return self.ask("POST", path, body, **headers)
+
+    def open(self, **fields):
+        status, _, info = self.post("/v1/sessions", fields)
+        assert status == 201, info
+        return info["id"]
+
+    def events(self, id, since=None):
+        return Events(self.server, id, {**self.headers, **({} if since is None else {"Last-Event-ID": str(since)})})
+
+
+class Events:
+    """A stream of events; each is (number, object)."""
+
+    def __init__(self, server, id, headers):
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        self.connection.request("GET", f"/v1/sessions/{id}/events", headers=headers)
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200 and self.answer.headers["Content-Type"] == "text/event-stream"
+        self.ready = self.next()
+
+    def next(self):
+        number, event = None, None
+        while line := self.answer.readline():
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name == "id":
+                number = int(value)
+            elif name == "data":
+                event = json.loads(value)
+            elif not name and event is not None:
+                return number, event
+        return None
+
+    def until(self, kind):
+        seen = []
+        while (item := self.next()) is not None:
+            seen.append(item)
+            if item[1]["type"] == kind:
+                return seen
+        raise AssertionError(f"the stream ended: {seen[-3:]}")
+
+    def close(self):
+        self.answer.close()
+        self.connection.close()
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / "other").mkdir()
+    steps = [
+        reply("slow ", gate("go"), "answer", match="slow"),
+        reply(call("bash", {"command": "touch made"}), match="touch", usage=(10, 5, 2)),
+        reply("quick"),
+    ]
+    with ServerProcess(steps, base=tmp_path) as server:
+        yield server
+
+
+def test_a_session_from_its_opening_to_its_end(server, tmp_path):
+    web = Http(server)
+    status, _, info = web.post("/v1/sessions", {"cwd": str(tmp_path / "other"), "name": "bee"})
+    assert status == 201 and info["cwd"] == str(tmp_path / "other") and info["name"] == "bee"
+    at = f"/v1/sessions/{info['id']}"
+    assert web.post(f"{at}/prompt", {"message": "hi"})[::2] == (200, {"disposition": "started"})
+    status, _, result = web.post(f"{at}/prompt?wait=true", {"message": "again", "streamingBehavior": "followUp"})
+    assert (status, result["status"], result["text"]) == (200, "ok", "quick")
+    assert result["sessionId"] == info["currentId"]
+    assert web.post(f"{at}/set_session_name", {"name": "wasp"})[0] == 204
+    assert web.post(f"{at}/get_state")[2]["sessionName"] == "wasp"
+    status, _, listed = web.get("/v1/sessions")
+    assert [(one["id"], one["phase"], one["name"]) for one in listed["sessions"]] == [(info["id"], "idle", "wasp")]
+    assert web.get(at)[2]["id"] == info["id"]
+    assert web.ask("DELETE", at)[0] == 204
+    assert web.get(at)[0] == 404 and web.get("/v1/sessions")[2] == {"sessions": []}
+    assert web.post(f"{at}/get_state")[2]["sessionName"] == "wasp"  # the id still works
+
+
+def test_a_session_is_begun_with_the_id_that_is_asked_for(server):
+    web = Http(server)
+    status, _, info = web.ask("PUT", "/v1/sessions/mine-1", {"name": "x"})
+    assert (status, info["id"], info["name"]) == (200, "mine-1", "x")
+    assert web.ask("PUT", "/v1/sessions/mine-1")[2]["name"] == "x" and len(web.get("/v1/sessions")[2]["sessions"]) == 1
+    web.post("/v1/sessions/mine-1/prompt?wait=true", {"message": "hi"})
+    web.ask("DELETE", "/v1/sessions/mine-1")
+    assert web.ask("PUT", "/v1/sessions/mine-1")[0] == 200
+    assert web.post("/v1/sessions/mine-1/get_state")[2]["messageCount"] == 2
+    assert web.ask("PUT", "/v1/sessions/not%20an%20id")[0] == 409
+
+
+def test_waiting_for_a_run_does_not_hold_up_others(server):
+    web = Http(server)
+    one, two = web.open(), web.open()
+    answers = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(web.post(f"/v1/sessions/{one}/prompt?wait=true", {"message": "slow"}))
+    )
+    waiting.start()
+    server.mock.wait_gate("go")
+    assert web.post(f"/v1/sessions/{two}/prompt?wait=true", {"message": "hi"})[2]["text"] == "quick"
+    assert web.post(f"/v1/sessions/{one}/get_state")[2]["isStreaming"]
+    assert web.get(f"/v1/sessions/{one}")[2]["phase"] == "streaming"
+    server.mock.release("go")
+    waiting.join(10)
+    assert answers[0][2]["text"] == "slow answer"
+
+
+def test_events_are_numbered_and_taken_up_again(server):
+    web = Http(server)
+    id = web.open()
+    stream = web.events(id)
+    assert stream.ready[1]["type"] == "ready" and stream.ready[1]["replay"] is False
+    web.post(f"/v1/sessions/{id}/prompt", {"message": "slow"})
+    server.mock.wait_gate("go")
+    seen = stream.until("message_update")
+    stream.close()  # the network breaks
+    server.mock.release("go")
+    back = web.events(id, since=seen[-1][0])
+    assert back.ready == (seen[-1][0], {**back.ready[1], "replay": True})
+    seen += back.until("agent_settled")
+    numbers = [number for number, _ in seen]
+    assert numbers == list(range(numbers[0], numbers[0] + len(seen)))
+    pieces = [event["assistantMessageEvent"] for _, event in seen if event["type"] == "message_update"]
+    assert "".join(piece.get("delta", "") for piece in pieces if piece["type"] == "text_delta") == "slow answer"
+    assert web.events(id, since=numbers[-1] + 5).ready[1]["replay"] is False
+    web.ask("DELETE", f"/v1/sessions/{id}")
+    assert back.until("session_closed")[-1][1]["reason"] == "closed"
+    assert back.next() is None
+
+
+def test_a_silent_stream_has_a_heartbeat(tmp_path):
+    with ServerProcess(base=tmp_path, args=["--remote-option", "ping_seconds=1"]) as server:
+        web = Http(server)
+        stream = web.events(web.open())
+        assert stream.answer.readline() == b": still here\n"
+
+
+def test_questions_are_asked_and_answered(server, tmp_path):
+    web = Http(server)
+    id = web.open(cwd=str(tmp_path / "other"))
+    at = f"/v1/sessions/{id}"
+    web.post(f"{at}/set_permissions", {"mode": "default"})
+    stream = web.events(id)
+    web.post(f"{at}/prompt", {"message": "touch", "maxTurns": 2})
+    question = stream.until("extension_ui_request")[-1][1]
+    assert [item["id"] for item in web.get(f"{at}/questions")[2]["questions"]] == [question["id"]]
+    assert web.get(at)[2]["questions"] == 1
+    assert web.post(f"{at}/answers/nonsense", {"value": "x"})[0] == 404
+    assert web.post(f"{at}/answers/{question['id']}", {})[0] == 400
+    assert web.post(f"{at}/answers/{question['id']}", {"value": "Allow once"})[0] == 204
+    assert stream.until("tool_execution_end")[-1][1]["isError"] is False
+    web.post(f"{at}/abort")
+    assert (tmp_path / "other" / "made").exists()
+    assert web.get(f"{at}/questions")[2] == {"questions": []}
+
+
+def test_what_is_wrong_is_said(server, tmp_path):
+    web = Http(server)
+    id = web.open()
+    at = f"/v1/sessions/{id}"
+    for path, body, status, text in [
+        ("/v1/sessions/nothing/get_state", None, 404, "No session nothing"),
+        (f"{at}/nonsense", None, 404, "Unknown command: nonsense"),
+        (f"{at}/prompt", {}, 400, "message is required"),
+        (f"{at}/prompt", {"message": 5}, 400, "Invalid message: expected string"),
+        (f"{at}/prompt", b"{", 400, "not JSON"),
+        (f"{at}/prompt", b"[]", 400, "must be a JSON object"),
+        (f"{at}/prompt?wait=perhaps", {"message": "x"}, 400, "true or false"),
+        (f"{at}/set_model", {"provider": "no", "modelId": "such"}, 409, "no/such"),
+        (f"{at}/set_update_mode", {"mode": "full"}, 409, "Over HTTP"),
+        ("/v1/sessions", {"cwd": str(tmp_path / "nowhere")}, 409, "no directory"),
+        ("/v1/sessions", {"cwd": 5}, 400, "cwd"),
+        ("/v1/nothing", None, 404, "No such path"),
+    ]:
+        answered, _, said = web.post(path, body)
+        assert (answered, text in said["error"]) == (status, True), (path, answered, said)
+    status, headers, _ = web.get(f"{at}/prompt")
+    assert status == 405 and headers["Allow"] == "POST"
+    assert web.ask("PUT", "/v1/sessions")[0] == 405 and web.ask("POST", "/")[0] == 405
+    assert web.post(f"{at}/shutdown")[0] == 204 and web.get("/healthz")[0] == 200
+    assert "Traceback" not in server.stderr
+
+
+def test_the_same_doors_as_for_the_socket(tmp_path):
+    with ServerProcess([reply("x")], base=tmp_path, env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server:
+        for path in ("/v1/sessions", "/openapi.json", "/v1/sessions/x/events"):
+            assert Http(server).get(path)[0] == 401
+            assert Http(server, "wrong-wrong-wrong-wrong").get(path)[0] == 401
+        web = Http(server, TOKEN)
+        assert web.get("/v1/sessions")[0] == 200
+        assert web.get("/v1/sessions", Origin="https://evil.example")[0] == 403
+        assert web.get("/v1/sessions", Host="evil.example")[0] in (200, 403)  # a page that gets here has no token
+    with ServerProcess([reply("x")], base=tmp_path) as server:
+        web = Http(server)
+        assert web.get("/v1/sessions", Host="evil.example")[0] == 403
+        assert web.post("/v1/sessions", {}, Origin="https://evil.example")[0] == 403
+
+
+def test_limits(tmp_path):
+    args = ["--remote-option", "max_sessions=2", "--remote-option", "max_message_bytes=20000"]
+    with ServerProcess([reply("x", gate("go"))], base=tmp_path, args=args) as server:
+        web = Http(server)
+        one, two = web.open(), web.open()
+        for id in (one, two):
+            web.post(f"/v1/sessions/{id}/prompt", {"message": "hi"})
+        status, headers, said = web.post("/v1/sessions", {})
+        assert status == 429 and headers["Retry-After"] and "2 sessions" in said["error"]
+        assert web.post(f"/v1/sessions/{one}/steer", {"message": "x" * 30_000})[0] == 413
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
+            raw.sendall(
+                f"POST /v1/sessions HTTP/1.1\r\nHost: {server.address}\r\nContent-Length: 9999999999\r\n\r\n".encode()
+            )
+            assert b" 413 " in raw.recv(1000)
+
+
+def test_a_reader_that_stops_holds_up_nobody(tmp_path):
+    args = ["--remote-option", "viewer_stall_timeout=1"]
+    steps = [
+        reply(*(" ".join(map(str, range(n * 1000, n * 1000 + 1000))) for n in range(1000)), match="long"),
+        reply("quick"),
+    ]
+    with ServerProcess(steps, base=tmp_path, args=args) as server:
+        web = Http(server)
+        id = web.open()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.sendall(f"GET /v1/sessions/{id}/events HTTP/1.1\r\nHost: {server.address}\r\n\r\n".encode())
+            assert b"200 OK" in stuck.recv(100)
+            result = web.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "long"})[2]
+            assert result["status"] == "ok" and len(result["text"]) > 6_000_000
+        assert web.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "hi"})[2]["text"] == "quick"
+
+
+def test_the_document_names_every_command(server):
+    status, _, document = Http(server).get("/openapi.json")
+    assert status == 200 and document["openapi"].startswith("3.1")
+    assert {f"/v1/sessions/{{id}}/{name}" for name in COMMANDS} <= document["paths"].keys()
+    names = [
+        operation["operationId"]
+        for path in document["paths"].values()
+        for method, operation in path.items()
+        if method != "parameters"
+    ]
+    assert len(names) == len(set(names))
