@@ -356,7 +356,7 @@ class Agent:
 
 
 def _as_tool(item: AnyTool) -> str | Tool:
-    return item if isinstance(item, str | Tool) else make_tool(item, any_json=True)
+    return item if isinstance(item, str | Tool) else make_tool(item)
 
 
 def check_tools(agent: AgentSession, wanted: Sequence[str | Tool]) -> None:

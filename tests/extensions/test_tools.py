@@ -83,7 +83,25 @@ def test_what_a_tool_may_return(returned, content):
     assert outcome(give).content == content
 
 
-@pytest.mark.parametrize("returned", [7, {"text": "x"}, [], {"content": "x", "details": object()}])
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (7, "7"),
+        (False, "false"),
+        ([], "[]"),
+        ({"text": "x"}, '{"text":"x"}'),
+        ({"content": 5}, '{"content":5}'),
+        ({"content": "a page", "url": "u"}, '{"content":"a page","url":"u"}'),
+    ],
+)
+def test_any_json_value_is_a_result(returned, text):
+    def give():
+        return returned
+
+    assert outcome(give).content == [Text(text)]
+
+
+@pytest.mark.parametrize("returned", [object(), {1j: 1}, {"content": "x", "details": object()}])
 def test_what_it_may_not(returned):
     def give():
         return returned

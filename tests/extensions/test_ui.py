@@ -221,6 +221,9 @@ def test_an_unanswered_question_leaves_the_line_to_the_next(monkeypatch, capsys)
         loop = asyncio.get_running_loop()
 
         class Slow:
+            def isatty(self):
+                return False
+
             def readline(self):
                 return asyncio.run_coroutine_threadsafe(lines.get(), loop).result()
 

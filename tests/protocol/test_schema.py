@@ -1,6 +1,7 @@
 """The published schema and the reference page are made of the registry, and are true."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,33 @@ ROOT = Path(__file__).parents[2]
 def test_the_reference_page_is_current():
     page = (ROOT / "docs" / "protocol.md").read_text()
     assert page == reference_page(), "run: spindle schema --markdown > docs/protocol.md"
+
+
+def test_the_page_has_an_example_of_every_command_and_event_that_fits():
+    schema = json_schema()
+    commands, answers, events = set(), set(), set()
+    for block in re.findall(r"```json\n(.*?)```", reference_page(), re.DOTALL):
+        for line in block.splitlines():
+            frame = json.loads(line)
+            kind = frame["type"]
+            if kind == "response":
+                named, seen = schema["responses"][frame["command"]], answers
+                kind = frame["command"]
+            elif kind in schema["commands"]:
+                named, seen = schema["commands"][kind], commands
+            else:
+                named, seen = schema["events"][kind], events
+            Draft202012Validator({**named, "$defs": schema["$defs"]}).validate(frame)
+            seen.add(kind)
+    assert commands == answers == schema["commands"].keys() and events == schema["events"].keys()
+
+
+def test_the_page_names_every_field_and_its_note():
+    page = reference_page()
+    assert "| *`timeout`* | integer or null | Milliseconds after which the agent goes on without an answer. |" in page
+    assert "| *`traceback`* | string or null | Where in the code of an extension it happened. |" in page
+    for name in set(re.findall(r"\]\(#([a-z]\w*)\)", page)):
+        assert re.search(rf"^### `?{name}`?$", page, re.MULTILINE | re.IGNORECASE) or name == "shapes", name
 
 
 def test_every_command_and_event_has_a_schema():

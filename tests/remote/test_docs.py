@@ -25,7 +25,7 @@ def programs(language: str) -> list[str]:
 
 def shown(server: ServerProcess, *command: str, program: str) -> str:
     done = subprocess.run(
-        [*command, program.replace("127.0.0.1:8080", server.address)],
+        [*command, program.replace("127.0.0.1:3838", server.address)],
         env={**os.environ, "NODE_PATH": str(NODE_MODULES)},
         capture_output=True,
         text=True,

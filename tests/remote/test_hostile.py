@@ -224,7 +224,7 @@ def test_a_token_file_that_others_can_read_is_told(tmp_path):
         (["--remote", "127.0.0.1:0", "--remote-token-file", "nowhere"], "token file"),
         (["--remote", "127.0.0.1:0", "--remote-option", "x=1"], "Unknown remote option"),
         (["--remote", "127.0.0.1:0", "--continue"], "--continue does not go with --remote"),
-        (["--remote", "nonsense"], "127.0.0.1:8080"),
+        (["--remote", "nonsense"], "127.0.0.1:3838"),
     ],
 )
 def test_a_server_that_would_be_wrong_does_not_start(tmp_path, args, said):

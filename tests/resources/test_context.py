@@ -221,7 +221,7 @@ def test_sections_and_their_order(project: Path, write: Any) -> None:
     write("project/AGENTS.md", "Be kind.")
     resources = load(project, append_system_prompt=["More."])
     sections = prompt_sections([READ, BASH], str(project), resources.prompt)
-    assert list(sections) == ["preamble", "tools", "rules", "addendum", "project_context", "skills", "cwd"]
+    assert list(sections) == ["preamble", "tools", "rules", "docs", "addendum", "project_context", "skills", "cwd"]
     text = prompt(resources, READ, BASH)
     assert "<tools>\n- read: Read files\n- bash: Run commands\n" in text
     path = project / "AGENTS.md"

@@ -26,10 +26,10 @@ from spindle.acp.updates import (
     text_block,
     user_chunks,
 )
-from spindle.agent.batch import CALL
 from spindle.agent.lifecycle import Phase
 from spindle.agent.prompting import NotReady
 from spindle.agent.session import AgentSession
+from spindle.agent.tool_batch import CALL
 from spindle.flow import Tasks
 from spindle.limits import EDITOR_FILE, TASKS_END
 from spindle.protocol.commands import OneSession

@@ -27,19 +27,29 @@ class Dialogs(Protocol):
 
 
 class NoDialogs:
-    """There is no one to ask."""
+    """There is no one to ask. `say` is where notices go: a program's log, stderr, or nowhere."""
 
     has_ui = False
+
+    def __init__(self, say: Callable[[str], None] = lambda text: None) -> None:
+        self._say = say
 
     async def ask(self, request: ExtensionUIRequest) -> None:
         return None
 
-    def tell(self, request: ExtensionUIRequest) -> None: ...
+    def tell(self, request: ExtensionUIRequest) -> None:
+        if request.method == "notify":
+            self._say(notice_line(request))
 
     def withdraw(self) -> None: ...
 
     def open_requests(self) -> list[ExtensionUIRequest]:
         return []
+
+
+def notice_line(request: ExtensionUIRequest) -> str:
+    """Return a notice as a line for a person."""
+    return f"{(request.notify_type or 'info').capitalize()}: {request.message}"
 
 
 class WireDialogs:

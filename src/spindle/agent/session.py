@@ -5,6 +5,7 @@ together, and is all that a wire, an extension or a program needs to know of the
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,8 @@ class AgentSession:
         self._approval.rebuild()
 
     def _make_dialogs(self) -> Dialogs:
+        if self.mode in ("print", "json"):
+            return NoDialogs(lambda line: print(line, file=sys.stderr, flush=True))
         if self.mode not in ("rpc", "remote", "acp", "chat"):
             return NoDialogs()
         dialogs = WireDialogs(self.publish, shared=self.mode == "remote")

@@ -5,10 +5,12 @@ which may register them; options that only mean something to a terminal interfac
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
+
+from spindle.spelling import did_you_mean
 
 LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
@@ -22,15 +24,6 @@ class UsageError(Exception):
     def __init__(self, text: str, code: int = 2) -> None:
         super().__init__(text)
         self.code = code
-
-
-def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:
-    """Return ` Did you mean X?` for the nearest names, or nothing if none is near; `prefix` goes before each."""
-    import difflib
-
-    by_lower = {name.lower(): prefix + name for name in names}
-    near = [by_lower[name] for name in difflib.get_close_matches(wanted.lower(), by_lower, 2, 0.75)]
-    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 class Command(Struct, frozen=True):
@@ -137,6 +130,8 @@ class Options(Struct):
     remote_key: str | None = None
     remote_insecure: bool = False
     remote_options: list[str] = []
+    log_format: str | None = None
+    """`text` or `json`: lines on stderr of a server."""
     limit: list[str] = []
     """Assignments as `sessions=100`."""
     roots: list[str] = []
@@ -241,6 +236,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--remote-key", "remote_key", "FILE", "TLS key"),
     _switch("--remote-insecure", "remote_insecure", "Serve other machines without a token"),
     Option("--remote-option", "remote_options", "NAME=N", "Change a limit of the server; repeatable", "list"),
+    Option(
+        "--log-format", "log_format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json")
+    ),
     Option("--limit", "limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list"),
     Option("--root", "roots", "DIR", "Let sessions that clients open work only here and below; repeatable", "list"),
     Option("--provider-session-id", "provider_session_id", "ID", "Id for the provider's cache"),

@@ -14,12 +14,13 @@ from spindle.agent.session import AgentSession
 from spindle.agent.submission import RunOptions
 from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
-from spindle.cli.args import Options, UsageError, did_you_mean
+from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, result_schema, run_and_exit
 from spindle.limits import STDIN_PATIENCE
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, ExtensionError
 from spindle.shapes.messages import Image, Text
+from spindle.spelling import did_you_mean
 from spindle.tools.base import BUILTIN_TOOLS
 
 if TYPE_CHECKING:

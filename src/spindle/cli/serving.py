@@ -1,9 +1,14 @@
 """Modes that serve clients: `--mode rpc` one on stdin and stdout, `--remote` many over WebSocket."""
 
+import asyncio
 import os
+import signal
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from spindle.children import kill_all
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, resource_options, run_and_exit
@@ -12,8 +17,10 @@ from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
 from spindle.resources.loader import load_resources
 
-if TYPE_CHECKING:  # loaded only if there are several sessions
+if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
+    from spindle.cli.agent_source import CommandLineAgents
     from spindle.protocol.live import SessionPool
+    from spindle.remote.server import RemoteServer
 
 FOR_EVER = 1e9
 
@@ -76,6 +83,7 @@ async def _serve_editor(options: Options) -> int:
 def run_remote(options: Options) -> int:
     """Serve until a signal comes. Raises `UsageError`."""
     from spindle.cli.agent_source import CommandLineAgents
+    from spindle.cli.server_log import begin_log
 
     try:
         from spindle.remote.access import parse_address
@@ -106,15 +114,57 @@ def run_remote(options: Options) -> int:
         server = RemoteServer(changed(settings, options.remote_options), source)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if options.verbose:
-        import logging
-
-        logging.basicConfig(format="%(asctime)s %(message)s")
-        logging.getLogger("spindle.remote").setLevel(logging.INFO)
+    begin_log(options)
     try:
-        run_and_exit(server.run())
+        run_and_exit(_serve_clients(server, source))
     except OSError as error:
         raise UsageError(f"Cannot listen on {options.remote}: {error.strerror or error}") from None
+
+
+async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Raises `OSError`, `UsageError`."""
+    await _try_agent(source)
+    address, began = await server.start(), time.monotonic()
+    _say(f"Listening on {address}")
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def end(number: int) -> None:
+        if ended.is_set():  # it is ending already, too slowly for the user
+            kill_all()
+            os._exit(1)
+        ended.set()
+        _say(f"Stopping: {signal.Signals(number).name}")
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, end, number)
+    await ended.wait()
+    await server.stop()
+    _say(f"Stopped after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+async def _try_agent(source: "CommandLineAgents") -> None:
+    """Make an agent as clients will get it, so that what is wrong is told now. Raises `UsageError`."""
+    from spindle.models.credentials import MissingCredentials
+    from spindle.protocol.live import Wanted
+
+    try:
+        agent = await source.make(Wanted())
+    except Exception as error:
+        raise UsageError(str(error) or type(error).__name__) from None
+    try:
+        if agent.model is None:
+            warn("No model is ready to use: clients get an error until there is a key (spindle doctor tells more)")
+        else:
+            agent.resources.registry.require_credentials(agent.model)
+    except MissingCredentials as error:
+        raise UsageError(str(error)) from None
+    finally:
+        await agent.close()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def remote_token(options: Options) -> str | None:

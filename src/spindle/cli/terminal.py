@@ -2,8 +2,10 @@
 
 import asyncio
 import sys
+import termios
 from typing import Any
 
+from spindle.agent.dialogs import notice_line
 from spindle.extensions.threads import run_in_thread
 from spindle.shapes.events import ExtensionUIRequest
 
@@ -34,7 +36,7 @@ class TerminalDialogs:
 
     def tell(self, request: ExtensionUIRequest) -> None:
         if request.method == "notify":
-            self._say(f"{(request.notify_type or 'info').capitalize()}: {request.message}")
+            self._say(notice_line(request))
 
     def open_requests(self) -> list[ExtensionUIRequest]:
         return list(self._asking.values())
@@ -45,6 +47,7 @@ class TerminalDialogs:
 
     async def _ask(self, request: ExtensionUIRequest) -> str | None:
         async with self._one_at_a_time:
+            self._forget_typed()
             self._say(_question(request))
             if request.method != "editor":
                 line = await self._line()
@@ -53,6 +56,13 @@ class TerminalDialogs:
             while (line := await self._line()) and line.rstrip("\r\n") != ".":
                 lines.append(line)
             return "".join(lines) if line else None
+
+    def _forget_typed(self) -> None:
+        """Drop what was typed before the question was there: it cannot be the answer."""
+        if self._reading is not None and self._reading.done():
+            self._reading = None
+        if sys.stdin.isatty():
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     async def _line(self) -> str:
         if self._reading is None:

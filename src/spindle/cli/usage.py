@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
-from spindle.cli.args import COMMANDS, OPTIONS, Option, UsageError, did_you_mean
+from spindle.cli.args import COMMANDS, OPTIONS, Option, UsageError
+from spindle.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from spindle.extensions.generation import Flag

@@ -182,7 +182,7 @@ class _Request(Mailbox[Json]):
 class RemoteClient:
     """Connect to `spindle --remote`, ask, listen, and answer its questions.
 
-        async with RemoteClient("ws://127.0.0.1:8080") as agent:
+        async with RemoteClient("ws://127.0.0.1:3838") as agent:
             print((await agent.ask("What is in this directory?")).text)
             async for piece in agent.stream("And what is it for?"):
                 if isinstance(piece, TextPiece):
@@ -194,7 +194,7 @@ class RemoteClient:
 
     def __init__(
         self,
-        url: str = "ws://127.0.0.1:8080",
+        url: str = "ws://127.0.0.1:3838",
         *,
         token: str | None = None,
         session: str | None = None,

@@ -5,6 +5,7 @@ once all extensions are loaded, from events, tools and commands.
 """
 
 import functools
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,11 +90,10 @@ class Agent:
         """
         if event not in EVENTS:
             raise ValueError(f'Unknown event "{event}". Known are: {", ".join(sorted(EVENTS))}')
-        if handler is not None and not callable(handler):
-            raise TypeError(f"A handler must be a function, not {type(handler).__name__}")
         tools = None if tool is None else frozenset([tool] if isinstance(tool, str) else tool)
 
         def add(function: Callable[..., Any]) -> Handler:
+            _require_arguments(function, f"A handler of {event}", "event", "ctx")
             made = Handler(event, function, self._extension, tools, timeout)
             self._extension.handlers.append(made)
             self._changed()
@@ -179,7 +179,7 @@ class Agent:
 
         def add(function: F) -> F:
             make_context = functools.partial(self._hooks.context_for, self._extension)
-            tool = make_tool(function, make_context, guidelines=tuple(guidelines), **options)
+            tool = make_tool(function, make_context, self._tool_failed, guidelines=tuple(guidelines), **options)
             renderers = {"call": render_call, "result": render_result}
             self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
             self._extension.tools[tool.name] = tool
@@ -188,6 +188,9 @@ class Agent:
             return function
 
         return add if function is None else add(function)
+
+    def _tool_failed(self, name: str, error: Exception) -> None:
+        self._hooks.report(self._extension.path, f"tool {name}", error)
 
     @staticmethod
     def result(
@@ -227,6 +230,7 @@ class Agent:
             raise ValueError(f'"{name}" cannot be the name of a command: no spaces, no leading slash')
 
         def add(function: Callable[..., Any]) -> Command:
+            _require_arguments(function, f"Command {name}", "args", "ctx")
             made = Command(name, function, self._extension, help or _first_line(function.__doc__), complete)
             self._extension.commands[name] = made
             self._changed()
@@ -259,6 +263,7 @@ class Agent:
         """Offer a function `(ctx)` under a key, for user interfaces that have keys."""
 
         def add(function: F) -> F:
+            _require_arguments(function, f"Shortcut {key}", "ctx")
             self._extension.shortcuts[key] = Shortcut(key, function, help)
             return function
 
@@ -385,6 +390,23 @@ class Agent:
         agent = self._binding.agent
         settings = agent.tool_context(lambda result: None).settings
         return await execute(argv, settings, cwd=Path(agent.cwd, cwd or "."), timeout=timeout, input=input)
+
+
+def _require_arguments(function: Any, what: str, *names: str) -> None:
+    """Raise `TypeError` if the function cannot be called with these: when it loads, not when it is needed."""
+    if not callable(function):
+        raise TypeError(f"{what} must be a function, not {type(function).__name__}")
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return  # some functions written in C do not say
+    try:
+        signature.bind(*names)
+    except TypeError as error:
+        called = getattr(function, "__name__", type(function).__name__)
+        raise TypeError(
+            f"{what} is called as {called}({', '.join(names)}), but it is {called}{signature}: {error}"
+        ) from None
 
 
 def _check_delivery(given: str | None, *known: str) -> None:

@@ -38,10 +38,29 @@ from spindle.shapes.events import (
     TurnStart,
 )
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image
+from spindle.spelling import nearest
 from spindle.tools.base import Tool
 
 BLOCKED = "Tool execution was blocked"
 CONTEXT_EVENTS = frozenset(("context", "context_with_system"))
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "project_trust": ("trusted", "remember"),
+    "resources_discover": ("skillPaths", "promptPaths", "themePaths"),
+    "session_before_switch": ("cancel",),
+    "session_before_fork": ("cancel", "skipConversationRestore"),
+    "session_before_compact": ("cancel", "compaction"),
+    "session_before_tree": ("cancel", "summary", "customInstructions", "replaceInstructions", "label"),
+    "input": ("action", "text", "images"),
+    "before_agent_start": ("message", "systemPrompt"),
+    "agent_before_settle": ("entries", "continue"),
+    "message_end": ("message",),
+    "context": ("messages",),
+    "context_with_system": ("messages", "systemPrompt"),
+    "tool_call": ("block", "reason", "terminate"),
+    "tool_result": ("content", "details", "isError"),
+    "user_bash": ("result",),
+}
+"""What handlers may answer; an event that is missing here takes no answer, or (a request body) any."""
 Apply: TypeAlias = Callable[[dict[str, Any]], bool | None]
 _own_clock: ContextVar[asyncio.Timeout | None] = ContextVar("own_clock", default=None)
 """Of the handler whose code is running."""
@@ -168,7 +187,7 @@ class ExtensionHooks(Hooks):
         for handler in await self.handlers(event):
             try:
                 result = await self.invoke(handler, event)
-                if result is not None and apply is not None and apply(as_answer(result)):
+                if result is not None and apply is not None and apply(as_answer(result, event.type)):
                     return
             except Exception as error:
                 self.report(handler.extension.path, event.type, error)
@@ -212,14 +231,17 @@ class ExtensionHooks(Hooks):
             self._binding.surroundings.dialogs.withdraw()
 
     def report(self, path: str, event: str, error: Exception) -> None:
-        """Tell the user of a failure, and stderr where it happened."""
-        if (path, event) not in self._traced and error.__traceback__ is not None:
+        """Tell the user of a failure, and clients and stderr where it happened."""
+        where = None
+        if error.__traceback__ is not None:
             import traceback
 
-            self._traced.add((path, event))
-            traceback.print_exception(error, file=sys.stderr)
+            where = "".join(traceback.format_exception(error))
+            if (path, event) not in self._traced:
+                self._traced.add((path, event))
+                print(where, end="", file=sys.stderr)
         if self._binding.surroundings is not None:
-            self._binding.surroundings.publish(ExtensionError(path, event, error_text(error)))
+            self._binding.surroundings.publish(ExtensionError(path, event, error_text(error), where))
 
     async def notify(self, event: str, **fields: Any) -> None:
         if event not in self.listening:
@@ -410,7 +432,7 @@ class ExtensionHooks(Hooks):
         for handler in await self.handlers(event):
             try:
                 result = await self.invoke(handler, event)
-                answer = {} if result is None else as_answer(result)
+                answer = {} if result is None else as_answer(result, "tool_call")
             except Exception as error:
                 # A gate that broke is a closed gate.
                 self.report(handler.extension.path, "tool_call", error)
@@ -497,19 +519,27 @@ class ExtensionHooks(Hooks):
         event = events.UserBashEvent(command, exclude_from_context, cwd)
         for handler in await self.handlers(event):
             result = await self.invoke(handler, event)
-            if result is not None and as_answer(result).get("result") is not None:
-                found: dict[str, Any] = as_answer(result)["result"]
-                return found
+            if result is not None and (found := as_answer(result, "user_bash").get("result")) is not None:
+                replaced: dict[str, Any] = found
+                return replaced
         return None
 
 
-def as_answer(result: Any) -> dict[str, Any]:
-    """Return what a handler returned as a dict. Raises `TypeError` for what cannot be one."""
+def as_answer(result: Any, event: str) -> dict[str, Any]:
+    """Return what a handler returned as a dict. Raises `TypeError` for what cannot be one, and for unknown keys."""
     if isinstance(result, Mapping):
-        return dict(result)
-    if isinstance(result, msgspec.Struct):
-        return dict(msgspec.structs.asdict(result))
-    raise TypeError(f"A handler must return None or a dict, not {type(result).__name__}")
+        answer = dict(result)
+    elif isinstance(result, msgspec.Struct):
+        answer = dict(msgspec.structs.asdict(result))
+    else:
+        raise TypeError(f"A {event} handler must return None or a dict, not {type(result).__name__}")
+    known = ANSWERS.get(event)
+    for key in answer:
+        if known is not None and key not in known:
+            near = nearest(str(key), known)
+            advice = f'did you mean "{near}"?' if near else f"it may have {', '.join(known)}"
+            raise TypeError(f'The answer of a {event} handler has an unknown key "{key}": {advice}')
+    return answer
 
 
 def error_text(error: Exception) -> str:

@@ -55,9 +55,14 @@ def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncGenera
                         if isinstance(value, str | Text | Thinking | ToolCall | Usage):
                             for chunk in writer.write(value):
                                 yield chunk
-                        else:
+                        elif isinstance(value, Chunk):
                             writer.passed_on = True
                             yield value
+                        else:
+                            raise TypeError(
+                                f"The stream function of {model.provider} yielded {type(value).__name__}; "
+                                "it should yield str, Thinking, ToolCall or Usage"
+                            )
         except Exception as error:
             yield Finished(writer.live.finish("error", str(error) or type(error).__name__))
             return

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +27,10 @@ from spindle.shapes.messages import (
     message_from_value,
 )
 from spindle.signature import read_signature
-from spindle.tools.base import Tool, ToolContext, text_result
+from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_RESULT_KEYS = frozenset(("content", "details", "terminate"))
 _INJECTED = ("ctx", "update", "call_id")
 """Keyword-only parameters that do not come from the model."""
 
@@ -36,14 +38,14 @@ _INJECTED = ("ctx", "update", "call_id")
 def make_tool(
     function: Callable[..., Any],
     make_context: Callable[[], Context] | None = None,
+    report: Callable[[str, Exception], None] = lambda name, error: None,
     *,
-    any_json: bool = False,
     name: str | None = None,
     description: str | None = None,
     parameters: Any = None,
     **options: Any,
 ) -> Tool:
-    """Make a tool of a function; `any_json`: it may return any JSON value.
+    """Make a tool of a function. `report` is told of errors that are none of the model's business: bugs.
 
     Raises `ValueError` for its name, `TypeError` for what cannot be described.
     """
@@ -63,11 +65,11 @@ def make_tool(
             if ctx is not None:
                 ctx.cancelled.set()
             raise
-        plain = (
-            value is None or isinstance(value, str | ToolResult) or (isinstance(value, Mapping) and "content" in value)
-        )
-        if any_json and not plain:
-            value = encode(require_json(value, f'The result of tool "{called}"')).decode()
+        except ToolError:
+            raise
+        except Exception as error:
+            report(called, error)
+            raise
         return as_tool_result(value, called)
 
     text = description if description is not None else inspect.getdoc(function) or ""
@@ -141,20 +143,16 @@ def as_content(value: Any) -> list[Text | Image]:
 
 
 def as_tool_result(value: Any, tool: str) -> ToolResult:
-    """Return what a tool function returned as a result."""
+    """Return what a tool function returned as a result: any JSON value is one."""
     if isinstance(value, str):
         return text_result(value)
     if value is None:
         return ToolResult([])
-    if isinstance(value, Mapping) and "content" in value:
-        value = ToolResult(as_content(value["content"]), value.get("details"), bool(value.get("terminate", False)))
-    if not isinstance(value, ToolResult):
-        raise TypeError(
-            f'Tool "{tool}" returned {type(value).__name__}; it should return a str, agent.result(...) '
-            'or a dict with "content"'
-        )
+    if isinstance(value, Mapping) and "content" in value and value.keys() <= _RESULT_KEYS:
+        with suppress(TypeError, msgspec.ValidationError):  # what only looks like a result is JSON like any other
+            value = ToolResult(as_content(value["content"]), value.get("details"), bool(value.get("terminate", False)))
     require_json(value, f'The result of tool "{tool}"')
-    return value
+    return value if isinstance(value, ToolResult) else text_result(encode(value).decode())
 
 
 def as_custom_message(value: Any) -> CustomMessage:

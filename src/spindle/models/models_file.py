@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spindle.config.user_files import BadFile, read_object
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import Model, ModelCost, masked_url
+from spindle.spelling import nearest
 
 _CONTEXT_WINDOW = 128000
 _MAX_TOKENS = 16384
@@ -78,6 +79,12 @@ class ProviderSpec(Wire, kw_only=True):
         )
 
 
+class _File(Wire):
+    """The outermost object."""
+
+    providers: Any = None
+
+
 class ModelsFile(Struct):
     path: Path
     providers: dict[str, ProviderSpec] = field(default_factory=dict)
@@ -100,6 +107,7 @@ def read_models_file(path: Path, known: set[str]) -> ModelsFile:
     if not isinstance(providers, dict):
         reader.problem("providers", "must be an object")
         providers = {}
+    reader.misspelt(content, _File, "the file")
     for name, value in providers.items():
         if spec := reader.provider(name, value, name in known):
             result.providers[name] = spec
@@ -133,11 +141,19 @@ class _Reader:
             self.problem(path + inner, text)
             return None
 
+    def misspelt(self, value: Any, shape: type[Struct], path: str) -> None:
+        """Note keys that are almost one of ours. Others belong to other programs."""
+        names = [item.encode_name for item in msgspec.structs.fields(shape)]
+        for key in value if isinstance(value, dict) else ():
+            if key not in names and (near := nearest(key, names)):
+                self.problem(path, f'unknown key "{key}": did you mean "{near}"?')
+
     def provider(self, name: str, value: Any, known: bool) -> ProviderSpec | None:
         path = f"providers.{name}"
         if not isinstance(value, dict):
             self.problem(path, "must be an object")
             return None
+        self.misspelt(value, ProviderSpec, path)
         own = {key: item for key, item in value.items() if key not in ("models", "modelOverrides")}
         spec = self.convert(own, ProviderSpec, path)
         if spec is None:
@@ -150,10 +166,12 @@ class _Reader:
             self.problem(f"{path}.modelOverrides", "must be an object")
             overrides = {}
         for index, item in enumerate(models):
+            self.misspelt(item, ModelSpec, f"{path}.models[{index}]")
             model = self.convert(item, ModelSpec, f"{path}.models[{index}]")
             if model and self.complete(model, spec, f"{path}.models[{index}]", known):
                 spec.models.append(model)
         for model_id, item in overrides.items():
+            self.misspelt(item, ModelChange, f"{path}.modelOverrides.{model_id}")
             if change := self.convert(item, ModelChange, f"{path}.modelOverrides.{model_id}"):
                 spec.model_overrides[model_id] = change
         if not models and not (spec.base_url or spec.headers or spec.compat or overrides or spec.api_key):

@@ -81,6 +81,7 @@ _KEYS_BEFORE_0_75 = {
     "message_end": f"entryId {_MESSAGE}",
     "turn_end": _MESSAGE,
     "tool_execution_end": "durationMs",
+    "extension_error": "traceback",
     "response_prompt": "data",
     "response_abort_and_prompt": "data",
     "response_steer": "data",

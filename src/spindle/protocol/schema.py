@@ -1,7 +1,7 @@
 """The protocol as JSON Schema and as a reference page, both made of the registry and the shapes."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -85,61 +85,23 @@ def _response(spec: CommandSpec, data: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def reference_page() -> str:
-    """Return the Markdown page that lists every command and event."""
-    lines = [
-        "# Protocol reference",
-        "",
-        "Made by `spindle schema --markdown` from the registry in the code; do not edit.",
-        "",
-        "Every command may carry an `id` of any JSON type, which its response repeats. Fields in *italics* may be left",
-        "out. `data` is what a successful response carries.",
-        "",
-        "Every command may also carry a `sessionId`: the `id` that `open_session` gave, or the id of any stored",
-        "session. It then goes to that session, and the response and the events of that session carry the same",
-        "`sessionId`. Without it a command goes to the first session, whose events carry none. `session_changed` of",
-        "another session has the id of the file it went on in as `currentId`.",
-        "",
-        "## Commands",
-        "",
-        "| command | fields | data | what it does |",
-        "|---|---|---|---|",
-    ]
-    lines += [
-        f"| `{spec.name}` | {_fields_cell(spec.fields)} | {_data_cell(spec.data)} | {_one_line(spec.doc)} |"
-        for spec in sorted(COMMANDS.values(), key=lambda spec: spec.name)
-    ]
-    lines += ["", "## Events", "", "| event | fields | notes |", "|---|---|---|"]
-    lines += [
-        f"| `{_tag(kind)}` | {_fields_cell(kind)} | {_one_line(_own_doc(kind))} |"
-        for kind in sorted(_event_types(), key=_tag)
-    ]
-    return "\n".join(lines) + "\n"
+    """Return the Markdown page with every command and event."""
+    from spindle.protocol.reference import field_notes, page
+
+    kinds = [*_event_types(), *(kind for data in _data_types() for kind in data)]
+    return page(json_schema(), {kind.__name__: field_notes(kind) for kind in kinds})
 
 
-def _own_doc(kind: type[Any]) -> str:
-    return kind.__dict__.get("__doc__") or ""
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def _fields_cell(kind: type[Any]) -> str:
-    shown = [
-        f"`{item.encode_name}`" if item.required else f"*`{item.encode_name}`*" for item in msgspec.structs.fields(kind)
-    ]
-    return ", ".join(shown) or "–"
-
-
-def _data_cell(data: Any) -> str:
-    if data is None:
-        return "–"
-    info = msgspec.inspect.type_info(data)
-    options = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
-    cells = []
-    for option in options:
-        if isinstance(option, msgspec.inspect.StructType):
-            cells.append(_fields_cell(option.cls))
-        elif isinstance(option, msgspec.inspect.NoneType):
-            cells.append("or null")
-    return " ".join(cells) or "any"
+def _data_types() -> Iterator[list[type[msgspec.Struct]]]:
+    """Yield the shapes that every answer, event and message is made of."""
+    seen: set[type] = set()
+    waiting: list[Any] = [spec.data for spec in COMMANDS.values() if spec.data is not None]
+    waiting += [KnownMessage, *_event_types()]
+    while waiting:
+        kind = waiting.pop()
+        found = [item for item in (kind, *get_args(kind)) if isinstance(item, type) and item not in seen]
+        seen.update(found)
+        shapes = [item for item in found if issubclass(item, msgspec.Struct)]
+        waiting += [inner for inner in get_args(kind) if not isinstance(inner, type)]
+        waiting += [field.type for shape in shapes for field in msgspec.structs.fields(shape)]
+        yield shapes

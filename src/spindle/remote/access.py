@@ -47,16 +47,18 @@ class Access:
         """Return why a request is refused, or None. A header that came several times has its values joined."""
         host = headers.get("Host", "").lower()
         if not self._is_own_host(host):
-            return Refusal(403, "Host not allowed")
+            site = f"{_shown(host)}; --remote-origin https://{_shown(host)} allows it" if host else "(none)"
+            return Refusal(403, f"Host not allowed: {site}")
         origin = headers.get("Origin")
         if origin is not None and origin not in self.origins and origin not in (f"http://{host}", f"https://{host}"):
-            return Refusal(403, "Origin not allowed")
+            return Refusal(403, f"Origin not allowed: {_shown(origin)}; --remote-origin {_shown(origin)} allows it")
         if needs_token and self.token is not None:
             given = _given_tokens(headers)
             # Every candidate is compared, in constant time: how long it takes must tell nothing.
             matches = [hmac.compare_digest(_bytes(one), _bytes(self.token)) for one in given]
             if True not in matches:
-                return Refusal(401, "A valid token is required", guessed=bool(given))
+                what = "That token is wrong" if given else "A token is required"
+                return Refusal(401, f"{what}: send Authorization: Bearer TOKEN", guessed=bool(given))
         return None
 
     def _is_own_host(self, host: str) -> bool:
@@ -111,6 +113,11 @@ def _given_tokens(headers: Mapping[str, str]) -> list[str]:
     return given
 
 
+def _shown(text: str) -> str:
+    """Return what a stranger sent as it may stand in a log: not too long, nothing but printable ASCII."""
+    return "".join(sign if " " < sign <= "~" else "?" for sign in text[:200])
+
+
 def _bytes(text: str) -> bytes:
     """Return anything a header can hold as bytes."""
     return text.encode("utf-8", "surrogateescape")
@@ -136,8 +143,8 @@ def _is_address(host: str) -> bool:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Read `host:port`, `[v6]:port` or `:port` (loopback). Raises `ValueError` with a text to show."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
-        raise ValueError(f"--remote needs an address like 127.0.0.1:8080, not {text!r}")
+    """Read `host:port`, `[v6]:port`, `:port` or `port` (loopback). Raises `ValueError` with a text to show."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
+        raise ValueError(f"--remote needs a port or an address like 127.0.0.1:3838, not {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)

@@ -5,8 +5,6 @@ import itertools
 import logging
 import os
 import secrets
-import signal
-import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -16,7 +14,6 @@ from weakref import WeakKeyDictionary
 from aiohttp import web
 
 from spindle import limits
-from spindle.children import kill_all
 from spindle.protocol.dialect import DIALECTS, SPINDLE
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.remote.access import Access, Refusal, Slowdown, is_loopback
@@ -85,23 +82,6 @@ class RemoteServer:
         # After a #: browsers keep that part to themselves, so the token is in no log.
         return f"{page}#token={made_token}" if made_token else page
 
-    async def run(self) -> int:
-        """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Returns the exit code."""
-        print(f"Listening on {await self.start()}", file=sys.stderr, flush=True)
-        ended = asyncio.Event()
-
-        def end() -> None:
-            if ended.is_set():  # it is ending already, too slowly for the user
-                kill_all()
-                os._exit(1)
-            ended.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, end)
-        await ended.wait()
-        await self.stop()
-        return 0
-
     async def stop(self) -> None:
         """Stop accepting, end every run, close every connection. Takes a limited time, whatever clients do."""
         if self._listener is None:
@@ -130,16 +110,22 @@ class RemoteServer:
         if path not in (*CHAT_PATHS, RPC_PATH):
             return plain(404, "No such path")
         if len(self._peers) >= self._options.max_connections:
-            return plain(503, "Too many connections")
+            return plain(503, self._too_many())
         if path == RPC_PATH and query.get("dialect", SPINDLE.name) not in DIALECTS:
             return plain(400, f"Unknown dialect {query['dialect']!r}; there are {', '.join(DIALECTS)}")
         return await self._serve(request, path, query)
+
+    def _too_many(self) -> str:
+        most = self._options.max_connections
+        return f"Too many connections: {most} are allowed; --remote-option max_connections=N changes that"
 
     async def _refusal(self, request: web.BaseRequest, *, needs_token: bool) -> Refusal | None:
         given = {name: ", ".join(values) for name in HEADERS if (values := request.headers.getall(name, []))}
         refusal = self._access.check(given, needs_token=needs_token)
         if refusal is None and self._access.only_owner and not await _is_own(request):
-            refusal = Refusal(403, "Only the user who started this server may connect; others need a token")
+            refusal = Refusal(
+                403, "Only the user who started this server may connect; --remote-token-file FILE lets others in"
+            )
         if refusal is not None:
             log.info("refused %s: %s", request.remote, refusal.reason)
             if refusal.guessed and request.remote:
@@ -178,7 +164,7 @@ class RemoteServer:
         log.info("connection %d: %s from %s", number, path, request.remote)
         try:
             if len(self._peers) > options.max_connections:  # several may have been let in at the same moment
-                peer.leave(TRY_AGAIN_LATER, "too many connections")
+                peer.leave(TRY_AGAIN_LATER, self._too_many())
             else:
                 await self._attach(peer, path, query)
             await peer.close()

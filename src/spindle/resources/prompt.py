@@ -1,7 +1,7 @@
 """The system prompt, and the instructions that lie in the directories themselves: AGENTS.md, CLAUDE.md and variants.
 
 The prompt is named sections in a fixed order, the same text for the same input, so that provider caches hit; nothing
-here depends on the clock. A custom prompt takes the place of `preamble`, `tools` and `rules`.
+here depends on the clock. A custom prompt takes the place of `preamble`, `tools`, `rules` and `docs`.
 """
 
 import os
@@ -157,7 +157,26 @@ def _own_sections(tools: Sequence[Tool]) -> dict[str, str]:
         "preamble": _PREAMBLE,
         "tools": "\n".join(listed or ["(none)"]) + "\n\nThe project may give you more tools than these.",
         "rules": "\n".join(f"- {rule}" for rule in _rules(tools)),
+        "docs": _docs(tools),
     }
+
+
+def _docs(tools: Sequence[Tool]) -> str:
+    """Tell the agent where it is described, if it can read that."""
+    directory = manual()
+    if directory is None or not {tool.name for tool in tools} & {"read", "bash"}:
+        return ""
+    return (
+        f"The program you run in is Spindle. Its manual is in {directory}; README.md there is the index. "
+        "Read it when the user asks about this program (its settings, models, extensions, protocol), and only then."
+    )
+
+
+def manual() -> Path | None:
+    """Return the folder of the manual: in the package, or beside the sources in a checkout."""
+    package = Path(__file__).parents[1]
+    places = (package / "docs", package.parents[1] / "docs")
+    return next((place for place in places if os.path.isfile(place / "settings.md")), None)
 
 
 def _rules(tools: Sequence[Tool]) -> list[str]:

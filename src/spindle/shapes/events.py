@@ -366,9 +366,13 @@ class Notice(Event, tag="notice"):
 
 
 class ExtensionError(Event, tag="extension_error"):
+    """Something an extension did, or something beside the run, has failed."""
+
     extension_path: str
     event: str
     error: str
+    traceback: str | None = None
+    """Where in the code of an extension it happened."""
 
 
 class ExtensionUIRequest(Event, kw_only=True, tag="extension_ui_request"):

@@ -1,0 +1,139 @@
+"""Makes the parts of docs/ that come from the code: protocol.md, and tables between `<!-- x -->` and `<!-- /x -->`.
+
+`python scripts/manual.py` writes them; with `--check` it only says what is not current, with exit code 1.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from spindle.agent.result import EXIT_CODES
+from spindle.cli.args import COMMANDS, OPTIONS
+from spindle.config.settings import Settings
+from spindle.protocol.reference import field_notes
+from spindle.protocol.schema import reference_page
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+EXITS = {
+    "ok": "done",
+    "error": "the run failed; also: something is broken (`doctor`, `sessions check`), the session is locked",
+    "aborted": "the run was aborted",
+    "denied": "a tool call was refused by the permissions, even if the model went on without it",
+    "limit": "a limit was reached: turns, cost, time, tokens, or a run that would not end by itself",
+    "schema": "no result fits the JSON Schema of `--json-schema`",
+}
+"""What the codes of a run mean. 2 and those of signals do not come from a run."""
+
+
+def parts() -> Iterator[tuple[str, str, str]]:
+    """Yield page, name of the part, and its text."""
+    yield "settings.md", "settings", "\n".join(_settings(Settings, ""))
+    yield "cli.md", "options", "\n".join(_options())
+    yield "cli.md", "commands", "\n".join(_commands())
+    yield "cli.md", "exits", "\n".join(_exits())
+
+
+# -- settings ----------------------------------------------------------------------------------------
+
+
+def _settings(group: type[msgspec.Struct], prefix: str) -> list[str]:
+    """Return a section for the keys of a group, then those of the groups in it."""
+    notes = field_notes(group)
+    fields = msgspec.structs.fields(group)
+    inner = [item for item in fields if isinstance(item.type, type) and issubclass(item.type, msgspec.Struct)]
+    lines = [f"## `{prefix.rstrip('.')}`" if prefix else "## Top level", ""]
+    if prefix:
+        lines += [_one_line(group.__doc__ or ""), ""]
+    lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for item in fields:
+        if item in inner:
+            continue
+        default = item.default if item.default is not msgspec.NODEFAULT else item.default_factory()
+        shown = "–" if default is None else f"`{msgspec.json.encode(default).decode()}`"
+        key = f"{prefix}{item.encode_name}"
+        lines.append(f"| `{key}` | {_type(item.type)} | {shown} | {_one_line(notes[item.encode_name])} |")
+    for item in inner:
+        lines += ["", *_settings(item.type, f"{prefix}{item.encode_name}.")]
+    return lines
+
+
+def _type(kind: Any) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if hasattr(kind, "__metadata__"):
+        return _type(inner[0])
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is dict:
+        return f"object of {_type(inner[1])}"
+    if origin is not None:  # a union
+        return " or ".join(_type(option) for option in inner if option is not type(None))
+    return {str: "text", bool: "true or false", int: "whole number", float: "number"}.get(kind, "anything")
+
+
+# -- the command line --------------------------------------------------------------------------------
+
+
+def _options() -> list[str]:
+    lines = ["| option | value | meaning |", "|---|---|---|"]
+    for option in OPTIONS:
+        if option.field:
+            names = ", ".join(f"`{name}`" for name in option.names.split())
+            value = f"`{option.value}`" if option.value else ""
+            lines.append(f"| {names} | {value} | {_one_line(option.help)} |")
+    return lines
+
+
+def _commands() -> list[str]:
+    lines = ["| command | what it does |", "|---|---|"]
+    for name, command in COMMANDS.items():
+        lines.append(f"| `{f'spindle {name} {command.usage}'.strip()}` | {getattr(command, 'help', '')} |")
+    return lines
+
+
+def _exits() -> list[str]:
+    rows = {(code, f"`{status}`", EXITS[status]) for status, code in EXIT_CODES.items()}
+    rows |= {(2, "–", "the command line is wrong; nothing was done")}
+    lines = ["| code | status | meaning |", "|---|---|---|"]
+    lines += [f"| {code} | {status} | {meaning} |" for code, status, meaning in sorted(rows)]
+    return [*lines, "| 128 + n | – | ended by signal n: 130 Ctrl-C, 143 SIGTERM, 129 the terminal was closed |"]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# -- the pages ---------------------------------------------------------------------------------------
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Yield every page that has something of the code, as it should be."""
+    texts: dict[str, str] = {}
+    for page, name, made in parts():
+        before = texts.get(page) or (DOCS / page).read_text()
+        mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if not mark.search(before):
+            raise SystemExit(f"docs/{page} has no place for {name!r}")
+        texts[page] = mark.sub(lambda match, made=made: f"{match[1]}{made}\n{match[2]}", before)
+    for page, text in texts.items():
+        yield DOCS / page, text
+    yield DOCS / "protocol.md", reference_page()
+
+
+def main() -> int:
+    stale = [(path, text) for path, text in pages() if path.read_text() != text]
+    for path, text in stale:
+        if "--check" in sys.argv:
+            print(f"docs/{path.name} is not current: run python scripts/manual.py")
+        else:
+            path.write_text(text)
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""The reference page: every command and event with the types of its fields and an example, made of the JSON Schema.
+
+Examples are made of the types, so they fit the schema whatever changes; `_VALUES` only makes them look like life.
+"""
+
+import ast
+import inspect
+import itertools
+import json
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+_HEAD = """\
+# Protocol reference
+
+Made by `spindle schema --markdown` from the registry in the code; do not edit. `spindle schema` prints the same as JSON
+Schema. How a client uses it is in [hosts.md](hosts.md).
+
+One JSON object a line: commands go to the agent, responses and events come from it. Every command may carry an `id`
+of any JSON type, which its response repeats. Fields in *italics* may be left out. `data` is what a successful response
+carries; a failed one has `"success": false` and an `error` in words. Names with a capital are [shapes](#shapes).
+
+Every command may also carry a `sessionId`: the `id` that `open_session` gave, or the id of any stored session. It then
+goes to that session, and the response and the events of that session carry the same `sessionId`. Without it a command
+goes to the first session, whose events carry none. `session_changed` of another session has the id of the file it went
+on in as `currentId`.
+"""
+_VALUES: dict[str, Any] = {
+    "message": "Why does the test fail?",
+    "text": "The test fails because the port is taken.",
+    "delta": "The test ",
+    "content": "The test ",
+    "thinking": "Let me look at the test.",
+    "command": "git status",
+    "output": "nothing to commit\n",
+    "error": "No such tool",
+    "errorMessage": "529 Overloaded",
+    "finalError": "529 Overloaded",
+    "entryId": "a1b2c3d4",
+    "targetId": "a1b2c3d4",
+    "leafId": "a1b2c3d4",
+    "firstKeptEntryId": "a1b2c3d4",
+    "id": "7f3a",
+    "toolCallId": "call_1",
+    "toolName": "bash",
+    "sessionId": "0199a5c2-7d10-7000-8000-5f0c2ab1d9e3",
+    "sessionPath": "/home/me/.pi/agent/sessions/--home-me-project--/2026-01-01T00-00-00-000Z_0199a5c2.jsonl",
+    "sessionFile": "/home/me/.pi/agent/sessions/--home-me-project--/2026-01-01T00-00-00-000Z_0199a5c2.jsonl",
+    "path": "/home/me/project/page.html",
+    "extensionPath": "/home/me/.pi/agent/extensions/gate.py",
+    "cwd": "/home/me/project",
+    "provider": "anthropic",
+    "modelId": "claude-opus-4-5",
+    "model": "claude-opus-4-5",
+    "api": "anthropic-messages",
+    "baseUrl": "https://api.anthropic.com",
+    "level": "high",
+    "thinkingLevel": "high",
+    "stopReason": "stop",
+    "status": "ok",
+    "reason": "stop",
+    "disposition": "started",
+    "name": "review",
+    "prefix": "r",
+    "title": "Run it?",
+    "event": "tool_call",
+    "method": "confirm",
+    "mode": "one-at-a-time",
+    "steeringMode": "one-at-a-time",
+    "followUpMode": "one-at-a-time",
+    "interruptMode": "immediate",
+    "summary": "The port is taken by another test.",
+    "data": "aGVsbG8=",
+    "mimeType": "image/png",
+    "timestamp": 1767225600000,
+    "version": "1.0.0",
+    "args": {"command": "git status"},
+    "arguments": {"command": "git status"},
+    "rules": ["Bash(git *)"],
+}
+"""Values of fields by name, where the type allows them."""
+_CHOICES = {"MessageUpdate.assistantMessageEvent": "TextDelta", "KnownMessage": "AssistantMessage"}
+
+
+def page(schema: dict[str, Any], notes: dict[str, dict[str, str]]) -> str:
+    """Return the page. `notes` are what the code says of the fields of a shape."""
+    return _Page(schema, notes).text()
+
+
+class _Page:
+    def __init__(self, schema: dict[str, Any], notes: dict[str, dict[str, str]]) -> None:
+        self._schema = schema
+        self._shapes: dict[str, dict[str, Any]] = schema["$defs"]
+        self._notes = notes
+        self._wanted: dict[str, None] = {}
+        """Shapes that a type has named, in order."""
+
+    def text(self) -> str:
+        lines = [_HEAD, *_index("Commands", self._schema["commands"]), *_index("Events", self._schema["events"])]
+        lines += ["## Commands", ""]
+        for name, command in self._schema["commands"].items():
+            lines += self._command(name, command, self._schema["responses"][name])
+        lines += ["## Events", ""]
+        for name, event in self._schema["events"].items():
+            lines += self._event(name, event)
+        lines += ["## Shapes", ""]
+        told: set[str] = set()
+        while waiting := [name for name in self._wanted if name not in told]:
+            for name in waiting:
+                told.add(name)
+                lines += self._shape(name)
+        return "\n".join(lines).rstrip() + "\n"
+
+    def _command(self, name: str, command: dict[str, Any], response: dict[str, Any]) -> list[str]:
+        fields, data = command["allOf"][1], response["properties"].get("data")
+        lines = [f"### `{name}`", "", _one_line(command["description"]), ""]
+        lines += self._table(fields, ("field", "type", "")) or ["No fields.", ""]
+        if data is not None:
+            shown = self._table(data, ("data", "type", ""))
+            lines += shown or [f"`data`: {self._type(data)}", ""]
+        sent = {"id": 1, "type": name, **self._example(fields)}
+        answered: dict[str, Any] = {"id": 1, "type": "response", "command": name, "success": True}
+        if data is not None:
+            answered["data"] = self._example(data)
+        return [*lines, *_code(sent, answered)]
+
+    def _event(self, name: str, event: dict[str, Any]) -> list[str]:
+        shape = self._resolved(event)
+        lines = [f"### `{name}`", ""]
+        if description := _one_line(shape.get("description", "")):
+            lines += [description, ""]
+        lines += self._table(event, ("field", "type", "")) or ["No fields.", ""]
+        return [*lines, *_code(self._example(event))]
+
+    def _shape(self, name: str) -> list[str]:
+        shape = self._shapes[name]
+        lines = [f"### {name}", ""]
+        if description := _one_line(shape.get("description", "")):
+            lines += [description, ""]
+        return [*lines, *self._table({"$ref": f"#/$defs/{name}"}, ("field", "type", ""))]
+
+    def _table(self, schema: dict[str, Any], head: Iterable[str]) -> list[str]:
+        shape = self._resolved(schema)
+        fields = {key: item for key, item in shape.get("properties", {}).items() if not _is_tag(key, item)}
+        if not fields:
+            return []
+        notes = self._notes.get(shape.get("title", ""), {})
+        required = shape.get("required", ())
+        rows = []
+        for key, item in fields.items():
+            shown = f"`{key}`" if key in required else f"*`{key}`*"
+            note = _one_line(notes.get(key, "")) + _default(item)
+            rows.append(f"| {shown} | {self._type(item)} | {note.strip()} |")
+        return [f"| {' | '.join(head)} |", "|---|---|---|", *rows, ""]
+
+    def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the object that a schema stands for; of several the one that is no null."""
+        while "$ref" in schema or "anyOf" in schema:
+            if "$ref" in schema:
+                schema = self._shapes[schema["$ref"].rpartition("/")[2]]
+            else:
+                schema = next(option for option in schema["anyOf"] if option.get("type") != "null")
+        return schema
+
+    def _type(self, schema: dict[str, Any]) -> str:
+        """Return a type in words."""
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            self._wanted[name] = None
+            return f"[{name}](#{name.lower()})"
+        if "anyOf" in schema:
+            return " or ".join(dict.fromkeys(self._type(option) for option in schema["anyOf"]))
+        if "const" in schema or "enum" in schema:
+            return " or ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
+        kind = schema.get("type", "any")
+        if kind == "array":
+            return f"list of {self._type(schema.get('items') or {})}"
+        if kind == "object" and isinstance(inner := schema.get("additionalProperties"), dict):
+            return f"object of {self._type(inner)}"
+        return str(kind)
+
+    def _example(self, schema: dict[str, Any], field: str = "", above: tuple[str, ...] = ()) -> Any:
+        """Return a value that fits."""
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            return self._example(self._shapes[name], field, (*above, name))
+        if "anyOf" in schema:
+            return self._example(self._choice(schema["anyOf"], field, above), field, above)
+        if "const" in schema or "enum" in schema:
+            allowed = schema.get("enum", [schema.get("const")])
+            return _VALUES.get(field) if _VALUES.get(field) in allowed else allowed[0]
+        kind, wanted = schema.get("type"), _VALUES.get(field)
+        if kind == "object" and "properties" in schema:
+            shown = {key: item for key, item in schema["properties"].items() if key in schema.get("required", ())}
+            return {key: self._example(item, key, above) for key, item in shown.items()}
+        if kind == "array":
+            items = schema.get("items") or {}
+            endless = items.get("$ref", "").rpartition("/")[2] in above
+            return [] if endless or not items else [self._example(items, field.removesuffix("s"), above)]
+        if kind is None:  # anything; messages of the conversation are so, because some are carried as they came
+            return self._example({"$ref": "#/$defs/AssistantMessage"}) if field == "message" else wanted
+        if isinstance(wanted, _KINDS[kind]) and not isinstance(wanted, bool):
+            return wanted
+        if kind in ("integer", "number"):
+            return max(1, schema.get("minimum", 1))
+        return {"string": field or "text", "boolean": field == "success", "object": {}, "null": None}[kind]
+
+    def _choice(self, options: list[dict[str, Any]], field: str, above: tuple[str, ...]) -> dict[str, Any]:
+        names = [option.get("$ref", "").rpartition("/")[2] for option in options]
+        wanted = _CHOICES.get(f"{above[-1] if above else ''}.{field}", _CHOICES["KnownMessage"])
+        if wanted in names:
+            return options[names.index(wanted)]
+        return next((option for option in options if option.get("type") != "null"), options[0])
+
+
+_KINDS: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "object": dict,
+    "null": type(None),
+}
+
+
+def _index(title: str, names: Iterable[str]) -> list[str]:
+    links = ", ".join(f"[`{name}`](#{name})" for name in names)
+    return [f"{title}: {links}", ""]
+
+
+def _is_tag(key: str, item: dict[str, Any]) -> bool:
+    return key in ("type", "role") and len(item.get("enum", ())) == 1
+
+
+def _default(item: dict[str, Any]) -> str:
+    default = item.get("default")
+    return "" if default is None or default in ("", [], (), {}) else f" Default: `{json.dumps(default)}`."
+
+
+def _code(*frames: dict[str, Any]) -> list[str]:
+    return ["```json", *(json.dumps(frame, ensure_ascii=False) for frame in frames), "```", ""]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def field_notes(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Return what stands below the fields of a class, and of those it is made of, by their names on the wire."""
+    notes: dict[str, str] = {}
+    for parent in reversed(kind.__mro__):
+        if parent.__module__.startswith("spindle.") and "<" not in parent.__qualname__:
+            try:
+                tree = ast.parse(textwrap.dedent(inspect.getsource(parent)))
+            except (OSError, TypeError, SyntaxError):  # made at run time
+                continue
+            notes |= _notes_in(tree.body[0])
+    names = {item.name: item.encode_name for item in msgspec.structs.fields(kind)}
+    return {names[name]: text for name, text in notes.items() if name in names}
+
+
+def _notes_in(node: ast.stmt) -> dict[str, str]:
+    found = {}
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    for statement, following in itertools.pairwise(body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            value = following.value if isinstance(following, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                found[statement.target.id] = value.value
+    return found

@@ -1,0 +1,28 @@
+"""What a misspelt name may have meant."""
+
+from collections.abc import Iterable
+
+_NEAR = 0.8
+"""How alike two names are that are taken for the same; 1 is equal."""
+
+
+def nearest(wanted: str, names: Iterable[str]) -> str | None:
+    """Return the name that `wanted` probably stands for: another case, or a slip of a letter or two."""
+    import difflib
+
+    plain = {_plain(name): name for name in names}
+    found = difflib.get_close_matches(_plain(wanted), plain, 1, _NEAR)
+    return plain[found[0]] if found else None
+
+
+def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:
+    """Return ` Did you mean X?` for the nearest names, or nothing if none is near; `prefix` goes before each."""
+    import difflib
+
+    by_lower = {name.lower(): prefix + name for name in names}
+    near = [by_lower[name] for name in difflib.get_close_matches(wanted.lower(), by_lower, 2, 0.75)]
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")

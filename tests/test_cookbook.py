@@ -1,0 +1,106 @@
+"""The programs of the cookbook run as printed."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agent_process import agent_environment, write_models
+from tests.support.mock_model import MockModel, call, reply
+
+PAGE = (Path(__file__).parents[1] / "docs" / "cookbook.md").read_text()
+PROGRAMS = {
+    name: block
+    for block in re.findall(r"```\w+\n(.*?)```", PAGE, re.DOTALL)
+    for name in re.findall(r"\A# (\S+):", block)
+}
+
+
+class Kitchen:
+    """A directory with the programs, a model, and a `spindle` on PATH."""
+
+    def __init__(self, path: Path, mock: MockModel) -> None:
+        self.path, self.mock = path, mock
+        agent, programs = path / "agent", path / "bin"
+        programs.mkdir()
+        for name, block in PROGRAMS.items():
+            (path / name).write_text(block)
+        for name, run in (("spindle", '-m spindle "$@"'), ("python", '"$@"')):
+            (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {run}\n')
+            (programs / name).chmod(0o755)
+        write_models(agent, mock.openai_url)
+        (agent / "settings.json").write_text(json.dumps({"defaultProvider": "mock", "defaultModel": "m1"}))
+        self.env = agent_environment(agent, PATH=f"{programs}{os.pathsep}{os.environ['PATH']}")
+
+    def run(self, *argv: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(argv, cwd=self.path, env=self.env, capture_output=True, text=True, timeout=50, **options)
+
+
+@pytest.fixture
+def kitchen(tmp_path: Path) -> Iterator[Any]:
+    with ExitStack() as stack:
+        yield lambda *steps: Kitchen(tmp_path, stack.enter_context(MockModel(list(steps))))
+
+
+def test_all_of_them_are_tried():
+    assert PROGRAMS.keys() == {"editor.py", "bot.py", "review.sh", "service.py"}
+
+
+def test_editor(kitchen):
+    done = kitchen(reply("It tells people what this is.")).run("python", "editor.py", "README.md")
+    assert (done.returncode, done.stdout) == (0, "It tells people what this is.\n")
+
+
+def test_bot(kitchen):
+    place = kitchen(reply("A spindle."), reply("Eine Spindel."), reply("Still a spindle."))
+    done = place.run("python", "bot.py", input="general: What is this?\ngeneral: And in German?\n")
+    assert done.stdout == "general: A spindle.\ngeneral: Eine Spindel.\n", done.stderr
+    again = place.run("python", "bot.py", input="general: And now?\n")
+    assert again.stdout == "general: Still a spindle.\n"
+    assert "What is this?" in json.dumps(place.mock.requests[-1].body)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is what the job looks at")
+@pytest.mark.parametrize("severe", [False, True])
+def test_ci_job(kitchen, severe):
+    review = {"summary": "One line.", "problems": [{"file": "a", "text": "odd", "severe": severe}]}
+    place = kitchen(reply(call("final_result", review), finish="toolUse"))
+    for command in ("git init -q", "git add review.sh", "git -c user.name=a -c user.email=b commit -qm one"):
+        subprocess.run(command.split(), cwd=place.path, check=True)
+    (place.path / "review.sh").write_text(PROGRAMS["review.sh"] + "# changed\n")
+    done = place.run("sh", "review.sh", "HEAD")
+    assert (done.returncode, done.stdout) == (int(severe), "One line.\na: odd\n"), done.stderr
+    assert "# changed" in json.dumps(place.mock.requests[0].body)
+
+
+def test_web_service(kitchen):
+    place = kitchen(reply("Hello "))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = subprocess.Popen([place.path / "bin" / "python", "service.py", str(port)], cwd=place.path, env=place.env)
+    try:
+        end = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert time.monotonic() < end and server.poll() is None
+                time.sleep(0.05)
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/ask", json.dumps({"text": "Say hello"}).encode())
+        text = urllib.request.urlopen(asked, timeout=30).read().decode()
+        assert 'data: {"text": "Hello "}' in text and text.endswith("event: end\ndata: {}\n\n")
+    finally:
+        server.terminate()
+        server.wait(10)

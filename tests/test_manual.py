@@ -1,0 +1,112 @@
+"""The manual says what the code does: tables are current, names exist, links lead somewhere, the agent finds it."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from spindle.agent.result import EXIT_CODES
+from spindle.cli.args import COMMANDS, OPTIONS
+from spindle.config.settings import Settings
+from spindle.models.catalog import builtin_providers
+from spindle.resources.prompt import PromptParts, manual, prompt_sections
+from spindle.tools.base import builtin_tools
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def test_what_is_made_of_the_code_is_current():
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "manual.py", "--check"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def keys(group: type[msgspec.Struct], prefix: str = "") -> "list[str]":
+    found = []
+    for item in msgspec.structs.fields(group):
+        nested = isinstance(item.type, type) and issubclass(item.type, msgspec.Struct)
+        name = prefix + item.encode_name
+        found += keys(item.type, f"{name}.") if nested else [name]
+    return found
+
+
+def test_every_setting_is_there_with_a_meaning():
+    rows = dict(re.findall(r"^\| `([\w.]+)` \|.*\| ([^|]+) \|$", page("settings.md"), re.MULTILINE))
+    assert set(keys(Settings)) == set(rows)
+    assert all(len(meaning) > 5 for meaning in rows.values())
+
+
+def test_every_option_command_and_exit_code_is_there():
+    text = page("cli.md")
+    for option in OPTIONS:
+        assert all(f"`{name}`" in text for name in option.names.split())
+    assert all(f"`spindle {name}" in text for name in COMMANDS)
+    codes = set(re.findall(r"^\| (\d+) \| ", text, re.MULTILINE))
+    assert codes == {str(code) for code in EXIT_CODES.values()} | {"2"}
+
+
+def variables() -> set[str]:
+    """Return the names that the code reads from, or puts into, an environment."""
+    ours = re.compile(r"(SPINDLE|PI|AWS|AZURE|GOOGLE|GCLOUD|OLLAMA|COPILOT|CLOUDFLARE|AI|GH|GITHUB)(_[A-Z0-9]+)+")
+    found: set[str] = set()
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            value = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(value, str) and ours.fullmatch(value):
+                found.add(value)
+            if isinstance(node, ast.Call | ast.Subscript):
+                named = [node.slice] if isinstance(node, ast.Subscript) else node.args[:1]
+                target = node.value if isinstance(node, ast.Subscript) else node.func
+                if "environ" in ast.unparse(target):
+                    names = {item.value for item in named if isinstance(item, ast.Constant)}
+                    found |= {name for name in names if re.fullmatch("[A-Z_]+", name)}
+    return found
+
+
+def test_every_variable_is_there():
+    text = page("environment.md")
+    assert {"SPINDLE_DIR", "PI_MODEL", "SPINDLE_REMOTE_TOKEN", "PATH", "AWS_REGION"} <= variables()
+    assert sorted(name for name in variables() if f"`{name}`" not in text) == []
+
+
+def test_every_key_of_a_provider_is_in_the_table_of_providers():
+    text = page("providers.md")
+    assert [name for info in builtin_providers().values() for name in info.env if f"`{name}`" not in text] == []
+
+
+def test_the_index_names_every_page():
+    named = set(re.findall(r"\]\(([\w-]+\.md)\)", page("README.md")))
+    there = {file.name for file in DOCS.glob("*.md")} - {"README.md"}
+    assert there == named
+
+
+def anchors(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("file", sorted(DOCS.glob("*.md")), ids=lambda file: file.name)
+def test_links_lead_somewhere(file):
+    text = re.sub(r"```.*?```", "", file.read_text(), flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\(([\w./-]*\.md)?(?:#([\w-]+))?\)", text):
+        other = DOCS / target if target else file
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other.read_text()), f"{target}#{anchor}"
+
+
+def test_the_agent_is_told_where_the_manual_is():
+    tools = builtin_tools()
+    told = prompt_sections([tools["read"]], "/w", PromptParts())["docs"]
+    assert str(DOCS) in told and manual() == DOCS
+    assert "docs" not in prompt_sections([tools["ls"]], "/w", PromptParts())
+    assert "docs" not in prompt_sections([tools["read"]], "/w", PromptParts(custom="Mine."))
