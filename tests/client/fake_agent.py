@@ -22,6 +22,11 @@ ANSWERS: dict[str, Any] = {
     "cycle_thinking_level": {"level": "high"},
     "cycle_model": None,
     "list_sessions": {"sessions": [{"id": "s1"}]},
+    "search_sessions": {"sessions": [{"id": "s1", "snippet": "a w"}]},
+    "delete_session": {"cancelled": False},
+    "export_page": {"html": "<html>"},
+    "upload_file": {"path": "/tmp/n"},
+    "complete_path": {"paths": ["a.py"]},
     "export_html": {"path": "/tmp/x.html"},
     "set_todos": {"todoPhases": [{"name": "p"}]},
 }
