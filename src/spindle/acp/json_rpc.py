@@ -12,8 +12,8 @@ import msgspec
 from spindle.agent import AgentError
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END
-from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.outbox import Outbox
+from spindle.protocol.render import Renderer
 from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
 from spindle.sessions.entries import SessionError
@@ -35,21 +35,18 @@ class RpcError(Exception):
         self.data = data
 
 
-class _Plain:
+class _Plain(Renderer):
     """Renders frames for an outbox: they are JSON values already."""
 
     def render(self, frame: Any) -> bytes:
         return encode({"jsonrpc": "2.0", **frame}) + b"\n"
-
-    def set_update_mode(self, mode: UpdateMode) -> None:
-        """There are no updates of ours."""
 
 
 class Connection:
     def __init__(self, wire: StdioWire, handle: Handler) -> None:
         self._wire = wire
         self._handle = handle
-        self.outbox = Outbox(_Plain())  # type: ignore[arg-type]
+        self.outbox = Outbox(_Plain())
         self._tasks = Tasks()
         self._answering: dict[Any, asyncio.Task[None]] = {}
         """Requests of the other side by their id."""
