@@ -143,6 +143,7 @@ class WebSocket:
         self.error: RpcError | None = None
         self._session = session
         self._socket = socket
+        self._closing = False
         self._unsent: Mailbox[bytes] = Mailbox(UNSENT_FRAMES, UNSENT_BYTES)
         self._tasks = Tasks()
         self._tasks.spawn(self._write(), "client-write")
@@ -188,10 +189,12 @@ class WebSocket:
                 yield frame
         is_goodbye = message.type is WSMsgType.CLOSE
         self.error = ConnectionLost(message.data, message.extra or "") if is_goodbye else ConnectionLost()
-        self._unsent.drop()
-        await self._session.close()
+        if not self._closing:  # what was sent before a goodbye of ours is still on its way
+            self._unsent.drop()
+            await self._session.close()
 
     async def close(self, grace: float) -> None:
+        self._closing = True
         self._unsent.close()
         try:
             with contextlib.suppress(TimeoutError):
