@@ -123,7 +123,7 @@ def test_the_page_names_everything_of_the_agent() -> None:
 
 def test_the_code_for_a_server_runs(tmp_path: Path) -> None:
     with ServerProcess([reply("Two ", "files.")]) as server:
-        code = python_of("docs/python.md", 'RpcClient("ws://').replace("127.0.0.1:8080", server.address)
+        code = python_of("docs/python.md", 'RpcClient("ws://').replace("127.0.0.1:3838", server.address)
         assert run_page(code, tmp_path, server.mock) == "Two files.\n2 messages are still there\n"
 
 
