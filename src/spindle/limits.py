@@ -131,6 +131,8 @@ SESSION_FORGET: Final = 0.2
 """Until an ended session is taken apart; commands that were in hand have failed by then."""
 CLIENT_RETURN: Final = 30.0
 """For a client to come back and answer a question about permissions; then the answer is no."""
+EDITOR_FILE: Final = 10.0
+"""For an editor to give a file as it has it open; then the file on disk is read."""
 CHAT_STOP: Final = 10.0
 """A chat request may wind up after its client has left."""
 

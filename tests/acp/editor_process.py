@@ -51,6 +51,11 @@ class EditorProcess(AgentProcess):
     def frame(self, **fields: Any) -> None:
         self.write(json.dumps({"jsonrpc": "2.0", **fields}).encode() + b"\n")
 
+    def at_once(self, *frames: Frame) -> None:
+        """Send frames in one piece."""
+        self._asked |= {frame["id"]: frame["method"] for frame in frames if "id" in frame and "method" in frame}
+        self.write(b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in frames))
+
     def answer(self, id: Any) -> Frame:
         return self.wait(lambda frame: frame.get("id") == id and "method" not in frame)
 
@@ -118,11 +123,12 @@ class EditorProcess(AgentProcess):
     def _check_frames(self) -> None:
         for frame in self.frames:
             assert frame["jsonrpc"] == "2.0"
-        if SCHEMA is None:
+        if SCHEMA is None or not SCHEMA.exists():
             return
         from jsonschema import Draft202012Validator
 
         definitions = json.loads(SCHEMA.read_text())["$defs"]
+        checks: dict[str, Draft202012Validator] = {}
         for frame in self.frames:
             name = PARAMS.get(frame.get("method", ""), "")
             value = frame.get("params")
@@ -131,6 +137,7 @@ class EditorProcess(AgentProcess):
             elif "error" in frame:
                 name, value = "Error", frame["error"]
             if name:
-                schema = {"$ref": f"#/$defs/{name}", "$defs": definitions}
-                problem = next(Draft202012Validator(schema).iter_errors(value), None)
+                if name not in checks:
+                    checks[name] = Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": definitions})
+                problem = next(checks[name].iter_errors(value), None)
                 assert problem is None, f"{name}: {problem.message}\n{frame}"

@@ -282,7 +282,7 @@ def test_code_blocks_keep_their_text(visit: Open) -> None:
     }
     text = "\n\n".join(f"```{language}\n{source}\n```" for language, source in code.items())
     page = visit(page_of([answer("a", None, text)]))
-    assert page.js("Array.from(document.querySelectorAll('.code pre'), node => node.textContent)") == list(
+    assert page.js("Array.from(document.querySelectorAll('#messages .code pre'), node => node.textContent)") == list(
         code.values()
     )
 

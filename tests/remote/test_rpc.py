@@ -1,5 +1,6 @@
 """The RPC protocol over WebSocket: shared sessions, reconnecting, readers that stop, the page's files."""
 
+import gzip
 import json
 import socket
 import urllib.error
@@ -149,8 +150,20 @@ def test_the_page_and_its_headers():
         )
         # What it needs is named at once, and all of it is there.
         needed = [link[1 : link.index(">")] for link in headers["Link"].split(", ")]
-        assert {"page/shared/base.css", "page/chat/main.js", "page/shared/markdown.js"} <= set(needed)
+        (version,) = {name.split("/")[1] for name in needed}
+        wanted = {f"page/{version}/{name}" for name in ("shared/base.css", "chat/main.js", "shared/markdown.js")}
+        assert wanted <= set(needed)
         assert all(get(server, f"/{name}")[0] == 200 for name in needed)
+        # A browser asks for these files once; for the page itself it asks whether it has changed.
+        assert "immutable" in get(server, f"/page/{version}/chat/main.js")[1]["Cache-Control"]
+        assert headers["Cache-Control"] == get(server, "/page/chat/main.js")[1]["Cache-Control"] == "no-cache"
+        again = urllib.request.Request(f"http://{server.address}/", headers={"If-None-Match": headers["ETag"]})
+        with pytest.raises(urllib.error.HTTPError) as unchanged:
+            urllib.request.urlopen(again)
+        assert unchanged.value.code == 304
+        small = urllib.request.Request(f"http://{server.address}/", headers={"Accept-Encoding": "gzip"})
+        with urllib.request.urlopen(small) as answer:
+            assert gzip.decompress(answer.read()) == body
         assert json.loads(get(server, "/healthz")[2]) == {"status": "ok", "auth": False}
 
 

@@ -19,11 +19,10 @@ from spindle.acp.json_rpc import (
     Connection,
     RpcError,
 )
-from spindle.acp.seat import EditorAbilities, Seat
-from spindle.acp.updates import replay
+from spindle.acp.seat import REPLIES, EditorAbilities, Seat, Wishes
 from spindle.children import kill_all
 from spindle.protocol.commands import COMMANDS
-from spindle.protocol.live import AgentSource, SessionPool, UnknownSession, Wanted
+from spindle.protocol.live import AgentSource, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.rpc.stdio import StdioWire
 from spindle.sessions.entries import iso_time
 from spindle.sessions.index import SessionInfo
@@ -61,7 +60,8 @@ class _Params(msgspec.Struct, rename="camel"):
     config_id: str = ""
     value: Any = None
     method_id: str = ""
-    mcp_servers: list[dict[str, Any]] = []
+    mcp_servers: list[dict[str, Any]] | None = None
+    additional_directories: list[str] | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
@@ -74,8 +74,10 @@ class Editor:
         self._can = EditorAbilities()
         self._initialized = False
         self._seats: dict[str, Seat] = {}
-        self._kept: dict[str, tuple[str, list[dict[str, Any]]]] = {}
-        """Mode and MCP servers of sessions that left memory: they hold again when the editor comes back to one."""
+        self._kept: dict[str, Wishes] = {}
+        """Of sessions that left memory."""
+        self._prompts: set[tuple[str, Any]] = set()
+        """Session and id of requests that are not answered."""
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._methods: dict[str, Callable[[_Params, Any], Awaitable[Any]]] = {
             "authenticate": self._authenticate,
@@ -101,8 +103,7 @@ class Editor:
         reading.add_done_callback(lambda _: self._end(0))
         code = await self._exit
         reading.cancel()
-        for seat in list(self._seats.values()):
-            await seat.end()
+        await asyncio.gather(*(seat.end() for seat in self._seats.values()))
         await self._pool.close()
         await self._connection.close()
         if code != 1:
@@ -152,7 +153,7 @@ class Editor:
         capabilities: dict[str, Any] = {
             "loadSession": True,
             "promptCapabilities": {"image": True, "embeddedContext": True},
-            "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+            "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}, "additionalDirectories": {}},
         }
         if "set_mcp_servers" in COMMANDS:
             capabilities["mcpCapabilities"] = {"http": True, "sse": False}
@@ -175,62 +176,57 @@ class Editor:
 
     async def _new(self, params: _Params, _: Any) -> dict[str, Any]:
         live = await self._pool.open(Wanted(cwd=_directory(params.cwd)))
-        seat = await self._sit(live.handle, params.mcp_servers)
+        seat = await self._sit(live.handle, live, _wishes(params))
         return {"sessionId": live.handle, **self._choices(seat)}
 
     async def _load(self, params: _Params, _: Any) -> dict[str, Any]:
-        seat = await self._open(params, again=True)
-        for update in replay(seat.agent.session.branch(), seat.agent.cwd):
-            seat.tell(update)
-        seat.begin()
+        seat = await self._come_back(params)
+        seat.tell_again()
         return self._choices(seat)
 
     async def _resume(self, params: _Params, _: Any) -> dict[str, Any]:
-        return self._choices(await self._open(params))
+        return self._choices(await self._come_back(params))
 
-    async def _open(self, params: _Params, *, again: bool = False) -> Seat:
-        """Return the seat in a stored session; `again`: one that does not tell yet."""
-        if again and (seat := self._seats.pop(params.session_id, None)) is not None:
-            await seat.end()
-            self._pool.leave(seat, seat.live)
-        _directory(params.cwd)
-        return await self._seat(params.session_id, params.mcp_servers, begin=not again)
+    async def _come_back(self, params: _Params) -> Seat:
+        wishes = _wishes(params)
+        seat = await self._seat(params.session_id, wishes.cwd)
+        await seat.use(wishes)
+        seat.tell_place(wishes.cwd)
+        return seat
 
-    async def _seat(self, id: str, servers: list[dict[str, Any]] | None = None, *, begin: bool = True) -> Seat:
+    async def _seat(self, id: str, cwd: str | None = None) -> Seat:
         """Return the seat in a session: a live one, or one that is looked up on disk. Raises `RpcError`."""
         if (seat := self._seats.get(id)) is not None:
             return seat
         if not id:
             raise RpcError(INVALID_PARAMS, "sessionId is required")
-        mode, kept = self._kept.pop(id, ("", []))
+        if _is_path(id):
+            raise RpcError(NOT_FOUND, f"{id} is no id of a session")
+        kept = self._kept.get(id)
         try:
-            await self._pool.get(id)
+            live = await self._pool.get(id, cwd=cwd or (kept.cwd if kept else None))
         except UnknownSession as error:
             raise RpcError(NOT_FOUND, str(error)) from None
-        seat = await self._sit(id, kept if servers is None else servers, begin=begin)
-        if mode:
-            seat.agent.set_permissions(mode=mode)
-        return seat
+        return await self._sit(id, live)
 
-    async def _sit(self, id: str, servers: list[dict[str, Any]], *, begin: bool = True) -> Seat:
-        live = await self._pool.get(id)
-        if id in self._seats:  # another request was quicker
-            return self._seats[id]
-        seat = self._seats[id] = Seat(live, self._connection, self._can, self._left)
-        await self._pool.get(id, seat)
-        if servers:
-            await seat.command("set_mcp_servers", {"servers": _mcp_servers(servers)})
-            seat.servers = servers
-        if begin:
-            seat.begin()
+    async def _sit(self, id: str, live: LiveSession, wishes: Wishes | None = None) -> Seat:
+        """Take a seat; with `wishes` in a new session, of which nothing is told before the editor knows its id."""
+        if (seat := self._seats.get(id)) is not None:  # another request was quicker
+            return seat
+        seat = self._seats[id] = Seat(id, live, self._connection, self._can, self._left)
+        await self._pool.get(live.handle, seat)
+        if wishes is not None:
+            await seat.use(wishes)
+        seat.begin()
+        if (kept := self._kept.pop(id, None)) is not None:
+            await seat.use(kept)
         return seat
 
     def _left(self, seat: Seat) -> None:
         """A session leaves memory; its id still works."""
-        id = seat.live.handle
-        if self._seats.get(id) is seat:
-            del self._seats[id]
-            self._kept[id] = seat.agent.permissions().mode, seat.servers
+        if self._seats.get(seat.id) is seat:
+            del self._seats[seat.id]
+            self._kept[seat.id] = seat.wishes()
 
     def _choices(self, seat: Seat) -> dict[str, Any]:
         return {"modes": seat.modes(), "configOptions": seat.options()}
@@ -252,34 +248,43 @@ class Editor:
         return {"sessions": sessions, "nextCursor": _cursor(start + PAGE) if more else None}
 
     async def _close(self, params: _Params, _: Any) -> dict[str, Any]:
-        seat = self._seats.get(params.session_id)
-        if seat is not None:
-            del self._seats[params.session_id]
-            seat.agent.stop()
-            await seat.agent.wait_idle()
-            await seat.end()
+        if (seat := self._seats.get(params.session_id)) is not None:
+            await self._cancel(params, None)
             await self._pool.close_session(seat.live)
+        self._kept.pop(params.session_id, None)
         return {}
 
     async def _delete(self, params: _Params, _: Any) -> dict[str, Any]:
         await self._close(params, None)
-        path = await asyncio.to_thread(self._source.find, params.session_id, None)
-        if path is not None:
-            await asyncio.to_thread(self._source.delete, path)
+        if not _is_path(params.session_id):
+            path = await asyncio.to_thread(self._source.find, params.session_id, None)
+            if path is not None:
+                await asyncio.to_thread(self._source.delete, path)
         return {}
 
     # -- prompts and choices ---------------------------------------------------------------------
 
-    async def _prompt(self, params: _Params, _: Any) -> dict[str, Any]:
+    async def _prompt(self, params: _Params, id: Any) -> dict[str, Any]:
         behavior = _at(params.meta or {}, "spindle").get("behavior", "steer")
         if behavior not in ("steer", "followUp", "follow_up"):
             raise RpcError(INVALID_PARAMS, "_meta.spindle.behavior must be steer or follow_up")
-        seat = await self._seat(params.session_id)
-        return await seat.prompt(params.prompt, "steer" if behavior == "steer" else "followUp")
+        self._prompts.add((params.session_id, id))
+        try:
+            seat = await self._seat(params.session_id)
+            return await seat.prompt(params.prompt, "steer" if behavior == "steer" else "followUp")
+        except asyncio.CancelledError:
+            if (found := self._seats.get(params.session_id)) is not None:
+                await found.cancel()
+            return {"stopReason": "cancelled"}
+        finally:
+            self._prompts.discard((params.session_id, id))
 
     async def _cancel(self, params: _Params, _: Any) -> None:
+        for session, id in tuple(self._prompts):
+            if session == params.session_id:
+                self._connection.cancel(id)
         if (seat := self._seats.get(params.session_id)) is not None:
-            seat.cancel()
+            await seat.cancel()
 
     async def _set_mode(self, params: _Params, _: Any) -> dict[str, Any]:
         await (await self._seat(params.session_id)).choose("mode", params.mode_id)
@@ -290,7 +295,7 @@ class Editor:
         return {"configOptions": await seat.choose(params.config_id, params.value)}
 
 
-_OUR_FRAMES = {*COMMANDS, "extension_ui_response", "host_tool_result", "host_tool_update"}
+_OUR_FRAMES = {*COMMANDS, *REPLIES}
 
 
 def _at(value: dict[str, Any], key: str) -> dict[str, Any]:
@@ -298,10 +303,15 @@ def _at(value: dict[str, Any], key: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _directory(cwd: str | None) -> str:
-    if cwd is None or not os.path.isabs(cwd):
-        raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {cwd!r}")
-    return cwd
+def _directory(path: str | None, name: str = "cwd") -> str:
+    if path is None or not os.path.isabs(path):
+        raise RpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
+    return path
+
+
+def _is_path(id: str) -> bool:
+    """Say whether this names a file: editors know sessions by their ids, and delete them."""
+    return "/" in id or "\\" in id or id.endswith(".jsonl")
 
 
 def _cursor(start: int) -> str:
@@ -326,17 +336,9 @@ def _auth_methods(*, terminal: bool) -> "list[dict[str, Any]]":
     return methods
 
 
-def _mcp_servers(servers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the servers as configuration files have them. Raises `RpcError`."""
-    found: dict[str, Any] = {}
-    for server in servers:
-        name = str(server.get("name", ""))
-        if server.get("type") == "sse":
-            raise RpcError(INVALID_PARAMS, f"The MCP server {name} speaks SSE, which is not supported; use HTTP")
-        pairs = server.get("headers") if "url" in server else server.get("env")
-        table = {str(pair.get("name")): str(pair.get("value")) for pair in pairs or () if isinstance(pair, dict)}
-        if "url" in server:
-            found[name] = {"type": "http", "url": server["url"], "headers": table}
-        else:
-            found[name] = {"command": server.get("command"), "args": server.get("args") or [], "env": table}
-    return found
+def _wishes(params: _Params) -> Wishes:
+    return Wishes(
+        _directory(params.cwd),
+        params.mcp_servers or [],
+        [_directory(path, "an additional directory") for path in params.additional_directories or ()],
+    )

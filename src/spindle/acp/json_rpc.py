@@ -12,8 +12,8 @@ import msgspec
 from spindle.agent import AgentError
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END
-from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.outbox import Outbox
+from spindle.protocol.render import Renderer
 from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
 from spindle.sessions.entries import SessionError
@@ -35,21 +35,18 @@ class RpcError(Exception):
         self.data = data
 
 
-class _Plain:
+class _Plain(Renderer):
     """Renders frames for an outbox: they are JSON values already."""
 
     def render(self, frame: Any) -> bytes:
         return encode({"jsonrpc": "2.0", **frame}) + b"\n"
-
-    def set_update_mode(self, mode: UpdateMode) -> None:
-        """There are no updates of ours."""
 
 
 class Connection:
     def __init__(self, wire: StdioWire, handle: Handler) -> None:
         self._wire = wire
         self._handle = handle
-        self.outbox = Outbox(_Plain())  # type: ignore[arg-type]
+        self.outbox = Outbox(_Plain())
         self._tasks = Tasks()
         self._answering: dict[Any, asyncio.Task[None]] = {}
         """Requests of the other side by their id."""
@@ -95,10 +92,10 @@ class Connection:
             answer.cancel()
         await self._tasks.end(COMMANDS_END)
 
-    def cancel(self, id: Any) -> bool:
-        """Cancel the answer to a request. Returns whether it was being answered."""
-        task = self._answering.get(id)
-        return task is not None and task.cancel()
+    def cancel(self, id: Any) -> None:
+        """Cancel the answer to a request, once: it may take a while to end."""
+        if isinstance(id, str | int | float) and (task := self._answering.pop(id, None)) is not None:
+            task.cancel()
 
     def _receive(self, line: bytes | LineTooLong) -> None:
         if isinstance(line, LineTooLong):
@@ -122,7 +119,7 @@ class Connection:
             task = self._tasks.spawn(self._answer(method, params or {}, id, is_request="id" in frame), f"acp {method}")
             if id is not None:
                 self._answering[id] = task
-                task.add_done_callback(lambda _: self._answering.pop(id, None))
+                task.add_done_callback(lambda task: self._forget(id, task))
         elif (answer := self._asked.get(id)) is not None and not answer.done():  # type: ignore[arg-type]
             if isinstance(refusal := frame.get("error"), dict):
                 answer.set_exception(RpcError(refusal.get("code", INTERNAL_ERROR), str(refusal.get("message", ""))))
@@ -130,6 +127,10 @@ class Connection:
                 answer.set_result(frame.get("result"))
         elif "result" not in frame and "error" not in frame:
             self._refuse(id, INVALID_REQUEST, "method is required")
+
+    def _forget(self, id: Any, task: asyncio.Task[None]) -> None:
+        if self._answering.get(id) is task:  # and not of another request with the same id
+            del self._answering[id]
 
     async def _answer(self, method: str, params: dict[str, Any], id: Any, *, is_request: bool) -> None:
         try:

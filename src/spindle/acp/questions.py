@@ -72,8 +72,7 @@ class Questions:
         if request.method == "confirm":
             return {"confirmed": chosen == "Yes"}
         if chosen == f"{NEVER} {', '.join(rules)}":
-            refused = [rule.rule for rule in self._agent.permissions().rules if _is_ours(rule)]
-            self._agent.set_permissions(deny=[*refused, *rules])
+            self._agent.set_permissions(deny=[*client_rules(self._agent)["deny"], *rules])
             chosen = DENY
         return {"value": chosen}
 
@@ -113,5 +112,10 @@ def _kind(option: str, rules: list[str]) -> str:
     return "allow_always" if rules and option != ONCE else "allow_once"
 
 
-def _is_ours(rule: Any) -> bool:
-    return bool(rule.behavior == "deny" and rule.source == "client")
+def client_rules(agent: AgentSession) -> dict[str, list[str]]:
+    """Return the rules that the client of an agent has set, by what they do."""
+    found: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
+    for rule in agent.permissions().rules:
+        if rule.source == "client":
+            found[rule.behavior].append(rule.rule)
+    return found

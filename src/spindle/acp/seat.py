@@ -1,6 +1,8 @@
 """One session of an editor: its prompts, what it is told, and what can be chosen."""
 
 import asyncio
+import os
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -9,18 +11,33 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from spindle.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
-from spindle.acp.questions import Questions
-from spindle.acp.updates import CallView, Update, chunk, describe, line, plan, planned_diff, text_block, user_chunks
-from spindle.agent import AgentError
+from spindle.acp.questions import Questions, client_rules
+from spindle.acp.updates import (
+    CallView,
+    Update,
+    answer_chunks,
+    chunk,
+    describe,
+    line,
+    message_id,
+    plan,
+    planned_diff,
+    replay,
+    text_block,
+    user_chunks,
+)
+from spindle.agent.lifecycle import Phase
 from spindle.agent.prompting import NotReady
 from spindle.agent.session import AgentSession
+from spindle.agent.tool_batch import CALL
 from spindle.flow import Tasks
-from spindle.limits import TASKS_END
+from spindle.limits import EDITOR_FILE, TASKS_END
 from spindle.protocol.commands import OneSession
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live import LiveSession
 from spindle.protocol.render import Response
+from spindle.sessions.tree import entry_message
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.events import (
     AgentSettled,
@@ -30,6 +47,8 @@ from spindle.shapes.events import (
     Event,
     ExtensionError,
     ExtensionUIRequest,
+    LiveSource,
+    MessageEnd,
     MessageStart,
     MessageUpdate,
     Notice,
@@ -47,7 +66,7 @@ from spindle.shapes.events import (
     ToolExecutionUpdate,
     TurnEnd,
 )
-from spindle.shapes.messages import UserMessage
+from spindle.shapes.messages import AssistantMessage, UserMessage
 from spindle.tools.todo import TODO_TOOL
 
 MODES = {
@@ -57,6 +76,7 @@ MODES = {
     "plan": ("Plan", "Only reading is allowed"),
     "dontAsk": ("Don't ask", "What no rule allows is refused"),
 }
+REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update")
 _ENDS = {"maxTurns": "max_turn_requests", "maxTotalTokens": "max_tokens", "aborted": "cancelled"}
 _REFUSED = ("refusal", "content_filter", "SAFETY", "PROHIBITED_CONTENT", "RECITATION")
 
@@ -73,32 +93,51 @@ class EditorAbilities(msgspec.Struct, frozen=True):
     """It wants our own events, too."""
 
 
+class Wishes(msgspec.Struct):
+    """What an editor has set in a session and its file does not hold: it holds again when the session comes back."""
+
+    cwd: str
+    servers: list[dict[str, Any]] = []
+    """For MCP."""
+    directories: list[str] = []
+    mode: str | None = None
+    rules: dict[str, list[str]] = {}
+
+
 class Seat(OneSession):
     holds = False
     answers = True
 
     def __init__(
-        self, live: LiveSession, connection: Connection, can: EditorAbilities, on_left: Callable[["Seat"], None]
+        self,
+        id: str,
+        live: LiveSession,
+        connection: Connection,
+        can: EditorAbilities,
+        on_left: Callable[["Seat"], None],
     ) -> None:
-        """`on_left` is called when the session leaves memory."""
+        """`id`: what the editor calls the session. `on_left` is called when the session leaves memory."""
+        self.id = id
         self.live = live
-        self.servers: list[dict[str, Any]] = []
-        """MCP servers of the editor."""
+        self._wishes = Wishes(live.agent.cwd)
         self._on_left = on_left
         self._connection = connection
         self._can = can
+        self._in_hand = 0
+        """Requests that are not answered."""
         self._prompts: list[asyncio.Future[AgentSettled]] = []
         """Requests that wait for the end of the run."""
         self._own = 0
         """Messages of the editor that start a run: it shows them already."""
         self._calls: dict[str, CallView] = {}
-        self._running: list[str] = []
-        """Calls that are being carried out, the newest last."""
+        self._writing: Any = None
+        """The answer that is being written."""
         self._message_id = self._compaction_id = ""
         self._plan: Update = {"sessionUpdate": "plan", "entries": []}
         self._options: list[dict[str, Any]] = []
         self._usage: Update = {}
-        self._questions = Questions(connection, self.agent, live.handle, forms=can.forms)
+        self._shown_commands: list[dict[str, Any]] | None = None
+        self._questions = Questions(connection, self.agent, id, forms=can.forms)
         self._tasks = Tasks()
         self._commands: Dispatcher | None = None
         self._command_answers: dict[str, asyncio.Future[Response]] = {}
@@ -109,7 +148,7 @@ class Seat(OneSession):
 
     @property
     def busy(self) -> bool:
-        return bool(self._prompts or self._command_answers)
+        return self._in_hand > 0
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -122,13 +161,52 @@ class Seat(OneSession):
 
     async def _introduce(self) -> None:
         await self.agent.begin()
-        commands = []
-        for command in map(to_builtins, self.agent.commands()):
-            shown = {"name": command["name"], "description": command.get("description") or command["name"]}
-            commands.append({**shown, "input": {"hint": "arguments"}})
-        self.tell({"sessionUpdate": "available_commands_update", "availableCommands": commands})
+        self._show_commands()
         self._show_plan()
         await self._show_usage()
+
+    def tell_again(self) -> None:
+        """Tell the whole conversation, also the part of an answer that is being written."""
+        agent = self.agent
+        messages = [message for entry in agent.session.branch() if (message := entry_message(entry)) is not None]
+        for update in replay(messages, agent.cwd, running=agent.busy):
+            self.tell(update)
+        if self._writing is not None:
+            for update in answer_chunks(self._writing.snapshot(), self._calls, agent.cwd):
+                self.tell(update)
+        self._plan, self._usage, self._shown_commands = {"sessionUpdate": "plan", "entries": []}, {}, None
+        self._tasks.spawn(self._introduce(), "acp again")
+
+    async def use(self, wishes: Wishes) -> None:
+        """Take what the editor wants for this session. What cannot be had is told in the session."""
+        agent, before = self.agent, self._wishes
+        self._wishes = wishes
+        if wishes.mode or wishes.rules or wishes.directories != before.directories:
+            agent.set_permissions(mode=wishes.mode, directories=wishes.directories, **wishes.rules)
+        if wishes.servers != before.servers:
+            servers = [
+                {**server, "name": re.sub("[^A-Za-z0-9_-]", "_", str(server.get("name")))} for server in wishes.servers
+            ]
+            try:
+                await self.command("set_mcp_servers", {"servers": servers})
+            except RpcError as error:
+                self._tasks.spawn(self._remark_soon(f"MCP servers of the editor are not used: {error}"), "acp")
+
+    def tell_place(self, wanted: str) -> None:
+        """Say where the session works if that is not where it began, or not where the editor wants it to."""
+        cwd, began = self.agent.cwd, self.agent.session.header.cwd
+        if other := next((path for path in (wanted, began) if os.path.realpath(path) != os.path.realpath(cwd)), None):
+            self.remark(f"This session works in {cwd}, not in {other}", "warning")
+
+    async def _remark_soon(self, text: str) -> None:
+        """Say something once the editor knows the session."""
+        self.remark(text, "warning")
+
+    def wishes(self) -> Wishes:
+        rules = client_rules(self.agent)
+        return msgspec.structs.replace(
+            self._wishes, cwd=self.agent.cwd, mode=self.agent.permissions().mode, rules=rules
+        )
 
     async def end(self) -> None:
         """Tell no more, and answer what still waits."""
@@ -138,6 +216,8 @@ class Seat(OneSession):
         self._settle(AgentSettled(True, "aborted"))
         if self._commands is not None:
             await self._commands.close()
+        for answer in self._command_answers.values():
+            answer.cancel()
         await self._tasks.end(TASKS_END, asyncio.current_task())
 
     def session_ended(self, live: LiveSession, reason: str) -> None:
@@ -150,33 +230,31 @@ class Seat(OneSession):
         """Send a message and return how the run ended that it began or joined. Raises `RpcError`."""
         text, images = _read_content(content)
         agent = self.agent
+        while agent.lifecycle.phase is Phase.SUMMARIZING:  # would be refused
+            await agent.wait_idle()
+        self._in_hand += 1
         try:
             disposition = await agent.submit(text, images, behavior, source="acp")
+            if disposition == "handled":
+                await agent.finished()
+                return {"stopReason": "end_turn"}
+            self._own += disposition == "started"
+            end: asyncio.Future[AgentSettled] = asyncio.get_running_loop().create_future()
+            self._prompts.append(end)
+            return {"stopReason": self._stop_reason(await end)}
         except NotReady as error:
             raise RpcError(AUTH_REQUIRED, str(error)) from None
-        except AgentError as error:
-            raise RpcError(INTERNAL_ERROR, str(error)) from None
-        if disposition == "handled":
-            await agent.finished()
-            return {"stopReason": "end_turn"}
-        self._own += disposition == "started"
-        end: asyncio.Future[AgentSettled] = asyncio.get_running_loop().create_future()
-        self._prompts.append(end)
-        try:
-            settled = await end
-        except asyncio.CancelledError:  # by `$/cancel_request`
-            self._prompts = [other for other in self._prompts if other is not end]
-            self.cancel()
-            await agent.wait_idle()
-            return {"stopReason": "cancelled"}
-        return {"stopReason": self._stop_reason(settled)}
+        finally:
+            self._in_hand -= 1
 
-    def cancel(self) -> None:
-        """Stop the run; what waits in the queues is dropped, and said to be."""
+    async def cancel(self) -> None:
+        """Stop the run and wait for its end; what waits in the queues is dropped, and said to be."""
         steering, follow_up = self.agent.queues.clear()
         for text in (*steering, *follow_up):
             self.tell(line(f"Not delivered: {text}"))
         self.agent.stop()
+        self.agent.dialogs.withdraw()  # of a command, which is no run
+        await self.agent.wait_idle()
 
     def _stop_reason(self, settled: AgentSettled) -> str:
         answer = self.agent.last_answer()
@@ -245,15 +323,19 @@ class Seat(OneSession):
 
     async def command(self, name: str, params: dict[str, Any]) -> Any:
         """Carry out a command of the RPC protocol. Raises `RpcError`."""
+        if name in REPLIES:
+            self.agent.receive_reply({**params, "type": name})
+            return {}
         if self._commands is None:
             self._commands = Dispatcher(self.agent, self, _Answers(self._command_answers))
         id = str(uuid.uuid4())
         answer = self._command_answers[id] = asyncio.get_running_loop().create_future()
-        self._commands.receive_value({**params, "id": id, "type": name})
-        if name in ("extension_ui_response", "host_tool_result", "host_tool_update"):
-            del self._command_answers[id]
-            return {}
-        response = await answer
+        self._in_hand += 1
+        try:
+            self._commands.receive_value({**params, "id": id, "type": name})
+            response = await answer
+        finally:
+            self._in_hand -= 1
         if not response.success:
             raise RpcError(INTERNAL_ERROR, str(response.error))
         return {} if response.data is msgspec.UNSET else to_builtins(response.data)
@@ -268,12 +350,11 @@ class Seat(OneSession):
         await self._connection.outbox.room()
 
     def tell(self, update: Update) -> None:
-        self._connection.notify("session/update", {"sessionId": self.live.handle, "update": update})
+        self._connection.notify("session/update", {"sessionId": self.id, "update": update})
 
     def put(self, event: Event) -> None:
         if self._can.events and not isinstance(event, MessageUpdate):
-            params = {"sessionId": self.live.handle, "event": to_builtins(event)}
-            self._connection.notify("_spindle/event", params)
+            self._connection.notify("_spindle/event", {"sessionId": self.id, "event": to_builtins(event)})
         match event:
             case MessageUpdate(assistant_message_event=piece):
                 self._put_piece(piece)
@@ -283,10 +364,11 @@ class Seat(OneSession):
                 else:
                     for update in user_chunks(message):
                         self.tell(update)
-            case MessageStart():
-                self._message_id = str(uuid.uuid4())
+            case MessageStart(message=LiveSource() as message):
+                self._writing, self._message_id = message, message_id(message.snapshot())
+            case MessageEnd(message=AssistantMessage()):
+                self._writing = None
             case ToolExecutionStart():
-                self._running.append(event.tool_call_id)
                 self.tell(self._call(event.tool_call_id, event.tool_name).begin(event.args, running=True))
             case ToolExecutionUpdate():
                 view = self._call(event.tool_call_id, event.tool_name)
@@ -299,12 +381,14 @@ class Seat(OneSession):
                 self._tasks.spawn(self._show_usage(), "acp usage")
             case AgentSettled():
                 self._calls.clear()
-                self._running.clear()
+                self._writing = None
                 self._settle(event)
             case ExtensionUIRequest():
                 self._put_request(event)
             case StateChanged() | ThinkingLevelChanged() | SessionChanged():
                 self._show_options()
+                if self._shown_commands is not None:
+                    self._show_commands()
                 self._show_plan()
                 self._tasks.spawn(self._show_usage(), "acp usage")
             case SessionInfoChanged():
@@ -344,7 +428,6 @@ class Seat(OneSession):
         return self._calls[id]
 
     def _end_call(self, event: ToolExecutionEnd) -> None:
-        self._running = [id for id in self._running if id != event.tool_call_id]
         result = event.result
         view = self._call(event.tool_call_id, event.tool_name)
         self.tell(view.end(result.content, event.is_error, result.details))
@@ -363,8 +446,8 @@ class Seat(OneSession):
                 self.tell({"sessionUpdate": "session_info_update", "title": request.title})
 
     def _about(self, request: ExtensionUIRequest) -> Update | None:
-        """Return the call that a question is about: the one it names, else the one that a hook looks at."""
-        id = request.tool_call_id or (self._running[-1] if self._running else None)
+        """Return the call that a question is about: the one it names, else the one that asks, or whose hook does."""
+        id = request.tool_call_id or CALL.get()
         if id is None:
             return None
         view = self._calls.get(id)
@@ -399,8 +482,9 @@ class Seat(OneSession):
 
     async def _read_text(self, path: str) -> str | None:
         try:
-            answer = await self._connection.request("fs/read_text_file", {"sessionId": self.live.handle, "path": path})
-        except RpcError:
+            async with asyncio.timeout(EDITOR_FILE):
+                answer = await self._connection.request("fs/read_text_file", {"sessionId": self.id, "path": path})
+        except (RpcError, TimeoutError):
             return None  # it is not open there, or no text
         text = answer.get("content") if isinstance(answer, dict) else None
         return text if isinstance(text, str) else None
@@ -415,6 +499,15 @@ class Seat(OneSession):
         self.tell({"sessionUpdate": "config_option_update", "configOptions": options})
         if options[0]["currentValue"] != before[0]["currentValue"]:
             self.tell({"sessionUpdate": "current_mode_update", "currentModeId": options[0]["currentValue"]})
+
+    def _show_commands(self) -> None:
+        commands = []
+        for command in map(to_builtins, self.agent.commands()):
+            shown = {"name": command["name"], "description": command.get("description") or command["name"]}
+            commands.append({**shown, "input": {"hint": "arguments"}})
+        if commands != self._shown_commands:
+            self._shown_commands = commands
+            self.tell({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
     def _show_plan(self) -> None:
         shown = plan(self.agent.state().todo_phases)

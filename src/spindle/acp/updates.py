@@ -5,10 +5,9 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from spindle.sessions.entries import Entry
-from spindle.sessions.tree import entry_message
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.messages import (
+    AgentMessage,
     AssistantMessage,
     BashExecutionMessage,
     BranchSummaryMessage,
@@ -121,6 +120,8 @@ def _absolute(path: str, cwd: str) -> str:
 def _file_text(path: str) -> str | None:
     """Return a text file that is not too long; None: there is none."""
     try:
+        if not os.path.isfile(path):
+            return None  # to open a pipe may take for ever
         with open(path, "rb") as file:
             data = file.read(DIFF_BYTES + 1)
         return data.decode() if len(data) <= DIFF_BYTES else None
@@ -198,42 +199,52 @@ def plan(phases: list[TodoPhase]) -> Update:
     return {"sessionUpdate": "plan", "entries": entries}
 
 
-def user_chunks(message: UserMessage, message_id: str | None = None) -> Iterator[Update]:
+def message_id(message: Any) -> str:
+    """Return the name of a message: the same while it is written and when it is read from the file."""
+    return f"{message.role}-{message.timestamp}"
+
+
+def user_chunks(message: UserMessage) -> Iterator[Update]:
     content = [Text(message.content)] if isinstance(message.content, str) else message.content
     for block in content:
         shown = _image(block) if isinstance(block, Image) else text_block(block.text)
-        yield chunk("user_message", shown, message_id)
+        yield chunk("user_message", shown, message_id(message))
 
 
-def replay(branch: Iterable[Entry], cwd: str) -> Iterator[Update]:
-    """Return a conversation as the updates that would have told it."""
+def answer_chunks(message: AssistantMessage, calls: dict[str, CallView], cwd: str) -> Iterator[Update]:
+    """Return an answer as the updates that would have told it. `calls` gets those that it asks for."""
+    for block in message.content:
+        if isinstance(block, Text) and block.text:
+            yield chunk("agent_message", text_block(block.text), message_id(message))
+        elif isinstance(block, Thinking) and block.thinking:
+            yield chunk("agent_thought", text_block(block.thinking), message_id(message))
+        elif isinstance(block, ToolCall):
+            calls[block.id] = CallView(block.id, block.name, cwd)
+            yield calls[block.id].begin(block.arguments)
+
+
+def replay(messages: Iterable[AgentMessage], cwd: str, *, running: bool = False) -> Iterator[Update]:
+    """Return a conversation as the updates that would have told it; `running`: calls may still end."""
     calls: dict[str, CallView] = {}
-    for entry in branch:
-        match entry_message(entry):
-            case UserMessage() as message:
-                yield from user_chunks(message, entry.id)
-            case AssistantMessage() as message:
-                for block in message.content:
-                    if isinstance(block, Text) and block.text:
-                        yield chunk("agent_message", text_block(block.text), entry.id)
-                    elif isinstance(block, Thinking) and block.thinking:
-                        yield chunk("agent_thought", text_block(block.thinking), entry.id)
-                    elif isinstance(block, ToolCall):
-                        calls[block.id] = CallView(block.id, block.name, cwd)
-                        yield calls[block.id].begin(block.arguments)
+    for message in messages:
+        match message:
+            case UserMessage():
+                yield from user_chunks(message)
+            case AssistantMessage():
+                yield from answer_chunks(message, calls, cwd)
                 if message.stop_reason == "error" and message.error_message:
                     yield line(f"The model failed: {message.error_message}")
-            case ToolResultMessage() as message:
+            case ToolResultMessage():
                 view = calls.pop(message.tool_call_id, None)
                 view = view or CallView(message.tool_call_id, message.tool_name, cwd)
                 yield view.end(message.content, message.is_error, message.details)
-            case BashExecutionMessage() as message:
-                view = CallView(entry.id, "bash", cwd)
+            case BashExecutionMessage():
+                view = CallView(message_id(message), "bash", cwd)
                 yield view.begin({"command": message.command})
                 yield view.end([Text(message.output)], bool(message.exit_code or message.cancelled))
-            case CustomMessage() as message if message.display:
-                yield chunk("agent_message", text_block(text_of(message.content)), entry.id)
+            case CustomMessage() if message.display:
+                yield chunk("agent_message", text_block(text_of(message.content)), message_id(message))
             case BranchSummaryMessage() | CompactionSummaryMessage():
                 yield line("What came before was summarised.")
-    for view in calls.values():
+    for view in () if running else calls.values():
         yield view.end([Text("No result is known.")], True)

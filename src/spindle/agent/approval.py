@@ -59,6 +59,8 @@ class PermissionOptions(Struct, frozen=True):
     deny: Sequence[str] = ()
     can_use_tool: CanUseTool | None = None
     """Answers questions. With it the mode is `default` unless another one is set."""
+    directories: Sequence[str] = ()
+    """Besides the working directory: they count as part of it, and the model is told."""
 
 
 class RuleInfo(Wire):
@@ -146,7 +148,7 @@ class Approval(Hooks):
                 self._engine.conversation.session.cwd,
                 mode_named(mode),
                 rules,
-                [*user.additional_directories, *project.additional_directories],
+                [*user.additional_directories, *project.additional_directories, *client.directories],
                 [str(skill.path.parent) for skill in self._engine.resources.skills],
             )
         except ValueError as error:
@@ -180,6 +182,8 @@ class Approval(Hooks):
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
         policy = self.policy()
+        if self._client.directories:
+            system_prompt += f"\n\nAlso part of the workspace: {', '.join(self._client.directories)}"
         planning = policy is not None and policy.mode == "plan"
         return messages, f"{system_prompt}\n\n{PLAN}" if planning else system_prompt
 

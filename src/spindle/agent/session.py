@@ -337,7 +337,10 @@ class AgentSession:
         self.publish(StateChanged())
 
     def set_permissions(self, **given: str | Sequence[str] | None) -> None:
-        """Set `mode`, and replace `allow`, `ask`, `deny` as set here before. Raises `AgentError`, changing nothing."""
+        """Set `mode`, and replace `allow`, `ask`, `deny`, `directories` as set here before.
+
+        Raises `AgentError`, changing nothing.
+        """
         self._approval.configure(**given)
         self.publish(StateChanged())
 

@@ -6,6 +6,7 @@ A result is in the session file before its end is told, so the file has results 
 import asyncio
 import time
 from collections.abc import Callable, Container
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -28,6 +29,8 @@ from spindle.tools.base import Tool, ToolContext, ToolError, text_result
 
 SKIPPED = "Skipped due to queued user message."
 ABORTED = "Operation aborted"
+CALL: ContextVar[str | None] = ContextVar("spindle_tool_call", default=None)
+"""Id of the call that the running code is part of: its hooks, or its tool."""
 
 
 class ToolPort(Protocol):
@@ -180,12 +183,17 @@ class ToolBatch:
             )
         args = item.tool.prepare(item.call.arguments) if item.tool.prepare else item.call.arguments
         checked = validate_arguments(item.tool.name, item.tool.parameters, args)
-        item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
+        before = CALL.set(item.call.id)
+        try:
+            item.args = await self._hooks.tool_call(item.call.id, item.tool, checked)
+        finally:
+            CALL.reset(before)
 
     async def _execute(self, item: _Call) -> None:
         """Run the tool. Leaves the outcome in `item`; lets only cancellation out."""
         assert item.tool is not None
         item.ran, item.began = True, time.monotonic()
+        CALL.set(item.call.id)
 
         def update(partial: ToolResult) -> None:
             # Progress is cumulative, so nothing is lost by leaving some of it out for a slow reader.

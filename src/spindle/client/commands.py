@@ -110,6 +110,18 @@ class Commands(ABC):
         """Empty both queues; return what was in them: `steering`, `followUp`."""
         return await self._object("clear_queue")
 
+    async def remove_queued(self, queued_id: str) -> Json:
+        """Take one message out of its queue; return its `kind`, `text` and `images`."""
+        return await self._object("remove_queued", queuedId=queued_id)
+
+    async def edit_queued(self, queued_id: str, message: str) -> None:
+        """Give a message that waits another text."""
+        await self.request("edit_queued", queuedId=queued_id, message=message)
+
+    async def send_queued(self, queued_id: str) -> None:
+        """Deliver a message that waits before all others."""
+        await self.request("send_queued", queuedId=queued_id)
+
     # -- state -----------------------------------------------------------------------------------
 
     async def get_state(self, *, timeout: Timeout = UNSET) -> Json:
@@ -261,6 +273,14 @@ class Commands(ABC):
         """End this session, if it is not the first: that one ends with the agent. Its file stays."""
         await self.request("close_session")
 
+    async def search_sessions(self, query: str) -> list[Json]:
+        """Return the stored sessions in which all words of the query were said: `id` and `snippet`."""
+        return await self._list("search_sessions", "sessions", query=query)
+
+    async def delete_session(self) -> bool:
+        """Delete the current session and begin an empty one. Returns whether an extension prevented it."""
+        return bool((await self._object("delete_session"))["cancelled"])
+
     async def navigate_tree(
         self,
         entry_id: str,
@@ -292,6 +312,18 @@ class Commands(ABC):
         """Write the session as an HTML page and return its path."""
         path = None if output_path is None else str(output_path)
         return str((await self._object("export_html", outputPath=path, timeout=timeout))["path"])
+
+    async def export_page(self, *, timeout: Timeout = None) -> str:
+        """Return the session as an HTML page."""
+        return str((await self._object("export_page", timeout=timeout))["html"])
+
+    async def upload_file(self, name: str, data: str, *, timeout: Timeout = None) -> str:
+        """Keep a file (base64) where tools can read it, and return its path."""
+        return str((await self._object("upload_file", name=name, data=data, timeout=timeout))["path"])
+
+    async def complete_path(self, prefix: str = "") -> list[str]:
+        """Return files of the working directory that fit what was typed."""
+        return list((await self._object("complete_path", prefix=prefix))["paths"])
 
     async def shutdown(self) -> None:
         """Ask the agent to end."""

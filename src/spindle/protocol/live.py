@@ -294,10 +294,13 @@ class SessionPool:
         """Return the live session with this handle or id."""
         return self._live.get(id) or self._current(id)
 
-    async def get(self, id: str, client: SessionClient | None = None) -> LiveSession:
-        """Return the session with this handle or id: the live one, else the stored one. The client joins it."""
+    async def get(self, id: str, client: SessionClient | None = None, cwd: str | None = None) -> LiveSession:
+        """Return the session with this handle or id: the live one, else the stored one. The client joins it.
+
+        A stored one is opened in `cwd`; None: where its file says.
+        """
         if (live := self.find(id)) is None:
-            return await self.open(Wanted(session=self._moved.get(id, id)), client)
+            return await self.open(Wanted(session=self._moved.get(id, id), cwd=cwd), client)
         return self._joined(live, client)
 
     async def _open(self, wanted: Wanted, client: SessionClient | None) -> LiveSession:

@@ -22,6 +22,11 @@ Schema. How a client uses it is in [hosts.md](hosts.md).
 One JSON object a line: commands go to the agent, responses and events come from it. Every command may carry an `id`
 of any JSON type, which its response repeats. Fields in *italics* may be left out. `data` is what a successful response
 carries; a failed one has `"success": false` and an `error` in words. Names with a capital are [shapes](#shapes).
+
+Every command may also carry a `sessionId`: the `id` that `open_session` gave, or the id of any stored session. It then
+goes to that session, and the response and the events of that session carry the same `sessionId`. Without it a command
+goes to the first session, whose events carry none. `session_changed` of another session has the id of the file it went
+on in as `currentId`.
 """
 _VALUES: dict[str, Any] = {
     "message": "Why does the test fail?",

@@ -63,7 +63,8 @@ def _foreign(kind: type[Any]) -> dict[str, Any]:
 
 
 def _command(spec: CommandSpec, fields: dict[str, Any]) -> dict[str, Any]:
-    head = {"type": "object", "properties": {"id": {}, "type": {"const": spec.name}}, "required": ["type"]}
+    properties = {"id": {}, "type": {"const": spec.name}, "sessionId": {"type": "string"}}
+    head = {"type": "object", "properties": properties, "required": ["type"]}
     return {"description": spec.doc, "allOf": [head, fields]}
 
 

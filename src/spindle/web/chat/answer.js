@@ -172,6 +172,10 @@ export class Answer {
     again.classList.add('again');
     const facts = [model, usage?.output ? `${tokens(usage.output)} tokens` : ''].filter(Boolean).join(' · ');
     const about = el('span', { class: 'facts', title: timestamp ? fullTime(timestamp) : null }, facts);
-    this.foot.append(copyButton('Copy as Markdown', () => text), again, about);
+    this.foot.append(
+      copyButton('Copy as Markdown', () => text),
+      again,
+      about,
+    );
   }
 }

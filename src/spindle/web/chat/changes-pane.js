@@ -49,7 +49,11 @@ export class ChangesPane {
         const diff = str(obj(message.details).diff);
         const rows = call.name === 'write' ? rowsOfText(str(args.content)) : diff ? rowsOfDiff(diff) : [];
         const path = pathOf(args);
-        if (path) files.set(path, [...(files.get(path) ?? []), { rows, whole: call.name === 'write', patch: str(obj(message.details).patch) }]);
+        if (path)
+          files.set(path, [
+            ...(files.get(path) ?? []),
+            { rows, whole: call.name === 'write', patch: str(obj(message.details).patch) },
+          ]);
       }
     }
     return files;
@@ -74,12 +78,22 @@ export class ChangesPane {
         'header',
         null,
         el('h2', { id: 'changes-title' }, 'Changes'),
-        el('span', { class: 'size' }, el('span', { class: 'plus' }, `+${sum.added}`), ' ', el('span', { class: 'minus' }, `−${sum.removed}`)),
+        el(
+          'span',
+          { class: 'size' },
+          el('span', { class: 'plus' }, `+${sum.added}`),
+          ' ',
+          el('span', { class: 'minus' }, `−${sum.removed}`),
+        ),
         el('span', { class: 'room' }),
         copyButton('Copy all as a patch', all),
         iconButton('Close the changes', 'close', () => this.toggle(false)),
       ),
-      el('div', { class: 'changed-files' }, ...(nodes.length ? nodes : [el('p', { class: 'empty' }, 'No file was changed here yet.')])),
+      el(
+        'div',
+        { class: 'changed-files' },
+        ...(nodes.length ? nodes : [el('p', { class: 'empty' }, 'No file was changed here yet.')]),
+      ),
     );
     this.node.querySelector('.changed-files').scrollTop = top;
   }
@@ -94,14 +108,40 @@ export class ChangesPane {
     sum.added += total.added;
     sum.removed += total.removed;
     const slash = path.lastIndexOf('/') + 1;
-    const name = el('span', { class: 'path', title: path }, el('span', { class: 'soft' }, path.slice(0, slash)), el('b', null, path.slice(slash)));
-    const size = el('span', { class: 'size' }, el('span', { class: 'plus' }, `+${total.added}`), ' ', el('span', { class: 'minus' }, `−${total.removed}`));
-    const node = el('details', { class: 'changed', open: !this.closed.has(path) }, el('summary', null, icon('file'), name, size, icon('chevron')));
+    const name = el(
+      'span',
+      { class: 'path', title: path },
+      el('span', { class: 'soft' }, path.slice(0, slash)),
+      el('b', null, path.slice(slash)),
+    );
+    const size = el(
+      'span',
+      { class: 'size' },
+      el('span', { class: 'plus' }, `+${total.added}`),
+      ' ',
+      el('span', { class: 'minus' }, `−${total.removed}`),
+    );
+    const node = el(
+      'details',
+      { class: 'changed', open: !this.closed.has(path) },
+      el('summary', null, icon('file'), name, size, icon('chevron')),
+    );
     const copy = copyButton('Copy this file’s changes', () => changes.map(change => patchOf(path, change)).join('\n'));
-    const body = el('div', { class: 'with-copy' }, ...changes.map(({ rows, whole }, i) =>
-      el('div', null,
-        changes.length > 1 || whole ? el('p', { class: 'aside' }, whole ? 'written whole' : `change ${i + 1} of ${changes.length}`) : null,
-        diffView(rows, languageOfPath(path)))), copy);
+    const body = el(
+      'div',
+      { class: 'with-copy' },
+      ...changes.map(({ rows, whole }, i) =>
+        el(
+          'div',
+          null,
+          changes.length > 1 || whole
+            ? el('p', { class: 'aside' }, whole ? 'written whole' : `change ${i + 1} of ${changes.length}`)
+            : null,
+          diffView(rows, languageOfPath(path)),
+        ),
+      ),
+      copy,
+    );
     node.append(body);
     node.addEventListener('toggle', () => this.closed[node.open ? 'delete' : 'add'](path));
     return node;

@@ -48,7 +48,12 @@ export class Completions {
     return (await this.commands)
       .filter(({ name }) => name.toLowerCase().includes(low))
       .sort((a, b) => first(a) - first(b))
-      .map(({ name, description = '' }) => ({ label: `/${name}`, detail: oneLine(description, 120), text: `/${name} `, from: 0 }));
+      .map(({ name, description = '' }) => ({
+        label: `/${name}`,
+        detail: oneLine(description, 120),
+        text: `/${name} `,
+        from: 0,
+      }));
   }
 
   async filesFor(typed, from) {

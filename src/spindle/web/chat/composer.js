@@ -74,7 +74,10 @@ export class Composer {
 
   /** Go through what was said before, as a shell does; anything that is typed ends it. */
   recall(event, by) {
-    const said = this.session.messages.filter(({ role }) => role === 'user').map(({ content }) => textOf(content)).filter(Boolean);
+    const said = this.session.messages
+      .filter(({ role }) => role === 'user')
+      .map(({ content }) => textOf(content))
+      .filter(Boolean);
     const at = (this.recalled ?? said.length) + by;
     if (at < 0 || !said.length) return;
     event.preventDefault();

@@ -15,7 +15,13 @@ export function confirm(title, text, yes) {
     dialog.replaceChildren(
       el('h2', { id: 'confirm-title' }, title),
       el('p', null, text),
-      el('div', { class: 'buttons' }, el('span', { class: 'room' }), button('plain', () => end(false), 'Cancel'), agree),
+      el(
+        'div',
+        { class: 'buttons' },
+        el('span', { class: 'room' }),
+        button('plain', () => end(false), 'Cancel'),
+        agree,
+      ),
     );
     dialog.onclose = () => end(false);
     dialog.showModal();

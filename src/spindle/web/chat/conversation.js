@@ -112,7 +112,11 @@ export class Conversation {
         this.addEntry(entry, path[i + 1]);
       } catch (error) {
         // A message of another program in a shape of its own must not cost the page all the others.
-        this.add(new Row('notice', () => noticeOf('warning', `A message that cannot be shown (${entry.role}): ${error.message}`)));
+        this.add(
+          new Row('notice', () =>
+            noticeOf('warning', `A message that cannot be shown (${entry.role}): ${error.message}`),
+          ),
+        );
       }
       for (const row of this.rows.slice(before)) row.older = compacted !== undefined && i < older;
     });
@@ -140,19 +144,23 @@ export class Conversation {
 
   addSummary(entry, hidden) {
     const { raw } = entry;
-    const row = new Row('summary', () => {
-      const title = `The conversation before this was summarised (${tokens(raw.tokensBefore ?? 0)} tokens)`;
-      const toggle = () => {
-        this.olderOpen = !this.olderOpen;
-        older.textContent = words();
-        older.ariaExpanded = String(this.olderOpen);
-        this.show();
-      };
-      const words = () => (this.olderOpen ? 'Hide the earlier conversation' : 'Show the earlier conversation');
-      const older = hidden > 0 ? button('link', toggle, words()) : null;
-      if (older) older.ariaExpanded = String(this.olderOpen);
-      return summary('compact', title, raw.summary, older);
-    }, 60);
+    const row = new Row(
+      'summary',
+      () => {
+        const title = `The conversation before this was summarised (${tokens(raw.tokensBefore ?? 0)} tokens)`;
+        const toggle = () => {
+          this.olderOpen = !this.olderOpen;
+          older.textContent = words();
+          older.ariaExpanded = String(this.olderOpen);
+          this.show();
+        };
+        const words = () => (this.olderOpen ? 'Hide the earlier conversation' : 'Show the earlier conversation');
+        const older = hidden > 0 ? button('link', toggle, words()) : null;
+        if (older) older.ariaExpanded = String(this.olderOpen);
+        return summary('compact', title, raw.summary, older);
+      },
+      60,
+    );
     row.keep = true;
     row.id = entry.id;
     this.add(row);
@@ -182,7 +190,11 @@ export class Conversation {
       case 'custom':
         return message.display ? new Row('custom', () => custom(message)) : null;
       case 'compactionSummary':
-        return new Row('summary', () => summary('compact', `Summarised: ${tokens(message.tokensBefore ?? 0)} tokens`, message.summary), 42);
+        return new Row(
+          'summary',
+          () => summary('compact', `Summarised: ${tokens(message.tokensBefore ?? 0)} tokens`, message.summary),
+          42,
+        );
       case 'branchSummary':
         return new Row('summary', () => summary('branch', 'Notes on a branch that was left', message.summary), 42);
       default:
@@ -191,16 +203,20 @@ export class Conversation {
   }
 
   userRow(message, when) {
-    const row = new Row('user', () => {
-      const images = imagesOf(message.content);
-      const node = userMessage(message, {
-        fork: () => this.actions.fork(row.id),
-        save: text => this.actions.save(row.id, text, images),
-        note: row.note,
-      });
-      this.addSwitch(row, node);
-      return node;
-    }, 90 + Math.min(260, textOf(message.content).length / 3));
+    const row = new Row(
+      'user',
+      () => {
+        const images = imagesOf(message.content);
+        const node = userMessage(message, {
+          fork: () => this.actions.fork(row.id),
+          save: text => this.actions.save(row.id, text, images),
+          note: row.note,
+        });
+        this.addSwitch(row, node);
+        return node;
+      },
+      90 + Math.min(260, textOf(message.content).length / 3),
+    );
     if (this.turn) {
       this.turn.newest = false;
       this.turn.running = false;
@@ -490,7 +506,8 @@ export class Conversation {
     const card = this.cards.get(id);
     this.busyCards.delete(card);
     if (message && card) card.finishShell(message);
-    else if (message) this.session.attempt(() => this.session.load()); // another client has changed the page meanwhile
+    else if (message)
+      this.session.attempt(() => this.session.load()); // another client has changed the page meanwhile
     else card?.abandon();
   }
 

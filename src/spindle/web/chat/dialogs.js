@@ -16,7 +16,12 @@ function callOf(tool, message) {
     const known = tool === 'edit' ? content === undefined && edits.every(isEdit) : edits === undefined;
     if (!known || Object.keys(others).length || typeof (content ?? '') !== 'string') return raw;
     const rows = tool === 'edit' ? rowsOfEdit({ edits }) : rowsOfText(content);
-    return el('div', { class: 'question', tabindex: '0' }, el('code', null, path), diffView(rows, languageOfPath(path)));
+    return el(
+      'div',
+      { class: 'question', tabindex: '0' },
+      el('code', null, path),
+      diffView(rows, languageOfPath(path)),
+    );
   } catch {
     return raw;
   }
@@ -39,8 +44,14 @@ function isShown(card, message) {
 
 const sorted = value =>
   value && typeof value === 'object' && !Array.isArray(value)
-    ? Object.fromEntries(Object.keys(value).sort().map(key => [key, sorted(value[key])]))
-    : Array.isArray(value) ? value.map(sorted) : value;
+    ? Object.fromEntries(
+        Object.keys(value)
+          .sort()
+          .map(key => [key, sorted(value[key])]),
+      )
+    : Array.isArray(value)
+      ? value.map(sorted)
+      : value;
 
 export class Dialogs {
   /** `composer` for texts that extensions put there. */
@@ -98,7 +109,12 @@ export class Dialogs {
 
   /** Where a refusal can be explained; the model reads it. */
   reasonField(deny) {
-    const field = el('input', { type: 'text', class: 'reason', placeholder: 'If not: why? The model reads it (optional)', 'aria-label': 'Reason for a denial' });
+    const field = el('input', {
+      type: 'text',
+      class: 'reason',
+      placeholder: 'If not: why? The model reads it (optional)',
+      'aria-label': 'Reason for a denial',
+    });
     field.addEventListener('keydown', event => {
       if (event.key !== 'Enter' || event.isComposing) return;
       event.preventDefault();
@@ -133,7 +149,13 @@ export class Dialogs {
       return made;
     });
     const tool = title.slice('Allow '.length, -1);
-    this.ask({ ...request, title, message }, 'shield', callOf(tool, message), reason, el('div', { class: 'buttons' }, ...buttons));
+    this.ask(
+      { ...request, title, message },
+      'shield',
+      callOf(tool, message),
+      reason,
+      el('div', { class: 'buttons' }, ...buttons),
+    );
   }
 
   input(request) {

@@ -34,21 +34,29 @@ export class Feed {
     };
     this.scroller.addEventListener('wheel', means, { passive: true });
     this.scroller.addEventListener('touchmove', means, { passive: true });
-    addEventListener('keydown', event => KEYS.has(event.key) && !event.target.closest('#dock, #sidebar, dialog') && means());
+    addEventListener(
+      'keydown',
+      event => KEYS.has(event.key) && !event.target.closest('#dock, #sidebar, dialog') && means(),
+    );
     // The scroll bar, and a selection that is drawn over the edge.
     this.scroller.addEventListener('pointerdown', () => {
       this.intent = Infinity;
     });
-    for (const type of ['pointerup', 'pointercancel', 'blur']) addEventListener(type, () => this.intent === Infinity && means());
+    for (const type of ['pointerup', 'pointercancel', 'blur'])
+      addEventListener(type, () => this.intent === Infinity && means());
     this.scroller.addEventListener('scroll', () => this.scrolled(), { passive: true });
     this.latest.addEventListener('click', () => this.toEnd());
     // Opening something is reading: what was opened must not run away. What was touched is not built again.
-    this.scroller.addEventListener('click', ({ target }) => {
-      if (!target.closest('summary, .link, .diff .plain')) return;
-      const row = this.rows.find(({ node }) => node?.contains(target));
-      if (row) row.keep = true;
-      this.pause();
-    }, true);
+    this.scroller.addEventListener(
+      'click',
+      ({ target }) => {
+        if (!target.closest('summary, .link, .diff .plain')) return;
+        const row = this.rows.find(({ node }) => node?.contains(target));
+        if (row) row.keep = true;
+        this.pause();
+      },
+      true,
+    );
     const around = new ResizeObserver(() => this.follow());
     around.observe(this.scroller);
     around.observe($('asks'));
@@ -155,7 +163,9 @@ export class Feed {
       if (count > WHOLE) {
         const edge = this.sticks
           ? this.height(0, count) - clientHeight
-          : anchor ? this.topOf(anchor.row) + anchor.offset : this.scroller.scrollTop - this.root.offsetTop;
+          : anchor
+            ? this.topOf(anchor.row) + anchor.offset
+            : this.scroller.scrollTop - this.root.offsetTop;
         first = this.at(Math.max(0, edge - MARGIN)).index;
         last = this.sticks ? count - 1 : this.at(edge + clientHeight + MARGIN).index;
       }

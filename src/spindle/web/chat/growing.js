@@ -2,7 +2,16 @@
 // again, and of a block of code only the last line; so a long answer costs as much per frame as a short one.
 
 import { el } from '../shared/dom.js';
-import { CodeBlock, expandTabs, Fence, findDefinitions, isBlank, isFence, markdown, renderTop } from '../shared/markdown.js';
+import {
+  CodeBlock,
+  expandTabs,
+  Fence,
+  findDefinitions,
+  isBlank,
+  isFence,
+  markdown,
+  renderTop,
+} from '../shared/markdown.js';
 import { settled } from './unfinished.js';
 
 export class GrowingMarkdown {

@@ -111,7 +111,8 @@ function download(text, type, name) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-const fileName = end => `${(session.state.sessionName ?? 'conversation').replace(/[^\p{L}\p{N}_-]+/gu, '-').slice(0, 60)}${end}`;
+const fileName = end =>
+  `${(session.state.sessionName ?? 'conversation').replace(/[^\p{L}\p{N}_-]+/gu, '-').slice(0, 60)}${end}`;
 
 function exportPage() {
   return session.attempt(async () => {
@@ -122,8 +123,12 @@ function exportPage() {
 
 function copyMarkdown() {
   return session.attempt(async () => {
-    const said = session.messages.filter(({ role, content }) => (role === 'user' || role === 'assistant') && textOf(content));
-    const text = said.map(({ role, content }) => `## ${role === 'user' ? 'User' : 'Assistant'}\n\n${textOf(content)}`).join('\n\n');
+    const said = session.messages.filter(
+      ({ role, content }) => (role === 'user' || role === 'assistant') && textOf(content),
+    );
+    const text = said
+      .map(({ role, content }) => `## ${role === 'user' ? 'User' : 'Assistant'}\n\n${textOf(content)}`)
+      .join('\n\n');
     await copyText(text);
     toast('The conversation is on the clipboard', 'info');
   });
@@ -159,7 +164,10 @@ function conversationActions() {
     { label: 'Copy as Markdown', pick: copyMarkdown },
     { label: 'Export as a page', detail: 'download', pick: exportPage },
     { label: 'Open on a phone', pick: () => showLink(addressWithToken(session.id)) },
-    { label: notices.wanted ? 'Do not notify me' : 'Notify me when it is done or asks', pick: () => session.attempt(() => notices.toggle()) },
+    {
+      label: notices.wanted ? 'Do not notify me' : 'Notify me when it is done or asks',
+      pick: () => session.attempt(() => notices.toggle()),
+    },
   ];
 }
 

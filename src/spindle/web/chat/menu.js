@@ -21,8 +21,14 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
   const filter =
     palette || items.length >= FILTER_FROM
       ? el('input', {
-          type: 'text', placeholder: label, 'aria-label': `Filter: ${label}`, role: 'combobox',
-          'aria-expanded': 'true', 'aria-controls': 'menu-list', 'aria-autocomplete': 'list', autocomplete: 'off',
+          type: 'text',
+          placeholder: label,
+          'aria-label': `Filter: ${label}`,
+          role: 'combobox',
+          'aria-expanded': 'true',
+          'aria-controls': 'menu-list',
+          'aria-autocomplete': 'list',
+          autocomplete: 'off',
         })
       : null;
   const fill = () => {

@@ -125,7 +125,13 @@ export function bashExecution(message) {
 
 export function custom({ customType, content }) {
   const images = imagesOf(content).map(picture);
-  return el('article', { class: 'custom' }, el('span', { class: 'tag' }, customType), rendered(textOf(content)), ...images);
+  return el(
+    'article',
+    { class: 'custom' },
+    el('span', { class: 'tag' }, customType),
+    rendered(textOf(content)),
+    ...images,
+  );
 }
 
 /** A summary that opens; `older` is a button to what it stands for. */

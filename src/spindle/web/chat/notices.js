@@ -42,7 +42,10 @@ export class Notices {
     this.unseen = this.session.mark = mark;
     this.session.emit('state');
     if (!this.wanted) return;
-    const note = new Notification(`${title} – ${this.session.state.sessionName ?? 'Spindle'}`, { body, tag: this.session.id });
+    const note = new Notification(`${title} – ${this.session.state.sessionName ?? 'Spindle'}`, {
+      body,
+      tag: this.session.id,
+    });
     note.onclick = () => window.focus();
   }
 }

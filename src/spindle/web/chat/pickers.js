@@ -23,7 +23,10 @@ export class Pickers {
     $('approval').addEventListener('click', () => this.setApproval(!this.asks));
     session.on('state', () => this.show());
     // An agent that has just been made does not know yet what this reader wants.
-    session.on('reset', () => remembered.get('approval') === 'true' && session.id && !this.asks && this.setApproval(true));
+    session.on(
+      'reset',
+      () => remembered.get('approval') === 'true' && session.id && !this.asks && this.setApproval(true),
+    );
     this.show();
   }
 

@@ -35,7 +35,9 @@ export class QueueView {
 
   head(items) {
     const stopped = !this.session.running && items.length > 0;
-    const words = stopped ? `${count(items.length, 'message')} did not go out: the run was stopped` : `${count(this.size, 'message')} waiting`;
+    const words = stopped
+      ? `${count(items.length, 'message')} did not go out: the run was stopped`
+      : `${count(this.size, 'message')} waiting`;
     const buttons = items.length ? [button('link', () => this.takeBack(), 'Take back')] : [];
     if (stopped) {
       buttons.unshift(button('link send-all', () => this.call('send_queued', items[0]), 'Send'));
@@ -88,13 +90,20 @@ export class QueueView {
       event.preventDefault();
       event.stopPropagation();
     });
-    const buttons = el('div', { class: 'buttons' }, button('plain', close, 'Cancel'), el('button', { type: 'submit', class: 'primary' }, 'Save'));
+    const buttons = el(
+      'div',
+      { class: 'buttons' },
+      button('plain', close, 'Cancel'),
+      el('button', { type: 'submit', class: 'primary' }, 'Save'),
+    );
     row.replaceChildren(el('form', { on: { submit } }, field, buttons));
     field.focus();
   }
 
   drop(items) {
-    return this.session.attempt(() => Promise.all(items.map(({ id }) => this.session.call('remove_queued', { queuedId: id }))));
+    return this.session.attempt(() =>
+      Promise.all(items.map(({ id }) => this.session.call('remove_queued', { queuedId: id }))),
+    );
   }
 
   /** Put everything that waits into the field, behind what stands there, with its images. */

@@ -17,9 +17,19 @@ export function showLink(address) {
   dialog.replaceChildren(
     el('h2', { id: 'share-title' }, 'Open on a phone'),
     ...(code ? [drawing(code)] : []),
-    el('p', { class: 'address' }, el('code', null, address), copyButton('Copy the address', () => address)),
+    el(
+      'p',
+      { class: 'address' },
+      el('code', null, address),
+      copyButton('Copy the address', () => address),
+    ),
     el('p', { class: 'hint' }, note),
-    el('div', { class: 'buttons' }, el('span', { class: 'room' }), button('plain', () => dialog.close(), 'Close')),
+    el(
+      'div',
+      { class: 'buttons' },
+      el('span', { class: 'room' }),
+      button('plain', () => dialog.close(), 'Close'),
+    ),
   );
   dialog.showModal();
 }

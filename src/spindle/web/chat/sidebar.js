@@ -118,32 +118,54 @@ export class Sidebar {
     clearTimeout(this.searching);
     const query = $('session-search').value.trim();
     if (query.length < 3) return;
-    this.searching = setTimeout(() => this.session.attempt(async () => {
-      const { sessions } = await this.session.call('search_sessions', { query });
-      if ($('session-search').value.trim() !== query) return;
-      this.inside = new Map(sessions.map(({ id, snippet }) => [id, snippet]));
-      this.showSessions();
-    }), 250);
+    this.searching = setTimeout(
+      () =>
+        this.session.attempt(async () => {
+          const { sessions } = await this.session.call('search_sessions', { query });
+          if ($('session-search').value.trim() !== query) return;
+          this.inside = new Map(sessions.map(({ id, snippet }) => [id, snippet]));
+          this.showSessions();
+        }),
+      250,
+    );
   }
 
   showSessions() {
     if ($('sessions').querySelector('.rename')) return; // a name is being written
+    // What has not changed keeps the focus.
+    const { id, running, asking, cwd } = this.session;
+    const live = [...(this.live ?? [])];
+    const shown = JSON.stringify([
+      this.sessions,
+      live,
+      [...this.inside],
+      $('session-search').value,
+      remembered.get('pinned'),
+      id,
+      running,
+      asking,
+      cwd,
+    ]);
+    if (shown === this.shown) return;
+    this.shown = shown;
     const words = $('session-search').value.toLowerCase().split(/\s+/);
-    const fits = ({ id, name, firstMessage }) =>
-      this.inside.has(id) || words.every(word => `${name ?? ''} ${firstMessage}`.toLowerCase().includes(word));
+    const fits = ({ id: one, name, firstMessage }) =>
+      this.inside.has(one) || words.every(word => `${name ?? ''} ${firstMessage}`.toLowerCase().includes(word));
     const pinned = new Set(JSON.parse(remembered.get('pinned') ?? '[]'));
-    const known = new Set(this.sessions.map(({ id }) => id));
+    const known = new Set(this.sessions.map(one => one.id));
     const groups = new Map([['Pinned', []]]);
     for (const session of this.sessions.filter(fits)) {
       const period = pinned.has(session.id) ? 'Pinned' : PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
       groups.set(period, [...(groups.get(period) ?? []), session]);
     }
     // Live ones that are not stored here are those of other directories.
-    const elsewhere = [...(this.live?.values() ?? [])].filter(({ id, cwd }) => !known.has(id) && cwd && cwd !== this.session.cwd);
-    const nodes = [...groups].filter(([, sessions]) => sessions.length).flatMap(([period, sessions]) => [
-      el('h2', null, period),
-      ...sessions.map(session => this.item(session, pinned.has(session.id))),
-    ]);
+    const elsewhere = live.map(([, one]) => one).filter(one => !known.has(one.id) && one.cwd && one.cwd !== cwd);
+    const nodes = [...groups]
+      .filter(([, sessions]) => sessions.length)
+      .flatMap(([period, sessions]) => [
+        el('h2', null, period),
+        ...sessions.map(session => this.item(session, pinned.has(session.id))),
+      ]);
     if (elsewhere.length && !words.join('')) {
       nodes.push(el('h2', null, 'In other directories'), ...elsewhere.map(session => this.foreign(session)));
     }
@@ -167,7 +189,12 @@ export class Sidebar {
   foreign({ id, name, cwd }) {
     const words = el('span', null, oneLine(name || 'Conversation', 100));
     const where = el('small', null, cwd);
-    return el('div', { class: 'session-row' }, el('a', { class: 'session', href: '#' + id, title: cwd }, words, where), this.markOf(id));
+    return el(
+      'div',
+      { class: 'session-row' },
+      el('a', { class: 'session', href: '#' + id, title: cwd }, words, where),
+      this.markOf(id),
+    );
   }
 
   item(session, isPinned) {
@@ -180,7 +207,11 @@ export class Sidebar {
       title: `${title}\n${fullTime(modified)}`,
     };
     const found = this.inside.get(id);
-    const when = el('small', null, found ? `… ${found} …` : `${shortTime(modified)} · ${count(messageCount, 'message')}`);
+    const when = el(
+      'small',
+      null,
+      found ? `… ${found} …` : `${shortTime(modified)} · ${count(messageCount, 'message')}`,
+    );
     const link = el('a', { ...props, on: { click: () => this.closeDrawer() } }, el('span', null, title), when);
     const more = iconButton(`More about ${title}`, 'more', () => this.menu(more, session, link, isPinned));
     more.setAttribute('aria-haspopup', 'listbox');
@@ -202,9 +233,15 @@ export class Sidebar {
   }
 
   rename({ id, name, firstMessage }, link) {
-    const field = el('input', { type: 'text', class: 'rename', 'aria-label': 'Name of the conversation', maxlength: '200' });
+    const field = el('input', {
+      type: 'text',
+      class: 'rename',
+      'aria-label': 'Name of the conversation',
+      maxlength: '200',
+    });
     field.value = name ?? oneLine(firstMessage, 100);
     editInPlace(link, field, written => {
+      this.shown = '';
       if (!written || written === name) return this.refresh();
       return this.session.attempt(async () => {
         await this.session.aside(id, 'set_session_name', { name: written });

@@ -106,7 +106,12 @@ export class StatusView {
     if (!usage || !stats || this.shown === usage.output) return;
     this.shown = usage.output;
     const { input, output, cacheRead, cacheWrite } = stats.tokens;
-    const used = { input: input + usage.input, output: output + usage.output, cacheRead: cacheRead + usage.cacheRead, cacheWrite: cacheWrite + usage.cacheWrite };
+    const used = {
+      input: input + usage.input,
+      output: output + usage.output,
+      cacheRead: cacheRead + usage.cacheRead,
+      cacheWrite: cacheWrite + usage.cacheWrite,
+    };
     const total = used.input + used.output + used.cacheRead + used.cacheWrite;
     this.showStats({ ...stats, tokens: { ...used, total }, cost: (stats.cost ?? 0) + (usage.cost?.total ?? 0) });
   }
@@ -166,7 +171,11 @@ export class StatusView {
 
   showBanner(words, action) {
     const text = el('span', null, words);
-    $('banner').replaceChildren(icon('warning'), text, button('link', () => this.session.wire.reconnect(), action));
+    $('banner').replaceChildren(
+      icon('warning'),
+      text,
+      button('link', () => this.session.wire.reconnect(), action),
+    );
     $('banner').hidden = false;
     return text;
   }

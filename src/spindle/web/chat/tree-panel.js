@@ -42,15 +42,17 @@ export class TreePanel {
       return text || images || calls.length || failed;
     };
     const lines = [];
-    treeRows(this.entries.roots, entry => entry.children, isShown).forEach(({ node: entry, above, depth, branch }, i) => {
-      const { text, calls } = gist(entry);
-      const steps = entry.role === 'assistant' && !text && calls.length ? calls : null;
-      const last = lines.at(-1);
-      if (steps && branch !== i && above === i - 1 && last?.steps) {
-        last.entry = entry;
-        last.steps.push(...steps);
-      } else lines.push({ entry, depth, starts: branch === i, steps: steps && [...steps] });
-    });
+    treeRows(this.entries.roots, entry => entry.children, isShown).forEach(
+      ({ node: entry, above, depth, branch }, i) => {
+        const { text, calls } = gist(entry);
+        const steps = entry.role === 'assistant' && !text && calls.length ? calls : null;
+        const last = lines.at(-1);
+        if (steps && branch !== i && above === i - 1 && last?.steps) {
+          last.entry = entry;
+          last.steps.push(...steps);
+        } else lines.push({ entry, depth, starts: branch === i, steps: steps && [...steps] });
+      },
+    );
     return lines;
   }
 

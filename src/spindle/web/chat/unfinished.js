@@ -23,7 +23,12 @@ function beforeTable(lines, end) {
   let first = end === lines.length && lines[end - 1] === '' ? end - 1 : end;
   if (first === 0 || isBlank(lines[first - 1])) return end;
   while (first > 0 && lines[first - 1].includes('|') && !isBlank(lines[first - 1])) first--;
-  if (first === end || !lines[first]?.includes('|') || (first > 0 && !isBlank(lines[first - 1]) && !lines[first].trimStart().startsWith('|'))) return end;
+  if (
+    first === end ||
+    !lines[first]?.includes('|') ||
+    (first > 0 && !isBlank(lines[first - 1]) && !lines[first].trimStart().startsWith('|'))
+  )
+    return end;
   const leads = lines[first].trimStart().startsWith('|') || / \| /.test(lines[first]);
   const decided = first + 1 < lines.length - 1;
   return leads && !decided && (first + 1 >= lines.length || couldBeRow(lines[first + 1])) ? first : end;
@@ -35,7 +40,8 @@ const couldBeRow = line => isBlank(line) || /^[\s|:-]*$/.test(line) || DELIMITER
 function closeLast(lines) {
   const last = lines.length - 1;
   let first = last;
-  while (first > 0 && !isBlank(lines[first - 1]) && !BLOCK_MARK.test(lines[first]) && !lines[first].includes('|')) first--;
+  while (first > 0 && !isBlank(lines[first - 1]) && !BLOCK_MARK.test(lines[first]) && !lines[first].includes('|'))
+    first--;
   const lead = BLOCK_MARK.exec(lines[first])?.[0] ?? '';
   const head = first === last && lines[last].includes('|') ? lines[last].lastIndexOf('|') + 1 : lead.length;
   const text = [lines[first].slice(head), ...lines.slice(first + 1)].join('\n');
@@ -67,11 +73,17 @@ function closed(text) {
       const close = linkEnd(text, at);
       if (close < 0 && end - at < LONGEST_LINK) end = text[at - 1] === '!' ? at - 1 : at;
       at = close < 0 ? at + 1 : close;
-    } else if ((c === '<' && /^<\/?[a-z]{0,8}$/i.test(text.slice(at, at + 12))) || (c === '&' && /^&[#\w]{0,8}$/.test(text.slice(at, at + 12)))) {
+    } else if (
+      (c === '<' && /^<\/?[a-z]{0,8}$/i.test(text.slice(at, at + 12))) ||
+      (c === '&' && /^&[#\w]{0,8}$/.test(text.slice(at, at + 12)))
+    ) {
       end = at;
     } else if (c === '$' && text[at + 1] === '$' && text.indexOf('$$', at + 2) < 0) {
       end = at;
-    } else if (c === '*' || c === '_' || c === '~') at = emphasis(text, at, end, open, cut => { end = cut; });
+    } else if (c === '*' || c === '_' || c === '~')
+      at = emphasis(text, at, end, open, cut => {
+        end = cut;
+      });
     else at++;
   }
   return withClosers(text.slice(0, end), open);
@@ -109,16 +121,25 @@ function emphasis(text, at, end, open, cut) {
   const before = text[at - 1] ?? ' ';
   const after = to < end ? text[to] : '';
   const top = open.findLast(one => one.c === c);
-  if (after === '') cut(at); // it may open or close, and may get wider
+  if (after === '')
+    cut(at); // it may open or close, and may get wider
   else if (top && !/\s/.test(before) && width >= 1) {
     top.width -= width;
     if (top.width <= 0) open.splice(open.indexOf(top));
-  } else if (!/\s/.test(after) && (c !== '_' || !/\w/.test(before)) && (c !== '~' || width === 2) && width <= 3) open.push({ c, width });
+  } else if (!/\s/.test(after) && (c !== '_' || !/\w/.test(before)) && (c !== '~' || width === 2) && width <= 3)
+    open.push({ c, width });
   return to;
 }
 
 function withClosers(text, open) {
   if (!open.length) return text;
   const body = text.trimEnd();
-  return body + open.toReversed().map(({ c, width }) => c.repeat(width)).join('') + text.slice(body.length);
+  return (
+    body +
+    open
+      .toReversed()
+      .map(({ c, width }) => c.repeat(width))
+      .join('') +
+    text.slice(body.length)
+  );
 }
