@@ -1,9 +1,11 @@
 """The manual says what the code does: tables are current, names exist, links lead somewhere, the agent finds it."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -110,3 +112,19 @@ def test_the_agent_is_told_where_the_manual_is():
     assert str(DOCS) in told and manual() == DOCS
     assert "docs" not in prompt_sections([tools["ls"]], "/w", PromptParts())
     assert "docs" not in prompt_sections([tools["read"]], "/w", PromptParts(custom="Mine."))
+
+
+def test_the_wheel_carries_it(tmp_path: Path):
+    pytest.importorskip("hatchling")
+    build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, check=True, capture_output=True, timeout=60)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    look = "from spindle.resources.prompt import manual; print(manual())"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    done = subprocess.run(
+        [sys.executable, "-c", look], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+    )
+    folder = Path(done.stdout.strip())
+    assert folder == tmp_path / "installed" / "spindle" / "docs", done.stderr
+    assert {file.name for file in folder.glob("*.md")} == {file.name for file in DOCS.glob("*.md")}

@@ -62,6 +62,15 @@ def extension(agent):
         assert 'return {}["nothing there"]' in said and "ctx.no_such_thing" in said and "not today" not in said
 
 
+@pytest.mark.parametrize("dialect", ["pi-0.74", "pi-0.87", "xcsh"])
+def test_older_clients_get_the_error_alone(tmp_path, dialect):
+    source = "def extension(agent):\n    agent.on('agent_start', lambda event, ctx: 1 / 0)"
+    with start(tmp_path, source, [reply("ok")], args=["--dialect", dialect]) as agent:
+        agent.prompt("go")
+        error = agent.wait("extension_error")
+        assert error.keys() == {"type", "extensionPath", "event", "error"} and error["error"] == "division by zero"
+
+
 @pytest.mark.parametrize(
     ("line", "text"),
     [

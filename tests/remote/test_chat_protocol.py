@@ -266,5 +266,5 @@ def test_addresses():
     assert parse_address(":80") == ("127.0.0.1", 80)
     assert parse_address("[::1]:80") == ("::1", 80)
     assert is_loopback("127.9.9.9") and is_loopback("localhost") and not is_loopback("0.0.0.0")
-    with pytest.raises(ValueError, match=r"127\.0\.0\.1:8080"):
+    with pytest.raises(ValueError, match=r"127\.0\.0\.1:3838"):
         parse_address("nonsense")

@@ -84,13 +84,10 @@ def run_remote(options: Options) -> int:
     """Serve until a signal comes. Raises `UsageError`."""
     from spindle.cli.agent_source import CommandLineAgents
     from spindle.cli.server_log import begin_log
+    from spindle.remote.access import parse_address
+    from spindle.remote.options import RemoteOptions, changed
+    from spindle.remote.server import RemoteServer
 
-    try:
-        from spindle.remote.access import parse_address
-        from spindle.remote.options import RemoteOptions, changed
-        from spindle.remote.server import RemoteServer
-    except ImportError as error:
-        raise UsageError(f"--remote needs the remote extra ({error}): pip install 'spindle-agent[remote]'") from None
     for name in choosing_options(options):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")

@@ -154,6 +154,7 @@ DIALECTS: Mapping[str, Dialect] = {
             keys=_keys(
                 **_EVENTS_WITH_MORE,
                 agent_settled="aborted stopReason errorMessage",
+                extension_error="traceback",
                 tool_execution_end="durationMs",
                 response_prompt="data",
                 response_abort_and_prompt="data",
