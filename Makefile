@@ -59,5 +59,5 @@ COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no
 lock:
 	cd "$(ROOT)" && $(COMPILE) --extra build pyproject.toml -o requirements.lock
 	cd "$(ROOT)" && $(COMPILE) --extra build --extra local pyproject.toml -c requirements.lock -o requirements-local.lock
-	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra remote --extra images --extra batch pyproject.toml -c requirements.lock \
+	cd "$(ROOT)" && $(COMPILE) --extra build --extra dev --extra images --extra chat --extra batch pyproject.toml -c requirements.lock \
 	  -o requirements-dev.lock
