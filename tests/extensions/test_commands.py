@@ -32,7 +32,9 @@ def test_a_command_runs_at_once_while_the_model_writes(tmp_path):
 def test_a_failing_command_is_a_success_with_an_error_after_it(tmp_path):
     with start(tmp_path, COMMANDS) as agent:
         assert agent.data("prompt", message="/boom x") == {"disposition": "handled"}
-        assert agent.wait("extension_error") == {
+        error = agent.wait("extension_error")
+        assert 'raise ValueError("kaboom")' in error.pop("traceback")
+        assert error == {
             "type": "extension_error",
             "extensionPath": "command:boom",
             "event": "command",

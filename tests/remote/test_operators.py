@@ -48,8 +48,8 @@ def test_there_is_one_default_port():
             "Origin not allowed: https://x; --remote-origin https://x allows it",
         ),
         ({"Host": "bad.example"}, "Host not allowed: bad.example; --remote-origin https://bad.example allows it"),
-        ({"Host": "127.0.0.1:1"}, "A token is required: send Authorization: Bearer TOKEN"),
-        ({"Host": "127.0.0.1:1", "Authorization": "Bearer no"}, "That token is wrong"),
+        ({"Host": "127.0.0.1:1"}, "A valid token is required: Authorization: Bearer TOKEN"),
+        ({"Host": "127.0.0.1:1", "Authorization": "Bearer no"}, "the one that came is wrong"),
     ],
 )
 def test_refusals_name_the_value_and_what_would_allow_it(headers, said):

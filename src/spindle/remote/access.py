@@ -57,8 +57,10 @@ class Access:
             # Every candidate is compared, in constant time: how long it takes must tell nothing.
             matches = [hmac.compare_digest(_bytes(one), _bytes(self.token)) for one in given]
             if True not in matches:
-                what = "That token is wrong" if given else "A token is required"
-                return Refusal(401, f"{what}: send Authorization: Bearer TOKEN", guessed=bool(given))
+                which = "; the one that came is wrong" if given else ""
+                return Refusal(
+                    401, f"A valid token is required: Authorization: Bearer TOKEN{which}", guessed=bool(given)
+                )
         return None
 
     def _is_own_host(self, host: str) -> bool:
