@@ -303,7 +303,7 @@ def test_tokens() -> None:
     with ServerProcess([reply("in")], env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server:
         with_client(server, story, token=TOKEN)
         for token in (None, "wrong"):
-            with pytest.raises(ConnectionFailed, match="401 That token is wrong") as failed:
+            with pytest.raises(ConnectionFailed, match="401 A valid token is required") as failed:
                 with_client(server, story, token=token)
             assert failed.value.status == 401
 

@@ -119,7 +119,7 @@ def test_tokens() -> None:
 
     with ServerProcess([reply("in")], env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server:
         with_client(server, story, token=TOKEN)
-        with pytest.raises(ConnectionFailed, match="401 That token is wrong") as failed:
+        with pytest.raises(ConnectionFailed, match="401 A valid token is required") as failed:
             with_client(server, story, token="wrong")
         assert failed.value.status == 401
 
