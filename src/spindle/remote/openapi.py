@@ -78,7 +78,7 @@ def openapi() -> dict[str, Any]:
                 {"200": _json("The session", info)},
                 body=wanted,
             ),
-            "delete": _operation("delete_session", "End a live session; its file stays.", {"204": _nothing()}),
+            "delete": _operation("end_session", "End a live session; its file stays.", {"204": _nothing()}),
         },
         events: {"parameters": [SESSION], "get": _events()},
         f"{session}/questions": {
