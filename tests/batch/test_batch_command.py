@@ -283,7 +283,7 @@ def test_a_table_on_a_terminal(tasks: Tasks) -> None:
 def test_ray_is_not_needed_until_it_is_asked_for(tasks: Tasks) -> None:
     tasks.write("p")
     done = tasks.run("--on", "ray")
-    assert (done.returncode, done.stderr) == (1, "Error: Ray is not installed: pip install 'spindle[ray]'\n")
+    assert (done.returncode, done.stderr) == (1, "Error: Ray is not installed: pip install 'spindle-agent[ray]'\n")
 
 
 def test_that_no_one_reads_is_no_reason_to_stop(tasks: Tasks) -> None:

@@ -163,7 +163,7 @@ def test_a_failure_is_clear_and_can_be_tried_again(browser: Any) -> None:
     steps = [failure(401, "bad key"), failure(503, "overloaded"), reply("better")]
     with ServerProcess(steps) as server, Tab(browser, server) as tab:
         tab.say("go")
-        tab.sees(".failure", re.compile("401: bad key"))
+        tab.sees(".failure", re.compile("401 from mock: .*bad key"))
         tab.settled()
         tab.click(".failure button")
         tab.sees(".answer >> nth=-1", "better")

@@ -76,7 +76,9 @@ def test_without_the_field_nothing_is_different(tmp_path):
             for id in {frame.get("id") for frame in frames} - {None}:
                 text = text.replace(f'"{id}"', '"ID"')
 
-            text = re.sub(r'("(?:timestamp|id|entryId|responseId|firstTokenMs|durationMs)": )("[^"]*"|[\d.]+)', r"\1null", text)
+            text = re.sub(
+                r'("(?:timestamp|id|entryId|responseId|firstTokenMs|durationMs)": )("[^"]*"|[\d.]+)', r"\1null", text
+            )
             return re.sub(r"127\.0\.0\.1:\d+", "HOST", text)
 
     assert told(0) == told(2)

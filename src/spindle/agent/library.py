@@ -48,7 +48,7 @@ def _search(sessions: Sequence[SessionInfo], words: list[str]) -> list[tuple[str
 
 def _found_in(path: Path, words: list[str]) -> str | None:
     """Return the words around the first thing that was said with all of `words` in it."""
-    first = words[0].encode()
+    first = words[0].encode("utf-8", "replace")
     try:
         with open(path, "rb") as lines:
             for line in lines:

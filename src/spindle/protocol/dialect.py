@@ -111,8 +111,8 @@ _EVENTS_OF_XCSH = {
 }
 # get_state: what is ours, and what only xcsh has besides.
 _STATE_OF_SPINDLE = (
-    "data.approval data.autoRetryEnabled data.contextUsage data.permissionMode data.queue data.queueItems "
-    "data.saveError data.sessionSaved data.untrustedResources"
+    "data.approval data.autoRetryEnabled data.contextUsage data.mcpServers data.permissionMode data.queue "
+    "data.queueItems data.saveError data.sessionSaved data.untrustedResources"
 )
 _STATS_OF_SPINDLE = "data.costSource data.knownCost"
 _WITHDRAWN = "extension_ui_request cancel"
@@ -182,7 +182,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 }
             ),
             keys=_keys(
-                **_KEYS_BEFORE_0_75,
+                **{name: keys for name, keys in _KEYS_BEFORE_0_75.items() if name != "queue_update"},
                 auto_compaction_end="reason result.estimatedTokensAfter result.usage",
                 response_get_session_stats=_STATS_OF_SPINDLE,
                 response_get_state=f"{_STATE_OF_SPINDLE} data.pendingMessageCount",

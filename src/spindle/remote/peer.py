@@ -15,7 +15,8 @@ from spindle.protocol.live import SHUTDOWN, LiveSession
 from spindle.remote.options import RemoteOptions
 
 # Close codes.
-BYE, GOING_AWAY, FAILED, TRY_AGAIN_LATER, REPLACED, NO_SUCH_SESSION = 1000, 1001, 1011, 1013, 4001, 4004
+BYE, GOING_AWAY, TOO_BIG, FAILED, TRY_AGAIN_LATER = 1000, 1001, 1009, 1011, 1013
+REPLACED, NO_SUCH_SESSION = 4001, 4004
 
 MAX_REASON_BYTES = 123
 """A close frame holds no more."""
@@ -68,6 +69,7 @@ class Peer:
         self._wire = request.protocol
         self._stall_timeout = stall_timeout
         self._ping_seconds = options.ping_seconds
+        self._max_bytes = options.max_message_bytes
         self._throttle = Throttle(options.frames_per_second)
         self._unread_answers = 0
         self._reading: asyncio.Task[None] | None = None
@@ -144,7 +146,10 @@ class Peer:
             match message.type:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
                     data: str | bytes = message.data
-                    return data
+                    if len(data) <= self._max_bytes:
+                        return data
+                    self._farewell = self._farewell or (TOO_BIG, f"a message may have {self._max_bytes} bytes")
+                    return None
                 case WSMsgType.PING:
                     self._answer_ping(message.data)
                 case WSMsgType.PONG:

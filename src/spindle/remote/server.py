@@ -152,7 +152,8 @@ class RemoteServer:
             protocols=(SUBPROTOCOL,),  # never required; the token among those offered is not for echoing
             autoping=False,
             compress=False,
-            max_msg_size=options.max_message_bytes,
+            # The library hangs up on what is longer; a client that goes a little too far is told so (`Peer`).
+            max_msg_size=2 * options.max_message_bytes,
             writer_limit=0,
         )
         await socket.prepare(request)
