@@ -32,10 +32,10 @@ from spindle.agent.session import AgentSession
 from spindle.agent.tool_batch import CALL
 from spindle.flow import Tasks
 from spindle.limits import EDITOR_FILE, TASKS_END
-from spindle.protocol.commands import OneSession
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live import LiveSession
+from spindle.protocol.registry import OneSession
 from spindle.protocol.render import Response
 from spindle.sessions.tree import entry_message
 from spindle.shapes.codec import to_builtins

@@ -1,6 +1,7 @@
 """Questions and notices for the user, on whatever client there is: of extensions, and of `Approval`."""
 
 import asyncio
+import sys
 import uuid
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -99,3 +100,18 @@ class WireDialogs:
         for _, answer in self._open.values():
             if not answer.done():
                 answer.set_result(None)
+
+
+class _Replies(Protocol):
+    def register(self, kind: str, taker: Callable[[dict[str, Any]], bool]) -> None: ...
+
+
+def dialogs_of(mode: str, publish: Callable[[Event], None], replies: _Replies) -> Dialogs:
+    """Return where questions go if a session is driven in this way."""
+    if mode in ("print", "json"):
+        return NoDialogs(lambda line: print(line, file=sys.stderr, flush=True))
+    if mode not in ("rpc", "remote", "acp", "chat"):
+        return NoDialogs()
+    dialogs = WireDialogs(publish, shared=mode == "remote")
+    replies.register("extension_ui_response", dialogs.receive)
+    return dialogs

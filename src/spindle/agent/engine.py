@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Container
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from spindle import limits
 from spindle.agent import AgentError, loop
@@ -27,7 +27,7 @@ from spindle.agent.queues import Queues
 from spindle.agent.result import RunResult, status_of
 from spindle.agent.retry import Retry
 from spindle.agent.structured import StructuredAnswer
-from spindle.agent.submission import RunOptions
+from spindle.agent.submission import Run, RunOptions
 from spindle.agent.tool_batch import ToolBatch
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
@@ -69,26 +69,8 @@ RECOVERY_FAILED = (
 )
 TRUNCATED_AGAIN = "Truncated response recovery failed after one compact-and-retry attempt."
 
-Prepare = Callable[["Run"], Awaitable[list[AgentMessage] | None]]
+Prepare = Callable[[Run], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
-
-
-class Run(Struct):
-    """One chain of work, from the accepted prompt until the agent is settled."""
-
-    options: RunOptions
-    meter: Meter
-    hooks: HookChain
-    """Those of the session, then those of the request."""
-    system_prompt: str | None = None
-    """As hooks changed it for this run."""
-    recovered: bool = False
-    """Whether an overflow was already answered by a compaction since the last user message."""
-    structured: StructuredAnswer | None = None
-    """Takes the result, if the request has a schema for it."""
-    stop_reason: str = "end"
-    error: str | None = None
-    """Why it could not begin, or how it broke."""
 
 
 STARTS = 4

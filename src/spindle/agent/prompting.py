@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from spindle.agent import AgentError
-from spindle.agent.engine import Engine, Run
+from spindle.agent.engine import Engine
 from spindle.agent.hooks import Plugins, Start
 from spindle.agent.lifecycle import Request, Verdict
 from spindle.agent.queues import KeptQueues
-from spindle.agent.submission import Submission
+from spindle.agent.submission import Run, Submission
 from spindle.flow import Tasks
 from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError

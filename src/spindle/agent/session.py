@@ -5,7 +5,6 @@ together, and is all that a wire, an extension or a program needs to know of the
 """
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,11 @@ from spindle.agent.approval import Approval, PermissionOptions, PermissionState
 from spindle.agent.budget import RunLimits
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
-from spindle.agent.dialogs import Dialogs, NoDialogs, WireDialogs
+from spindle.agent.dialogs import Dialogs, dialogs_of
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, NoPlugins, Plugins
 from spindle.agent.host_tools import HostTools, Replies
-from spindle.agent.lifecycle import Lifecycle, Phase, Request
+from spindle.agent.lifecycle import Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
 from spindle.agent.prompting import Disposition, Prompting, with_nothing_new
 from spindle.agent.queues import QueueMode
@@ -91,14 +90,14 @@ class AgentSession:
         self._engine = engine = Engine(self._conversation, choice, toolbox, resources, self.hooks)
         engine.provider_session_id = provider_session_id
         engine.limits = limits
-        self.queues = engine.queues
+        self.queues, self.lifecycle = engine.queues, engine.lifecycle
         self._shell = Shell(engine)
         self._replies = Replies()
         # Over RPC the client decides about todos, whatever the user set up for other programs.
         todo = Todo() if mode == "rpc" else resources.settings.todo
         self._todos = Todos(engine, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine, resources.settings.ttsr)
-        self.dialogs = dialogs or self._make_dialogs()
+        self.dialogs = dialogs or dialogs_of(mode, self.publish, self._replies)
         self._approval = Approval(engine, self.dialogs, permissions)
         self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
         self._host_tools = HostTools(toolbox, self._replies, engine.publish, resources.settings.host_tools.timeout_ms)
@@ -113,15 +112,6 @@ class AgentSession:
         self._todos.rebuild()
         self._rules.rebuild()
         self._approval.rebuild()
-
-    def _make_dialogs(self) -> Dialogs:
-        if self.mode in ("print", "json"):
-            return NoDialogs(lambda line: print(line, file=sys.stderr, flush=True))
-        if self.mode not in ("rpc", "remote", "acp", "chat"):
-            return NoDialogs()
-        dialogs = WireDialogs(self.publish, shared=self.mode == "remote")
-        self._replies.register("extension_ui_response", dialogs.receive)
-        return dialogs
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -234,10 +224,6 @@ class AgentSession:
         return [*self.hooks.commands(), *self.resources.commands()]
 
     # -- where it stands -------------------------------------------------------------------------
-
-    @property
-    def lifecycle(self) -> Lifecycle:
-        return self._engine.lifecycle
 
     @property
     def session(self) -> Session:

@@ -6,8 +6,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from spindle.agent.budget import RunLimits
-from spindle.agent.hooks import Hooks
+from spindle.agent.budget import Meter, RunLimits
+from spindle.agent.hooks import HookChain, Hooks
+from spindle.agent.structured import StructuredAnswer
 from spindle.shapes.messages import Image, Text, UserMessage
 from spindle.tools.base import Tool
 
@@ -43,6 +44,24 @@ class RunOptions(Struct, frozen=True):
     """JSON Schema of the result that the model has to hand in."""
     ask_before_tools: bool = False
     """Ask before every tool call, even if the session does not want that."""
+
+
+class Run(Struct):
+    """One chain of work, from the accepted prompt until the agent is settled."""
+
+    options: RunOptions
+    meter: Meter
+    hooks: HookChain
+    """Those of the session, then those of the request."""
+    system_prompt: str | None = None
+    """As hooks changed it for this run."""
+    recovered: bool = False
+    """Whether an overflow was already answered by a compaction since the last user message."""
+    structured: StructuredAnswer | None = None
+    """Takes the result, if the request has a schema for it."""
+    stop_reason: str = "end"
+    error: str | None = None
+    """Why it could not begin, or how it broke."""
 
 
 _last_time = 0

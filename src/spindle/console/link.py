@@ -8,10 +8,10 @@ from spindle.agent.session import AgentSession
 from spindle.client.errors import RpcError
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END, LAST_ANSWERS
-from spindle.protocol.commands import OneSession
 from spindle.protocol.dialect import SPINDLE, UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
+from spindle.protocol.registry import OneSession
 from spindle.protocol.render import Renderer
 from spindle.shapes.codec import decode
 

@@ -5,13 +5,11 @@ answer. The list is made here and nowhere else: dispatch, the JSON Schema and th
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from inspect import iscoroutinefunction
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from spindle.agent import AgentError
 from spindle.agent.approval import PermissionState
 from spindle.agent.budget import RunLimits
 from spindle.agent.hooks import McpServerState
@@ -19,10 +17,11 @@ from spindle.agent.model_choice import CycledModel
 from spindle.agent.prompting import Disposition
 from spindle.agent.queues import QueueMode
 from spindle.agent.result import RunResult
-from spindle.agent.session import AgentSession
 from spindle.agent.snapshot import Queued, SessionStats, State
 from spindle.agent.submission import RunOptions
 from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.registry import COMMANDS as COMMANDS
+from spindle.protocol.registry import Call, LiveInfo, Wanted, command
 from spindle.sessions.entries import iso_time
 from spindle.shapes.events import CompactionResult
 from spindle.shapes.messages import Image, Wire, text_of
@@ -31,123 +30,6 @@ from spindle.tools.todo import TodoPhase
 from spindle.tools.user_bash import BashResult
 
 IDLE_ABORT_S = 0.01
-T = TypeVar("T")
-
-
-class LiveInfo(Wire, kw_only=True):
-    """A live session, as a list shows it."""
-
-    id: str
-    """The `sessionId` of its commands and events: stays the same when the conversation goes on in another file."""
-    current_id: str
-    """Id of the stored session that it is at now."""
-    session_file: str | None = None
-    name: str | None = None
-    cwd: str
-    phase: str
-    model: str | None = None
-    clients: int
-    queue: int
-    """Messages that wait."""
-    questions: int
-    """Questions that wait for an answer of the user."""
-    cost: int | float | None = None
-    """US dollars; none if a price is not known."""
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session a client wants to be opened."""
-
-    cwd: str | None = None
-    """Where it works; None: where its file says, or where the process was started."""
-    session: str | None = None
-    """Id or path of a stored session; None: a new one."""
-    model: str | None = None
-    """A pattern as on the command line."""
-    name: str | None = None
-    id: str | None = None
-    """Of a session that is begun with exactly this id if there is none."""
-
-
-class Client(Protocol):
-    """What commands may change about the wire they came in on, and ask about its other sessions."""
-
-    def set_update_mode(self, mode: UpdateMode) -> None: ...
-
-    def request_shutdown(self) -> None: ...
-
-    async def open_session(self, wanted: Wanted) -> LiveInfo: ...
-
-    async def close_session(self) -> None:
-        """End the session that the command is about."""
-
-    async def live_sessions(self) -> list[LiveInfo]: ...
-
-
-class OneSession:
-    """A client whose wire holds a single session, as far as commands are concerned."""
-
-    async def open_session(self, wanted: Wanted) -> LiveInfo:
-        raise AgentError("There is one session here; new_session and switch_session change it")
-
-    async def close_session(self) -> None:
-        raise AgentError("The session of this client ends with it")
-
-    async def live_sessions(self) -> list[LiveInfo]:
-        return []
-
-
-class Call(msgspec.Struct, frozen=True):
-    """One command in hand."""
-
-    agent: AgentSession
-    client: Client
-    id: Any
-    """As the client sent it; `msgspec.UNSET` if it sent none."""
-
-
-class CommandSpec(msgspec.Struct, frozen=True):
-    name: str
-    fields: type[msgspec.Struct]
-    data: Any
-    """Type of `data` in the answer; None if there is none."""
-    key: str | None
-    """`data` is an object with what the handler returns under this key; None: it is what the handler returns."""
-    handler: Callable[..., Any]
-    waits: bool
-    """Whether the handler is a coroutine; others answer at once."""
-    doc: str
-
-    async def run(self, call: Call, fields: msgspec.Struct) -> Any:
-        """Return `data` of the answer; unset if there is none."""
-        result = self.handler(call, *msgspec.structs.astuple(fields))
-        if self.waits:
-            result = await result
-        if self.data is None:
-            return msgspec.UNSET
-        return result if self.key is None else {self.key: result}
-
-
-COMMANDS: dict[str, CommandSpec] = {}
-
-
-def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[T], T]:
-    """Register a handler under the names of its command. `data` says what is in an answer that is JSON already."""
-
-    def register(handler: Any) -> Any:
-        kinds = dict(handler.__annotations__)
-        del kinds["call"]
-        returned = kinds.pop("return")
-        answer = data or returned if key is None else msgspec.defstruct(f"{names[0]}_data", [(key, returned)])
-        defaults = dict(zip(reversed(kinds), reversed(handler.__defaults__ or ()), strict=False))
-        given = [(name, kind, defaults[name]) if name in defaults else (name, kind) for name, kind in kinds.items()]
-        fields = msgspec.defstruct(names[0], given, bases=(Wire,))
-        waits = iscoroutinefunction(handler)
-        for name in names:
-            COMMANDS[name] = CommandSpec(name, fields, answer, key, handler, waits, handler.__doc__.strip())
-        return handler
-
-    return register
 
 
 # -- prompts and queues, stopping, compaction, shell commands ----------------------------------------

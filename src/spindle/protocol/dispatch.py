@@ -16,7 +16,8 @@ from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END
-from spindle.protocol.commands import COMMANDS, Call, Client, CommandSpec
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.registry import Call, Client, CommandSpec
 from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import SessionLocked

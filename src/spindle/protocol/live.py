@@ -25,7 +25,7 @@ from spindle.agent import AgentError
 from spindle.agent.create import dispose
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
-from spindle.protocol.commands import LiveInfo, Wanted
+from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest
 

@@ -12,11 +12,11 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.flow import Tasks
 from spindle.limits import TASKS_END
-from spindle.protocol.commands import Client, LiveInfo
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live import LiveSession, SessionPool, Wanted
 from spindle.protocol.outbox import Outbox
+from spindle.protocol.registry import Client, LiveInfo
 from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
 from spindle.shapes.events import SessionClosed

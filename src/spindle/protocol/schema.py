@@ -6,7 +6,8 @@ from typing import Any, get_args
 import msgspec
 
 from spindle.protocol import render
-from spindle.protocol.commands import COMMANDS, CommandSpec
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.registry import CommandSpec
 from spindle.shapes import events
 from spindle.shapes.codec import WireValue
 from spindle.shapes.events import Event

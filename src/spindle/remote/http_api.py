@@ -17,10 +17,11 @@ from spindle.agent import AgentError
 from spindle.agent.result import RunResult, without_run
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
-from spindle.protocol.commands import COMMANDS, Call
+from spindle.protocol.commands import COMMANDS
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import InvalidFields, read_fields
 from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, TooManySessions, UnknownSession, Wanted
+from spindle.protocol.registry import Call
 from spindle.remote.answers import SAFETY, bytes_answer, json_answer, plain
 from spindle.remote.listener import HttpConnection
 from spindle.remote.openapi import HostToolReply, ReplyToQuestion, openapi

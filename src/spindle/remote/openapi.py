@@ -4,7 +4,8 @@ from functools import cache
 from typing import Any
 
 from spindle.agent.result import RunResult
-from spindle.protocol.commands import COMMANDS, CommandSpec, LiveInfo, Wanted
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.registry import CommandSpec, LiveInfo, Wanted
 from spindle.protocol.schema import schema_components
 from spindle.shapes.events import ExtensionUIRequest
 from spindle.shapes.messages import Wire

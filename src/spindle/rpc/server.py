@@ -13,10 +13,10 @@ from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.children import kill_all
-from spindle.protocol.commands import LiveInfo, Wanted
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
+from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Ready, Renderer
 from spindle.rpc.framing import LineReader, LineTooLong
 from spindle.rpc.stdio import StdioWire
