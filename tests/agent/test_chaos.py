@@ -154,17 +154,19 @@ def check(rig: Rig, sent: dict[str, str]) -> None:
         started += (response.get("data") or {}).get("disposition") == "started"
     assert len(rig.of("agent_settled")) >= started  # queued prompts may start runs of their own
     inside: list[str] = []
-    attempt = 0
+    compacting = attempt = 0
     for frame in rig.frames:
         kind, _, edge = frame["type"].rpartition("_")
-        if kind in ("agent", "turn", "message", "compaction") and edge == "start":
-            outside = {"agent": [], "turn": ["agent"], "message": ["agent", "turn"]}
-            assert kind == "compaction" or inside == outside[kind]  # one that is refused may come at any time
+        if kind in ("agent", "turn", "message") and edge == "start":
+            assert inside == {"agent": [], "turn": ["agent"], "message": ["agent", "turn"]}[kind]
             inside.append(kind)
-        elif kind in ("agent", "turn", "message", "compaction") and edge == "end":
+        elif kind in ("agent", "turn", "message") and edge == "end":
+            assert inside.pop() == kind
+        elif kind == "compaction" and edge == "start":  # one that is refused may come at any time
+            compacting += 1
+        elif kind == "compaction" and edge == "end":
             # Only this end comes without a start: it says that none will be made.
-            if "after one compact-and-retry" not in (frame.get("errorMessage") or ""):
-                assert inside.pop() == kind
+            compacting -= "after one compact-and-retry" not in (frame.get("errorMessage") or "")
         elif frame["type"] == "agent_settled":
             assert inside == []
         elif frame["type"] == "auto_retry_start":
@@ -173,7 +175,7 @@ def check(rig: Rig, sent: dict[str, str]) -> None:
         elif frame["type"] == "auto_retry_end":
             assert attempt and frame["attempt"] == attempt
             attempt = 0
-    assert inside == [] and attempt == 0
+    assert inside == [] and compacting == attempt == 0
     begun, ended = (sorted(f["toolCallId"] for f in rig.of(f"tool_execution_{edge}")) for edge in ("start", "end"))
     assert begun == ended
     updates = rig.of("queue_update")
