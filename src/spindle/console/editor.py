@@ -168,8 +168,9 @@ class Editor:
             self._writing = asyncio.ensure_future(self._print_soon())
 
     async def _print_soon(self) -> None:
-        await asyncio.sleep(_GATHER)
-        await run_in_terminal(self._print)
+        while self._unwritten:  # more may come while the prompt is drawn again
+            await asyncio.sleep(_GATHER)
+            await run_in_terminal(self._print)
 
     def _print(self) -> None:
         text, self._unwritten = self._unwritten, ""
