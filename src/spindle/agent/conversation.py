@@ -2,13 +2,12 @@
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from spindle import limits
-from spindle.flow import Tasks
 from spindle.llm.history import context_tokens, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
@@ -59,9 +58,9 @@ class Conversation:
         """Whether the model has answered since the last compaction."""
         self._stats = StatsCounter()
         self._counting = asyncio.Lock()
-        self._syncing = Tasks()
+        self._syncing: set[asyncio.Future[None]] = set()
         """Waits for the disk."""
-        self._last_sync: asyncio.Task[None] | None = None
+        self._last_sync: asyncio.Future[None] | None = None
         self._last_id: str | None = None
         self.reload()
 
@@ -131,22 +130,32 @@ class Conversation:
         """Get what was said onto the disk itself, in a thread: nothing waits for a slow disk."""
         session = self.session
         wait = session.begin_sync()
-        if wait is not None:
-            self._last_sync = self._syncing.spawn(_sync(session, wait), "spindle-sync")
+        if wait is None:
+            return
+
+        def ended(sync: asyncio.Future[None]) -> None:
+            self._syncing.discard(sync)
+            if not sync.cancelled() and isinstance(error := sync.exception(), OSError):
+                session.sync_failed(error)
+
+        self._last_sync = asyncio.get_running_loop().run_in_executor(None, wait)
+        self._last_sync.add_done_callback(ended)
+        self._syncing.add(self._last_sync)
 
     async def on_disk(self) -> None:
         """Wait for the last `sync_soon`, once: a disk that hangs does not hold up every request."""
-        task, self._last_sync = self._last_sync, None
-        if task is None or task.done():
+        sync, self._last_sync = self._last_sync, None
+        if sync is None or sync.done():
             return
         session = self.session
-        _, late = await asyncio.wait([task], timeout=limits.DISK_SYNC)
+        _, late = await asyncio.wait([sync], timeout=limits.DISK_SYNC)
         if late:
             session.sync_failed(TimeoutError(errno.ETIMEDOUT, "the disk does not answer"))
 
     async def synced(self) -> None:
         """Wait for what `sync_soon` began."""
-        await self._syncing.join(limits.DISK_SYNC)
+        if self._syncing:
+            await asyncio.wait(self._syncing, timeout=limits.DISK_SYNC)
 
     def as_stored(self) -> list[Any]:
         """Return the messages as the session file has them: with keys of other programs that we do not know."""
@@ -225,13 +234,6 @@ class Conversation:
             else:
                 await asyncio.to_thread(counter.catch_up, entries)
         return counter
-
-
-async def _sync(session: Session, wait: Callable[[], None]) -> None:
-    try:
-        await asyncio.to_thread(wait)
-    except OSError as error:
-        session.sync_failed(error)
 
 
 # -- figures ----------------------------------------------------------------------------------------

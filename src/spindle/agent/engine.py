@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -238,6 +239,7 @@ class Engine:
         self.hub.publish(MessageEnd(message, self.conversation.entry_id(message)))
         if isinstance(message, UserMessage):
             self.conversation.sync_soon()
+            await asyncio.sleep(0)  # the thread gets its turn now: the disk works while the request is made
             if self.run is not None:
                 self.run.recovered = False
         elif isinstance(message, AssistantMessage):
@@ -529,7 +531,7 @@ class Engine:
         timeout = self.settings.http_idle_timeout_ms
         options = llm.StreamOptions(
             api_key=auth.api_key,
-            key_source=self.choice.registry.credential_source(model.provider),
+            key_source=partial(self.choice.registry.credential_source, model.provider),
             headers=auth.headers,
             env=auth.env,
             if_refused=auth.if_refused,

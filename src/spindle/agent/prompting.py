@@ -167,7 +167,6 @@ class Prompting:
             return None
         text, images = self._expand(ready[0], submission), ready[1]
         engine.conversation.release_held()
-        self.require_model()
         await engine.make_room()
         made_of = {"cwd": engine.conversation.session.cwd, "selectedTools": list(engine.toolbox.active)}
         before = engine.run_prompt()

@@ -159,9 +159,8 @@ class Queues:
         """The run is over: what was taken but not delivered waits again."""
         self.steering.put_back()
         self.follow_up.put_back()
-        if self._entering:
-            self._entering.clear()
-            self.save()
+        self._entering.clear()
+        self.save()
 
     def texts(self) -> tuple[list[str], list[str]]:
         """Return what waits, as the user wrote it: steering, and all the rest."""
@@ -237,10 +236,9 @@ class Queues:
         self.save()
 
     def stored(self, message: object) -> None:
-        """A message is in the session file."""
+        """A message is in the session file. What is kept beside it may say so later."""
         if self._entering and isinstance(message, UserMessage):
             self._entering = [kept for kept in self._entering if kept.message.timestamp != message.timestamp]
-            self.save()
 
     def in_queues(self) -> list[Kept]:
         """Return the user's messages that wait in the queues."""

@@ -4,6 +4,7 @@ A model's own `compat` (from `models.json` or the catalogue) wins over what is g
 """
 
 import re
+from functools import cache
 from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
@@ -83,11 +84,8 @@ class ChatCompat(Compat, frozen=True, kw_only=True):
 
     @staticmethod
     def guess(model: Model) -> Flags:
-        url = model.base_url.lower()
-        for provider, address, flags in _SERVERS:
-            if re.fullmatch(provider, model.provider.lower()) or re.search(address, url):
-                return flags if provider != "openrouter" else flags | _behind_openrouter(model.id)
-        return _BASIC if re.search(_PRIVATE_HOST, url) else {}
+        name, flags = _server_of(model.provider.lower(), model.base_url.lower())
+        return flags if name != "openrouter" else flags | _behind_openrouter(model.id)
 
 
 class MessagesCompat(Compat, frozen=True, kw_only=True):
@@ -121,6 +119,15 @@ class ResponsesCompat(Compat, frozen=True, kw_only=True):
     def guess(model: Model) -> Flags:
         is_openrouter = model.provider == "openrouter" or "openrouter.ai" in model.base_url
         return {"sessionAffinityFormat": "openrouter"} if is_openrouter else {}
+
+
+@cache
+def _server_of(provider: str, url: str) -> tuple[str, Flags]:
+    """Return the name and the flags of the first family that a server belongs to."""
+    for name, address, flags in _SERVERS:
+        if re.fullmatch(name, provider) or re.search(address, url):
+            return name, flags
+    return "", _BASIC if re.search(_PRIVATE_HOST, url) else {}
 
 
 def session_headers(session: str, form: SessionAffinity) -> dict[str, str]:

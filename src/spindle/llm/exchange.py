@@ -94,7 +94,7 @@ async def _exchange(
     secrets = secrets_of(options.api_key, {})
 
     def refused(status: int, body: str) -> str:
-        return refusal_text(status, body, model.provider, options.key_source)
+        return refusal_text(status, body, model.provider, options.key_source())
 
     error_text: ErrorText = refused
     try:
@@ -117,9 +117,8 @@ async def _exchange(
         secrets = secrets_of(options.api_key, headers)
         intake = _Intake(call.reader, call.parser())
         progress = _Progress(options)
-        if options.before_send is not None:
-            await options.before_send()
-        async with http.post(call.url, headers, data, options.idle_timeout, options.proxy) as response:
+        way = (options.idle_timeout, options.proxy, options.before_send)
+        async with http.post(call.url, headers, data, *way) as response:
             if options.on_response is not None:
                 await options.on_response(response.status, response.headers)
             yield Started(live)

@@ -9,9 +9,10 @@ import asyncio
 import errno
 import importlib
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from spindle import limits
 from spindle.shapes.model import masked_url
@@ -55,6 +56,19 @@ class StatusError(Exception):
         self.headers = headers
 
 
+BeforeSend: TypeAlias = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Way:
+    """How one request travels."""
+
+    before_send: BeforeSend | None
+    """Waited for when the request is made, and before a byte of it leaves."""
+    used: bool = False
+    """Whether its connection carried others before."""
+
+
 class Response:
     """A successful answer whose body is still coming."""
 
@@ -96,14 +110,19 @@ class Response:
 
 @asynccontextmanager
 async def post(
-    url: str, headers: Mapping[str, str], body: bytes, idle_timeout: float | None = None, proxy: str | None = None
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    idle_timeout: float | None = None,
+    proxy: str | None = None,
+    before_send: "BeforeSend | None" = None,
 ) -> AsyncGenerator[Response, None]:
-    """Send `body` and give the response once its headers are there.
+    """Send `body`, when `before_send` has returned, and give the response once its headers are there.
 
     Leaving the block early, by an exception or by cancellation, closes the socket at once.
     Entering raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-    async with request("POST", url, headers, body, idle_timeout, proxy, again=True) as response:
+    async with request("POST", url, headers, body, idle_timeout, proxy, before_send, again=True) as response:
         if not 200 <= response.status < 300:
             raise StatusError(response.status, await _error_body(response), response.headers)
         yield response
@@ -117,11 +136,12 @@ async def request(
     body: bytes | None = None,
     idle_timeout: float | None = None,
     proxy: str | None = None,
+    before_send: "BeforeSend | None" = None,
     *,
     again: bool = False,
 ) -> AsyncGenerator[Response, None]:
     """Send a request and give the response, whatever its status. Raises `ConnectError`, `IdleTimeoutError`."""
-    raw = await _send(method, url, headers, body, idle_timeout, proxy, again=again)
+    raw = await _send(method, url, headers, body, idle_timeout, proxy, before_send, again=again)
     try:
         yield Response(raw, idle_timeout)
     except BaseException:
@@ -165,6 +185,7 @@ async def _send(
     body: bytes | None,
     idle_timeout: float | None,
     proxy: str | None,
+    before_send: "BeforeSend | None",
     *,
     again: bool,
 ) -> "aiohttp.ClientResponse":
@@ -176,7 +197,7 @@ async def _send(
     if not url.startswith("https:"):
         headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
     while True:
-        way: dict[str, bool] = {}
+        way = _Way(before_send)
         try:
             return await session.request(
                 method,
@@ -194,7 +215,7 @@ async def _send(
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # Servers hang up on connections that they have promised to keep (llama.cpp after every stream).
             gone = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-            if again and gone and way.get("used"):
+            if again and gone and way.used:
                 continue
             raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
 
@@ -264,12 +285,16 @@ async def _pool() -> AsyncGenerator["aiohttp.ClientSession", None]:
     """Open a session and close it when the event loop shuts its asynchronous generators down."""
     import aiohttp
 
-    async def note_use(session: Any, context: Any, details: Any) -> None:
-        if context.trace_request_ctx is not None:
-            context.trace_request_ctx["used"] = True
+    async def set_out(session: Any, context: Any, details: Any) -> None:
+        way: _Way | None = context.trace_request_ctx
+        if way is not None:
+            way.used = isinstance(details, aiohttp.TraceConnectionReuseconnParams)
+            if way.before_send is not None:
+                await way.before_send()
 
     trace = aiohttp.TraceConfig()
-    trace.on_connection_reuseconn.append(note_use)
+    trace.on_connection_reuseconn.append(set_out)
+    trace.on_connection_create_start.append(set_out)
     session = aiohttp.ClientSession(
         trace_configs=[trace],
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=limits.KEEP_ALIVE),

@@ -39,8 +39,8 @@ class Request(msgspec.Struct, frozen=True):
 
 class StreamOptions(msgspec.Struct, frozen=True):
     api_key: str | None = None
-    key_source: str | None = None
-    """Where the key comes from, for a text that says it was refused."""
+    key_source: Callable[[], str | None] = lambda: None
+    """Tells where the key comes from, for a text that says it was refused."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Already resolved; sent on top of what the API needs."""
     env: Mapping[str, str] = msgspec.field(default_factory=dict)

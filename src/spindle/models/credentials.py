@@ -152,7 +152,7 @@ class AuthStore:
     def stored(self, provider: str) -> Entry | None:
         """Return the entry of `auth.json`, which is read on first use and when it has changed."""
         try:
-            status = self.path.stat()
+            status = os.stat(self.path)
             now = (status.st_mtime_ns, status.st_size)
         except OSError:
             now = None
