@@ -149,6 +149,18 @@ def test_a_prompt_and_a_message_that_hooks_still_look_at_survive_a_kill(tmp_path
     assert side_files(tmp_path) == ["s.jsonl"]
 
 
+def test_the_very_first_prompt_survives_a_kill_while_a_hook_still_looks_at_it(tmp_path):
+    extension = tmp_path / "slow.py"
+    extension.write_text(SLOW_INPUT)
+    with opened(tmp_path, [], "-e", str(extension)) as agent:
+        assert agent.prompt("slow one")["success"]
+        agent.kill()
+    (tmp_path / "work" / "back").touch()
+    with opened(tmp_path, [reply("ok")] * 2, "-e", str(extension)) as agent:
+        agent.run("next")
+        assert "slow one" in json.dumps(users(agent.mock.requests[-1]))
+
+
 def test_a_message_that_waits_before_the_first_prompt_survives_a_kill(tmp_path):
     with opened(tmp_path) as agent:
         agent.data("get_state")

@@ -83,7 +83,7 @@ class Kills(Attack):
                     self.must(TOLD, id in results, frame)
                 case {"type": "response", "command": "prompt", "success": True, "id": text}:
                     self.figures["prompts accepted"] += 1
-                    self.must(ACCEPTED, text in texts, text)
+                    self.must(ACCEPTED, text in texts or self.beside(text), text)
                 case {"type": "response", "command": "steer" | "follow_up", "success": True, "id": text}:
                     self.figures["queued messages accepted"] += 1
                     self.must(WAITING, text in texts or self.beside(text), text)

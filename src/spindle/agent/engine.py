@@ -174,10 +174,10 @@ class Engine:
         self.publish(QueueUpdate(*self.queues.texts(), self.queues.items()))
 
     def _save_queues(self) -> None:
-        """Keep what waits beside the session file. A message in a queue is worth a file."""
-        session, queues = self.conversation.session, self.queues
-        kept = queues.kept(session.id)
-        session.keep_beside(encode(kept) if kept.waiting else None, make_file=bool(queues.in_queues()))
+        """Keep what was accepted and is not stored yet beside the session file."""
+        session = self.conversation.session
+        kept = self.queues.kept(session.id)
+        session.keep_beside(encode(kept) if kept.waiting else None)
 
     def publish(self, event: Event) -> None:
         """Tell of something without waiting."""

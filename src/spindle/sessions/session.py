@@ -284,10 +284,10 @@ class Session:
         """Return what is kept beside the file."""
         return self._store.read_beside() if self._store is not None else None
 
-    def keep_beside(self, data: bytes | None, *, make_file: bool = False) -> None:
-        """Keep data beside the file (None: nothing). A session without a file gets one only with `make_file`."""
+    def keep_beside(self, data: bytes | None) -> None:
+        """Keep data beside the file (None: nothing). A session without a file gets one for it."""
         if self._store is not None:
-            self._store.keep_beside(data, make_file=make_file)
+            self._store.keep_beside(data)
 
     def save(self) -> None:
         """Write whatever the file lacks; make the file even if there is no message yet."""

@@ -160,10 +160,9 @@ class Store:
                 pass
         return self._beside
 
-    def keep_beside(self, data: bytes | None, *, make_file: bool) -> None:
-        """Keep data in a file beside the session's; None removes it. Without a session file there is none,
-        unless this is worth making it."""
-        if data is not None and make_file and not self._has_begun:
+    def keep_beside(self, data: bytes | None) -> None:
+        """Keep data in a file beside the session's, which is made for it; None removes it."""
+        if data is not None and not self._has_begun:
             self.save_all()
         if data == self._beside or not self._has_begun:
             return
