@@ -4,12 +4,14 @@ import asyncio
 
 import pytest
 
+from spindle.agent.budget import RunLimits
 from spindle.agent.compaction.plan import limits_for
+from spindle.agent.submission import RunOptions
 from spindle.config.settings import Compaction, decode_settings
 from spindle.shapes.messages import text_of
 from spindle.testing import Pause, Script
 
-from .rig import Rig, kinds, run
+from .rig import Rig, kinds, run, slow_tool
 
 LONG = "lorem ipsum dolor " * 100
 """450 tokens."""
@@ -207,6 +209,72 @@ def test_an_answer_cut_by_the_models_own_limit_is_an_answer(tmp_path):
             await rig.run("b " + LONG)
             assert compactions(rig) == [("threshold", True, False, None)]
             assert (await rig.data("get_last_assistant_text"))["text"] == "half"
+
+    run(main())
+
+
+# -- limits of a run ----------------------------------------------------------------------------------
+
+
+async def within(rig: Rig, text: str, **limits) -> dict:
+    await rig.agent.submit(text, options=RunOptions(limits=RunLimits(**limits)))
+    return await rig.until("agent_settled", len(rig.frames))
+
+
+def summaries(rig: Rig) -> int:
+    return sum("<conversation>" in str(request.messages) for request in rig.script.requests)
+
+
+def test_a_run_that_has_used_up_its_tokens_is_not_summarised(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [SUMMARY, says(), says(input=99_000)], settings=SMALL) as rig:
+            await rig.run("a " + LONG)
+            end = await within(rig, "b " + LONG, max_total_tokens=50_000)
+            assert end["stopReason"] == "end"  # nothing more was to be asked
+            assert compactions(rig) == [] and summaries(rig) == 0
+
+    run(main())
+
+
+def test_an_overflow_without_tokens_left_ends_with_the_limit(tmp_path):
+    async def main():
+        cut = {"text": "half", "stop": "length", "usage": {"input": 99_500, "output": 300}}
+        async with Rig(tmp_path, [SUMMARY, says(), cut, says("whole")], settings=SMALL) as rig:
+            await rig.run("a " + LONG)
+            assert (await within(rig, "b " + LONG, max_total_tokens=50_000))["stopReason"] == "maxTotalTokens"
+            assert summaries(rig) == 0 and len(rig.script.requests) == 2
+
+    run(main())
+
+
+def test_a_summary_before_the_prompt_that_uses_up_the_tokens_is_the_only_call(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [SUMMARY, says(), says(input=99_000), says()], settings=SMALL) as rig:
+            await rig.call("set_auto_compaction", enabled=False)
+            await rig.run("a " + LONG)
+            await rig.run("b " + LONG)
+            await rig.call("set_auto_compaction", enabled=True)
+            end = await within(rig, "c", max_total_tokens=400)
+            assert end["stopReason"] == "maxTotalTokens" and "used up maxTotalTokens" in end["errorMessage"]
+            assert summaries(rig) == 1 and len(rig.script.requests) == 3
+
+    run(main())
+
+
+def test_with_a_limit_the_two_summaries_of_a_split_turn_are_made_one_by_one(tmp_path):
+    async def main():
+        call = {"text": LONG, "calls": [{"name": "slow"}], "usage": {"input": 10, "output": 5}}
+        full = {**call, "usage": {"input": 99_000, "output": 5}}
+        steps = [SUMMARY, says(), call, call, {**full, "calls": []}, says()]
+        async with Rig(tmp_path, steps, settings=SMALL, tools=[slow_tool(seconds=0)]) as rig:
+            await rig.call("set_auto_compaction", enabled=False)
+            await rig.run("a " + LONG)
+            await rig.run("b " + LONG)
+            await rig.call("set_auto_compaction", enabled=True)
+            end = await within(rig, "c", max_total_tokens=400)
+            assert end["stopReason"] == "maxTotalTokens"
+            assert summaries(rig) == 1
+            assert "maxTotalTokens is reached" in rig.of("compaction_end")[-1]["errorMessage"]
 
     run(main())
 
