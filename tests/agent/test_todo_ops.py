@@ -106,6 +106,7 @@ def test_finished_work_is_left_out_of_what_remains():
         ([{"name": "a", "tasks": 5}], "phases[0].tasks must be a list"),
         ([{"name": "a", "tasks": [{"content": ""}]}], "phases[0].tasks[0].content must be a non-empty string"),
         ([{"name": "a", "tasks": [{"content": "c", "status": "bogus"}]}], "phases[0].tasks[0].status must be one of"),
+        ([{"name": "a", "tasks": [{"content": "c", "status": ["x"]}]}], "phases[0].tasks[0].status must be one of"),
     ],
 )
 def test_lists_from_outside_are_checked(value, problem):

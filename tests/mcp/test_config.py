@@ -47,6 +47,10 @@ def test_the_forms_that_programs_share() -> None:
 def test_what_makes_no_sense_is_said() -> None:
     assert "sse was replaced by streamable HTTP" in problem({"type": "sse", "url": "http://x"})
     assert 'unknown type "ws"' in problem({"type": "ws", "url": "http://x"})
+    assert "unknown type" in problem({"type": ["stdio"], "command": "x"})
+    assert "env must be an object, or a list" in problem({"command": "x", "env": [{"name": "A"}]})
+    assert "env must be an object, or a list" in problem({"command": "x", "env": [{"name": [], "value": "b"}]})
+    assert problem({"command": ["x", "y"], "args": 5})
     assert "needs a command or a url" in problem({})
     assert "needs a url" in problem({"type": "http", "command": "x"})
     assert "must be an object" in problem("npx")

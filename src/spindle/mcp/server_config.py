@@ -161,6 +161,13 @@ def _entries(value: Any) -> Iterable[tuple[str, Any]]:
     return found
 
 
+def _pair(value: Any, key: str) -> tuple[str, Any]:
+    """Read an item of a list of names and values, as ACP has them. Raises `ValueError`."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "value" not in value:
+        raise ValueError(f"{key} must be an object, or a list of objects with name and value")
+    return value["name"], value["value"]
+
+
 def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfig | None) -> ServerConfig:
     """Raises `ValueError`."""
     if not _NAME.fullmatch(name):
@@ -170,19 +177,23 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
     entry = dict(entry)
     given_kind = entry.pop("type", None)
     if isinstance(command := entry.get("command"), list):  # some write the program and its arguments as one list
-        entry["command"], entry["args"] = (command or [""])[0], [*command[1:], *entry.get("args", [])]
+        more = entry.get("args", [])
+        entry["command"], entry["args"] = (
+            (command or [""])[0],
+            [*command[1:], *more] if isinstance(more, list) else more,
+        )
     if entry.pop("disabled", False) is True:
         entry["enabled"] = False
     for key in ("env", "headers"):
         if isinstance(pairs := entry.get(key), list):
-            entry[key] = {pair["name"]: pair["value"] for pair in pairs if isinstance(pair, dict) and "name" in pair}
+            entry[key] = dict(_pair(pair, key) for pair in pairs)
         elif isinstance(pairs, dict):
             entry[key] = {k: v if isinstance(v, str) else encode(v).decode() for k, v in pairs.items()}
     if entry.get("oauth") is False or entry.get("oauth") is True:
         del entry["oauth"]
     if given_kind == "sse":
         raise ValueError(NO_SSE)
-    if given_kind is not None and given_kind not in _KINDS:
+    if given_kind is not None and (not isinstance(given_kind, str) or given_kind not in _KINDS):
         raise ValueError(f'unknown type "{given_kind}": there are stdio and http')
     if not entry.get("command") and not entry.get("url"):
         if before is None:

@@ -59,7 +59,7 @@ def _task(value: Any, where: str, ids: "_Ids") -> TodoItem:
     if not isinstance(value, dict):
         raise ValueError(f"{where} must be an object")
     status = value.get("status", "pending")
-    if status not in _MARKS:
+    if status not in [*_MARKS]:  # it may be anything, also what no dict can look up
         raise ValueError(f"{where}.status must be one of {', '.join(_MARKS)}")
     content = _text(value.get("content"), f"{where}.content")
     notes, details = (text if isinstance(text := value.get(key), str) else None for key in ("notes", "details"))
