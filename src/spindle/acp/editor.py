@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import os
-import signal
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -20,10 +19,9 @@ from spindle.acp.json_rpc import (
     RpcError,
 )
 from spindle.acp.seat import REPLIES, EditorAbilities, Seat, Wishes
-from spindle.children import kill_all
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live import AgentSource, LiveSession, SessionPool, UnknownSession, Wanted
-from spindle.rpc.stdio import StdioWire
+from spindle.rpc.stdio import Exit, StdioWire
 from spindle.sessions.entries import iso_time
 from spindle.sessions.index import SessionInfo
 from spindle.version import __version__
@@ -78,7 +76,7 @@ class Editor:
         """Of sessions that left memory."""
         self._prompts: set[tuple[str, Any]] = set()
         """Session and id of requests that are not answered."""
-        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._exit = Exit()
         self._methods: dict[str, Callable[[_Params, Any], Awaitable[Any]]] = {
             "authenticate": self._authenticate,
             "session/new": self._new,
@@ -95,13 +93,11 @@ class Editor:
 
     async def run(self) -> int:
         """Serve until stdin ends or a signal comes; returns the exit code."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            loop.add_signal_handler(number, self._end_by_signal, 128 + number)
-        self._wire.attach(self._connection.outbox, on_broken=lambda: self._end(1))
+        self._exit.catch_signals()
+        self._wire.attach(self._connection.outbox, on_broken=lambda: self._exit.end(1))
         reading = asyncio.create_task(self._connection.read())
-        reading.add_done_callback(lambda _: self._end(0))
-        code = await self._exit
+        reading.add_done_callback(lambda _: self._exit.end(0))
+        code = await self._exit.code
         reading.cancel()
         await asyncio.gather(*(seat.end() for seat in self._seats.values()))
         await self._pool.close()
@@ -110,16 +106,6 @@ class Editor:
             await self._wire.drain(limits.OUTPUT_DRAIN if code == 0 else limits.OUTPUT_DRAIN_AFTER_SIGNAL)
         self._wire.close()
         return code
-
-    def _end_by_signal(self, code: int) -> None:
-        if self._exit.done():  # the second signal: it is ending already, but too slowly
-            kill_all()
-            os._exit(code)
-        self._end(code)
-
-    def _end(self, code: int) -> None:
-        if not self._exit.done():
-            self._exit.set_result(code)
 
     # -- requests --------------------------------------------------------------------------------
 

@@ -35,35 +35,31 @@ class RpcError(Exception):
         self.data = data
 
 
-class _Plain(Renderer):
-    """Renders frames for an outbox: they are JSON values already."""
-
-    def render(self, frame: Any) -> bytes:
-        return encode({"jsonrpc": "2.0", **frame}) + b"\n"
-
-
 class Connection:
     def __init__(self, wire: StdioWire, handle: Handler) -> None:
         self._wire = wire
         self._handle = handle
-        self.outbox = Outbox(_Plain())
+        self.outbox = Outbox(Renderer())
         self._tasks = Tasks()
         self._answering: dict[Any, asyncio.Task[None]] = {}
         """Requests of the other side by their id."""
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._asked: dict[Any, asyncio.Future[Any]] = {}
         """Our requests that are not answered."""
 
     # -- out -------------------------------------------------------------------------------------
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
-        self.outbox.put({"method": method, "params": params})  # type: ignore[arg-type]
+        self._send({"method": method, "params": params})
+
+    def _send(self, frame: dict[str, Any]) -> None:
+        self.outbox.put_line(encode({"jsonrpc": "2.0", **frame}) + b"\n")
 
     async def request(self, method: str, params: dict[str, Any]) -> Any:
         """Ask the other side and return its result. Raises `RpcError`. Cancelling this tells it not to bother."""
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        self.outbox.put({"id": number, "method": method, "params": params})  # type: ignore[arg-type]
+        self._send({"id": number, "method": method, "params": params})
         try:
             return await answer
         except asyncio.CancelledError:
@@ -120,7 +116,7 @@ class Connection:
             if id is not None:
                 self._answering[id] = task
                 task.add_done_callback(lambda task: self._forget(id, task))
-        elif (answer := self._asked.get(id)) is not None and not answer.done():  # type: ignore[arg-type]
+        elif (answer := self._asked.get(id)) is not None and not answer.done():
             if isinstance(refusal := frame.get("error"), dict):
                 answer.set_exception(RpcError(refusal.get("code", INTERNAL_ERROR), str(refusal.get("message", ""))))
             else:
@@ -150,7 +146,7 @@ class Connection:
             code, text, data = INTERNAL_ERROR, f"{type(error).__name__}: {error}", None
         else:
             if is_request:
-                self.outbox.put({"id": id, "result": result})  # type: ignore[arg-type]
+                self._send({"id": id, "result": result})
             return
         if is_request:
             self._refuse(id, code, text, data)
@@ -159,4 +155,4 @@ class Connection:
 
     def _refuse(self, id: Any, code: int, text: str, data: Any = None) -> None:
         error = {"code": code, "message": text} | ({} if data is None else {"data": data})
-        self.outbox.put({"id": id, "error": error})  # type: ignore[arg-type]
+        self._send({"id": id, "error": error})

@@ -128,19 +128,8 @@ def _whole(value: Any) -> Any:
 def file_lock(path: Path) -> Iterator[None]:
     """Hold `<path>.lock` while the block runs. Raises `BadFile` if another program keeps it too long."""
     lock = Path(f"{path}.lock")
-    deadline = time.monotonic() + limits.FILE_LOCK_WAIT
-    while True:
-        try:
-            lock.mkdir()
-            break
-        except FileExistsError:
-            with suppress(FileNotFoundError):
-                if time.time() - lock.stat().st_mtime > limits.FILE_LOCK_STALE:
-                    lock.rmdir()
-                    continue
-            if time.monotonic() > deadline:
-                raise BadFile(f"another program holds {lock}") from None
-            time.sleep(0.02)
+    for _ in _taking(lock, limits.FILE_LOCK_WAIT, limits.FILE_LOCK_STALE):
+        time.sleep(0.02)
     try:
         yield
     finally:
@@ -148,24 +137,33 @@ def file_lock(path: Path) -> Iterator[None]:
             lock.rmdir()
 
 
+def _taking(lock: Path, wait: float, stale: float) -> Iterator[None]:
+    """Take a lock; whenever that has to wait, the caller lets a moment pass. Raises `BadFile` after `wait` seconds.
+
+    A lock that is older than `stale` seconds was left behind.
+    """
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            lock.mkdir()
+            return
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                if time.time() - lock.stat().st_mtime > stale:
+                    lock.rmdir()
+                    continue
+            if time.monotonic() > deadline:
+                raise BadFile(f"another program holds {lock}") from None
+        yield
+
+
 @asynccontextmanager
 async def hold_lock(path: Path) -> AsyncIterator[None]:
     """Hold `<path>.lock` for as long as a server is asked, and show that we live. Raises `BadFile`, `OSError`."""
     lock = Path(f"{path}.lock")
     lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    deadline = time.monotonic() + limits.LOGIN_LOCK_WAIT
-    while True:
-        try:
-            lock.mkdir()
-            break
-        except FileExistsError:
-            with suppress(FileNotFoundError):
-                if time.time() - lock.stat().st_mtime > limits.LOGIN_LOCK_STALE:
-                    lock.rmdir()
-                    continue
-            if time.monotonic() > deadline:
-                raise BadFile(f"another program holds {lock}") from None
-            await asyncio.sleep(0.05)
+    for _ in _taking(lock, limits.LOGIN_LOCK_WAIT, limits.LOGIN_LOCK_STALE):
+        await asyncio.sleep(0.05)
     touching = asyncio.create_task(_touch(lock))
     try:
         yield

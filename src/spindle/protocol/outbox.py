@@ -56,8 +56,12 @@ class Outbox:
         if type(item) is MessageUpdate:
             self._append((renderer, item))
             return
-        line = renderer.render(item)
-        if line:
+        if line := renderer.render(item):
+            self.put_line(line)
+
+    def put_line(self, line: bytes) -> None:
+        """Add what is rendered already."""
+        if not self._closed:
             self._bytes += len(line)
             self._append(line)
 

@@ -1,8 +1,6 @@
 """RPC mode: JSON lines on stdin and stdout, from the first frame to the exit code."""
 
 import asyncio
-import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,14 +10,13 @@ from typing import TYPE_CHECKING
 from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
-from spindle.children import kill_all
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Ready, Renderer
 from spindle.rpc.framing import LineReader, LineTooLong
-from spindle.rpc.stdio import StdioWire
+from spindle.rpc.stdio import Exit, StdioWire
 from spindle.version import __version__
 
 if TYPE_CHECKING:  # loaded only if there are several sessions
@@ -41,7 +38,7 @@ class Server:
         self._outbox = Outbox(renderer)
         self._dispatcher = Dispatcher(agent, self, self._outbox, lambda frame: self._router.route(frame))
         self._make_pool = make_pool
-        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._exit = Exit()
 
     # -- what commands may ask of the wire -------------------------------------------------------
 
@@ -50,7 +47,7 @@ class Server:
 
     def request_shutdown(self) -> None:
         # The answer is put into the outbox right after this; the exit drains it.
-        asyncio.get_running_loop().call_soon(self._end, 0)
+        asyncio.get_running_loop().call_soon(self._exit.end, 0)
 
     async def open_session(self, wanted: Wanted) -> LiveInfo:
         return await self._router.open(wanted)
@@ -84,13 +81,13 @@ class Server:
         """Serve until the end and return the exit code."""
         self._outbox.put(Ready(__version__))
         self._agent.subscribe(self._outbox)
-        self._wire.attach(self._outbox, on_broken=lambda: self._end(1))
-        self._catch_signals()
+        self._wire.attach(self._outbox, on_broken=lambda: self._exit.end(1))
+        self._exit.catch_signals()
         reading = asyncio.create_task(self._read())
         reading.add_done_callback(self._read_ended)
         watching = asyncio.create_task(self._watch_shutdown())
         beginning = asyncio.create_task(self._agent.begin())
-        code = await self._exit
+        code = await self._exit.code
         for task in (reading, watching, beginning):
             task.cancel()
         if code == 0:
@@ -127,7 +124,7 @@ class Server:
         error = None if reading.cancelled() else reading.exception()
         if error is not None:  # a bug here must not leave a process that no longer reads
             traceback.print_exception(error, file=sys.stderr)
-        self._end(0 if error is None else 1)
+        self._exit.end(0 if error is None else 1)
 
     def _receive(self, line: bytes | LineTooLong) -> None:
         if isinstance(line, LineTooLong):
@@ -139,19 +136,4 @@ class Server:
         """Extensions may ask to end; that waits until the agent is idle."""
         await self._agent.shutdown_requested.wait()
         await self._agent.wait_idle()
-        self._end(0)
-
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            loop.add_signal_handler(number, self._end_by_signal, 128 + number)
-
-    def _end_by_signal(self, code: int) -> None:
-        if self._exit.done():  # the second signal: it is ending already, but too slowly
-            kill_all()
-            os._exit(code)
-        self._end(code)
-
-    def _end(self, code: int) -> None:
-        if not self._exit.done():
-            self._exit.set_result(code)
+        self._exit.end(0)

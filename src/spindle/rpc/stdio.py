@@ -7,10 +7,12 @@ child prints lands on stderr. What the bytes mean is not known here.
 import asyncio
 import errno
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from spindle.children import kill_all
 from spindle.protocol.outbox import Outbox
 from spindle.rpc.descriptors import Source, Target, open_source, open_target
 
@@ -18,6 +20,28 @@ from spindle.rpc.descriptors import Source, Target, open_source, open_target
 BATCH_BYTES: Final = 128 << 10
 # After so many bytes other tasks have a turn, however fast the reader is.
 TURN_BYTES: Final = 8 << 20
+
+
+class Exit:
+    """How a process ends that serves a client on stdio: with the first code that anything gives it."""
+
+    def __init__(self) -> None:
+        self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, self._by_signal, 128 + number)
+
+    def end(self, code: int) -> None:
+        if not self.code.done():
+            self.code.set_result(code)
+
+    def _by_signal(self, code: int) -> None:
+        if self.code.done():  # the second signal: it is ending already, but too slowly
+            kill_all()
+            os._exit(code)
+        self.end(code)
 
 
 class StdioWire:
