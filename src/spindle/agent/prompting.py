@@ -167,6 +167,7 @@ class Prompting:
             return None
         text, images = self._expand(ready[0], submission), ready[1]
         engine.conversation.release_held()
+        self.require_model()  # hooks may have taken long, and a key or a provider may be gone
         await engine.make_room()
         made_of = {"cwd": engine.conversation.session.cwd, "selectedTools": list(engine.toolbox.active)}
         before = engine.run_prompt()
