@@ -20,7 +20,7 @@ run:
 test:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@echo "Running the tests, $(JOBS) files at a time"
-	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 PYTHON312 ?= python3.12
 OTHERS := $(ROOT)/.interop
