@@ -8,7 +8,7 @@ ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
 
 # Most tests wait for other processes, so a few more than there are cores.
-JOBS ?= 3
+JOBS ?= 4
 SECONDS ?= 3600
 
 .PHONY: run test test-ray test-harbor check lint lock soak bench

@@ -79,6 +79,7 @@ class Popen(subprocess.Popen[Any]):
             said = self._channel.recv(32, socket.MSG_DONTWAIT if flags & os.WNOHANG else 0)
         except BlockingIOError:
             return 0, 0
+        self._channel.close()
         return self.pid, int(said)
 
     def _internal_poll(self, *rest: Any, **names: Any) -> int | None:
