@@ -8,7 +8,7 @@ ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN  := $(ROOT)/.venv/bin
 
 # Most tests wait for other processes, so a few more than there are cores.
-JOBS ?= 3
+JOBS ?= 4
 SECONDS ?= 3600
 
 .PHONY: run test test-ray test-harbor check lint lock soak bench
@@ -20,7 +20,7 @@ run:
 test:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@echo "Running the tests, $(JOBS) files at a time"
-	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 PYTHON312 ?= python3.12
 OTHERS := $(ROOT)/.interop

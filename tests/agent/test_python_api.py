@@ -441,11 +441,13 @@ WRONG = {
     'model="a/b"': "model=5",
     "max_time=3": 'max_time="3"',
 }
+TYPED_USER = ROOT / "tests" / "interop" / "clients" / "typed_user.py"
+"""Asserts the types of what users are given; pyright reads it as well."""
 
 
 @pytest.mark.timeout(280)
 def test_a_program_of_a_user_is_checked(tmp_path):
-    """mypy has nothing to say about a right program, and finds what is wrong in a wrong one."""
+    """mypy has nothing to say about right programs, and finds what is wrong in a wrong one."""
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(USER_PROGRAM)
     broken = USER_PROGRAM
@@ -453,7 +455,7 @@ def test_a_program_of_a_user_is_checked(tmp_path):
         assert old in broken
         broken = broken.replace(old, new)
     wrong.write_text(broken)
-    command = [sys.executable, "-m", "mypy", "--strict", str(right), str(wrong)]
+    command = [sys.executable, "-m", "mypy", "--strict", str(right), str(wrong), str(TYPED_USER)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=270)
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert all("wrong.py" in line for line in errors), done.stdout

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from .pages import Lease, Pages
+
 CHROMIUM = os.environ.get("SPINDLE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
     "--headless",
@@ -25,40 +27,29 @@ FLAGS = [
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Pages]:
     # Not for the whole session: while Playwright is open, its event loop runs and no other test could have one.
     sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no chromium on the path (or in SPINDLE_CHROMIUM)")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
+        yield Pages(browser)
         browser.close()
 
 
 class Visit:
-    """A page that was opened, and everything suspicious that happened since."""
+    """A page that was opened."""
 
-    def __init__(self, page: Any, path: Path) -> None:
-        self.page = page
+    def __init__(self, lease: Lease, path: Path) -> None:
+        self.page = lease.page
         self.path = path
-        self.trouble: list[str] = []
-        page.on("pageerror", lambda error: self.trouble.append(f"error: {error}"))
-        page.on("dialog", self._refuse)
-        page.on("console", lambda line: line.type in ("error", "warning") and self.trouble.append(line.text))
-        page.on("request", self._note_request)
-
-    def _refuse(self, dialog: Any) -> None:
-        self.trouble.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _note_request(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "data:", "blob:")):
-            self.trouble.append(f"request: {request.url}")
+        self.trouble = lease.trouble
 
     def go(self, address: str = "", *, ready: bool = True) -> "Visit":
         # A change of the fragment alone would not load the page again.
-        self.page.goto("about:blank")
+        if self.page.url != "about:blank":
+            self.page.goto("about:blank")
         self.page.goto(self.path.as_uri() + address)
         if ready:
             self.page.wait_for_selector("html.ready", state="attached", timeout=120_000)
@@ -95,17 +86,16 @@ Open = Callable[..., Visit]
 
 
 @pytest.fixture
-def visit(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    contexts = []
+def visit(browser: Pages, tmp_path: Path) -> Iterator[Open]:
+    leases: list[Lease] = []
 
     def open_page(page: bytes, address: str = "", *, ready: bool = True, **options: Any) -> Visit:
-        path = tmp_path / f"page{len(contexts)}.html"
+        path = tmp_path / f"page{len(leases)}.html"
         path.write_bytes(page)
         options.setdefault("viewport", {"width": 1280, "height": 900})
-        context = browser.new_context(**options)
-        contexts.append(context)
-        return Visit(context.new_page(), path).go(address, ready=ready)
+        leases.append(browser.take("file:", **options))
+        return Visit(leases[-1], path).go(address, ready=ready)
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for lease in leases:
+        browser.give_back(lease)

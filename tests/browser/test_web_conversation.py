@@ -38,7 +38,7 @@ def visit(browser: Any, shared: ServerProcess) -> Iterator[Any]:
 
     yield open_tab
     for tab in tabs:
-        tab.context.close()
+        tab.close()
 
 
 def bash(command: str, id: str = "c1") -> Step:
@@ -426,6 +426,7 @@ def test_a_message_without_a_key_comes_back_and_why_stays(browser: Any, tmp_path
             tab.holds("#prompt", "precious words")
             tab.page.clock.fast_forward(60_000)
             tab.shows(".toast.error")
+            tab.context.close()  # no one else wants a page with this clock
 
 
 def test_the_page_prints_whole(visit: Any, shared: ServerProcess, browser: Any) -> None:

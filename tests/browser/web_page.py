@@ -16,6 +16,8 @@ from typing import Any
 
 from tests.remote.server import ServerProcess
 
+from .pages import Pages
+
 __all__ = ["Tab", "png", "user_texts"]
 
 WAIT_MS = 20_000
@@ -35,35 +37,30 @@ async ([type, name, base64]) => {
 
 class Tab:
     def __init__(
-        self, browser: Any, server: ServerProcess, *, session: str = "", ready: bool = True, **options: Any
+        self, browser: Pages, server: ServerProcess, *, session: str = "", ready: bool = True, **options: Any
     ) -> None:
         options.setdefault("viewport", {"width": 1280, "height": 860})
         self.server = server
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
+        self._browser = browser
+        self._last_url = ""
+        self._lease = browser.take(f"http://{server.address}/", **options)
+        self.page = self._lease.page
+        self.context = self.page.context
+        self.trouble = self._lease.trouble
         self.page.set_default_timeout(WAIT_MS)
-        self.trouble: list[str] = []
-        self.page.on("pageerror", lambda error: self.trouble.append(f"error: {error}"))
-        self.page.on("dialog", self._refuse)
-        self.page.on("console", lambda line: line.type in ("error", "warning") and self.trouble.append(line.text))
-        self.page.on("request", self._note_request)
         self.page.goto(f"http://{server.address}/" + (f"#{session}" if session else ""))
         if ready:
             self.connected()
-
-    def _refuse(self, dialog: Any) -> None:
-        self.trouble.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _note_request(self, request: Any) -> None:
-        if not request.url.startswith((f"http://{self.server.address}/", "data:", "blob:")):
-            self.trouble.append(f"request: {request.url}")
 
     def __enter__(self) -> "Tab":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.context.close()
+        self.close()
+
+    def close(self) -> None:
+        self._last_url = self.page.url
+        self._browser.give_back(self._lease)
 
     # -- doing -----------------------------------------------------------------------------------
 
@@ -133,7 +130,7 @@ class Tab:
 
     @property
     def session(self) -> str:
-        return str(self.page.url.partition("#")[2])
+        return str((self._last_url or self.page.url).partition("#")[2])
 
 
 def png(width: int = 3, height: int = 2) -> str:

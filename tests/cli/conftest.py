@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support import nursery
+
 
 @dataclass
 class Place:
@@ -46,7 +48,7 @@ class Place:
         self, *arguments: str, stdin: str | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run it to its end; stdin is empty unless given."""
-        return subprocess.run(
+        return nursery.run(
             self.command(*arguments),
             cwd=cwd or self.project,
             env=self.environment(env),
@@ -59,9 +61,7 @@ class Place:
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
         """Start it with pipes for stdout and stderr; stdin is empty unless given."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(
-            self.command(*arguments), cwd=self.project, env=self.environment(), **{**pipes, **options}
-        )
+        return nursery.Popen(self.command(*arguments), cwd=self.project, env=self.environment(), **{**pipes, **options})
 
     def script(self, *steps: Any) -> str:
         """Write a script and return the model that plays it."""

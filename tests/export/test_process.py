@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import nursery
 from tests.support.agent_process import AgentProcess, agent_environment
 from tests.support.mock_model import reply
 
@@ -57,7 +58,7 @@ def test_questions_are_answered_while_a_large_session_is_exported(tmp_path: Path
 
 def spindle(*args: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "spindle", *args]
-    return subprocess.run(
+    return nursery.run(
         command, cwd=cwd, env=agent_environment(cwd / "agent"), capture_output=True, text=True, timeout=60
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spindle.extensions.handlers import ANSWERS, as_answer
+from tests.support import nursery
 from tests.support.agent_process import agent_environment
 from tests.support.mock_model import call, reply
 
@@ -104,7 +105,7 @@ def _one_shot(tmp_path: Path, source: str, *args: str) -> "subprocess.CompletedP
     write(tmp_path / "ext.py", source)
     write(tmp_path / "script.json", '[{"text": "done"}]')
     command = [sys.executable, "-m", "spindle", "-e", "ext.py", "--model", "scripted/script.json", *args, "go"]
-    return subprocess.run(
+    return nursery.run(
         command,
         cwd=tmp_path,
         env=agent_environment(tmp_path / "agent"),

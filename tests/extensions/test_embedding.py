@@ -14,6 +14,7 @@ from spindle import Agent
 from spindle.agent import AgentError
 from spindle.ext import StaleExtensionError
 from spindle.testing import Pause, Script
+from tests.support import nursery
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
 
@@ -105,7 +106,7 @@ def one_shot(tmp_path, *args: str, **options) -> tuple[subprocess.CompletedProce
     with MockModel([BASH, reply("done")]) as mock:
         write_models(tmp_path / "agent", mock.openai_url)
         command = [sys.executable, "-m", "spindle", *args, "--model", "mock/m1", "--no-session", "-e", str(file)]
-        done = subprocess.run(
+        done = nursery.run(
             command,
             cwd=tmp_path / "work",
             env=agent_environment(tmp_path / "agent"),

@@ -10,6 +10,7 @@ from spindle import Agent, limits
 from spindle.extensions.handlers import Backlog
 from spindle.shapes.events import ToolExecutionUpdate, ToolResult
 from spindle.testing import Script
+from tests.support import nursery
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
 from tests.support.mock_model import MockModel, reply
 
@@ -102,7 +103,7 @@ def one_shot(tmp_path, source, steps, *messages):
     with MockModel(steps) as mock:
         write_models(tmp_path / "agent", mock.openai_url)
         argv = [sys.executable, "-m", "spindle", "-p", *messages, "--model", "mock/m1", "--no-session"]
-        done = subprocess.run(
+        done = nursery.run(
             [*argv, "-e", str(file)],
             cwd=tmp_path / "work",
             env=agent_environment(tmp_path / "agent"),

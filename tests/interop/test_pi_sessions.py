@@ -8,6 +8,7 @@ import json
 import os
 import random
 import subprocess
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,36 @@ from tests.sessions.test_fixtures import ALL, FIXTURES
 PI = os.environ.get("SPINDLE_TEST_PI", "")
 pytestmark = [
     pytest.mark.skipif(not PI, reason="SPINDLE_TEST_PI does not name an installed pi"),
-    pytest.mark.timeout(240),  # pi starts slowly, and a test starts it several times
+    pytest.mark.timeout(240),  # pi starts slowly
 ]
 
 ANSWER = decode(encode(assistant("pi's answer")))
 QUESTION = {"role": "user", "content": [{"type": "text", "text": "asked through pi"}], "timestamp": 1735689600002}
 
 
+_driver: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pi_driver() -> Iterator[None]:
+    """One pi for all tests: it starts slowly, and keeps nothing from one list of steps to the next."""
+    node = os.environ.get("SPINDLE_TEST_NODE", "node")
+    command = [node, str(Path(__file__).with_name("pi_sessions.mjs"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        _driver[:] = [driver]
+        yield
+        driver.kill()
+
+
 def pi(*steps: list[Any]) -> list[Any]:
     """Let pi carry out steps and return what each one gave."""
-    node = os.environ.get("SPINDLE_TEST_NODE", "node")
-    driver = Path(__file__).with_name("pi_sessions.mjs")
-    finished = subprocess.run([node, driver], input=json.dumps(steps), capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
-    return json.loads(finished.stdout)
+    (driver,) = _driver
+    assert driver.stdin is not None and driver.stdout is not None
+    driver.stdin.write(json.dumps(steps) + "\n")
+    driver.stdin.flush()
+    line = driver.stdout.readline()
+    assert line, "pi gave up (stderr says why)"
+    return json.loads(line)
 
 
 def is_old_pi() -> bool:
@@ -237,12 +254,15 @@ def test_forks_go_both_ways(tmp_path: Path) -> None:
     assert lines_of(ours)[1:] == lines_of(source)[1:]
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("legacy")])
-def test_pi_finds_nothing_to_do_in_what_we_migrated(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "s.jsonl"
-    path.write_bytes((FIXTURES / f"{name}.jsonl").read_bytes())
-    SessionManager.open(path).close()
-    agree(str(path))
+def test_pi_finds_nothing_to_do_in_what_we_migrated(tmp_path: Path) -> None:
+    paths = []
+    for name in ALL:
+        if name.startswith("legacy"):
+            paths.append(tmp_path / f"{name}.jsonl")
+            paths[-1].write_bytes((FIXTURES / f"{name}.jsonl").read_bytes())
+            SessionManager.open(paths[-1]).close()
+    assert paths
+    agree(*map(str, paths))
 
 
 def test_pi_reads_every_repaired_copy(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, Step
+from tests.support.nursery import Popen
 
 TOKEN = "a-long-enough-token"
 
@@ -41,7 +42,7 @@ class ServerProcess:
         self.mock.__enter__()
         write_models(self.agent_dir, self.mock.openai_url)
         (self.agent_dir / "settings.json").write_text(json.dumps({"retry": {"baseDelayMs": 20}}))
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [sys.executable, "-m", "spindle", "--remote", address, "--model", "mock/m1", *args],
             cwd=self.cwd,
             env=agent_environment(self.agent_dir, **(env or {})),

@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -14,6 +13,7 @@ from spindle.cli.args import REMOTE
 from spindle.client import RemoteClient
 from spindle.remote.access import Access, parse_address
 from tests.remote.server import ServerProcess
+from tests.support import nursery
 from tests.support.agent_process import agent_environment
 
 
@@ -78,7 +78,7 @@ def test_a_stranger_writes_nothing_of_his_own_into_the_log():
 )
 def test_what_cannot_work_fails_at_start(tmp_path, args, said):
     command = [sys.executable, "-m", "spindle", "--remote", "127.0.0.1:0", *args]
-    ended = subprocess.run(
+    ended = nursery.run(
         command, cwd=tmp_path, env=agent_environment(tmp_path / "agent"), capture_output=True, text=True, timeout=30
     )
     assert ended.returncode == 2 and said in ended.stderr

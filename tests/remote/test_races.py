@@ -393,7 +393,7 @@ def test_only_so_many_sessions_are_kept(tmp_path):
 def test_a_client_that_leaves_while_its_agent_is_made_leaves_nothing_behind(tmp_path):
     async def story(world):
         world.opening.clear()
-        async with world.chat():
+        async with world.chat(close_timeout=0.1):  # no one answers its farewell
             await until(lambda: world.server._peers)
         world.opening.set()
         await until(lambda: not world.server._peers and not world.server._pool._live)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import nursery
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
 
@@ -179,7 +180,7 @@ def spindle(base: Path, *args: str, steps=(), settings=None) -> subprocess.Compl
         write_models(base / "agent", mock.openai_url)
         (base / "agent" / "settings.json").write_text(json.dumps(settings or {}))
         command = [sys.executable, "-m", "spindle", "--no-session", "--model", "mock/m1", *args]
-        return subprocess.run(
+        return nursery.run(
             command,
             cwd=work,
             env=agent_environment(base / "agent"),

@@ -113,10 +113,8 @@ def play(verbs: list[tuple[str, Any]]) -> Any:
             yield piece, live
 
 
-@pytest.mark.parametrize("mode", ["full", "delta"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-@settings(deadline=None)
-@given(verbs=answers())
+@settings(deadline=None, max_examples=300)
+@given(dialect=st.sampled_from(list(DIALECTS)), mode=st.sampled_from(["full", "delta"]), verbs=answers())
 def test_updates_are_what_encoding_a_snapshot_gives(dialect: str, mode: Any, verbs: list[tuple[str, Any]]) -> None:
     renderer = Renderer(DIALECTS[dialect], mode)
     for piece, live in play(verbs):

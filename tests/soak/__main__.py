@@ -20,6 +20,7 @@ from tests.soak.faults import Faults
 from tests.soak.fuzzing import DOORS
 from tests.soak.kills import Kills
 from tests.soak.readers import Pipes, Sockets
+from tests.support import nursery
 
 ATTACKS: list[type[Attack]] = [Kills, *DOORS, Faults, Disks, Pipes, Sockets, Endurance]
 
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="so many rounds of each attack, instead of a time")
     parser.add_argument("--report", type=Path, help="write the figures there")
     options = parser.parse_args()
+    nursery.use_short_way(False)  # its figures are those of the program as users start it
     names = options.only.split(",") if options.only else [attack.name for attack in ATTACKS]
     chosen = [attack for attack in ATTACKS if attack.name in names]
     shares = sum(attack.share for attack in chosen)

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from .mock_model import MockModel, Step
+from .nursery import Popen
 
 __all__ = ["AgentProcess", "agent_environment", "write_models"]
 
@@ -82,7 +83,7 @@ class AgentProcess:
         command = [sys.executable, "-m", "spindle", "--mode", self.mode]
         command += ["--model", model] if model else []
         command += [] if session else ["--no-session"]
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [*command, *args],
             cwd=self.cwd,
             env=agent_environment(self.agent_dir, **(env or {})),

@@ -1,0 +1,106 @@
+"""The process that `nursery` has `spindle` processes born from: it has imported the program, and forks for each start.
+
+What is born goes on as `python -m spindle` does after its imports: arguments, environment, directory and standard files
+of its own, and the interpreter's ordinary end. It has loaded what serving an agent loads, and nothing else of the
+program or of the tests.
+"""
+
+import gc
+import io
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from importlib import import_module
+from typing import Any
+
+LOADED = (
+    "aiohttp",
+    "spindle.cli.agent_source",
+    "spindle.cli.assemble",
+    "spindle.cli.serving",
+    "spindle.cli.session_choice",
+    "spindle.llm.http",
+    "spindle.llm.stream",
+    "spindle.mcp.mcp_host",
+    "spindle.protocol.schema",
+    "spindle.remote.http_api",
+    "spindle.remote.server",
+    "spindle.rpc.server",
+    "spindle.tools.todo",
+    "spindle.tools.user_bash",
+)
+
+
+def serve(control: socket.socket) -> None:
+    """Fork for each request, and tell how each child ended. Returns in the child."""
+    wake, woken = socket.socketpair()
+    woken.setblocking(False)
+    signal.set_wakeup_fd(woken.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    born: dict[int, socket.socket] = {}
+    while True:
+        ready = select.select([control, wake], [], [])[0]
+        if wake in ready:
+            wake.recv(4096)
+            while born and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                with born.pop(ended[0]) as channel:
+                    _tell(channel, ended[1])
+        if control in ready:
+            message, files, _, _ = socket.recv_fds(control, 1 << 20, 4)
+            if not message:
+                os._exit(0)
+            channel = socket.socket(fileno=files.pop())
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                for one in (control, wake, woken, channel, *born.values()):
+                    one.close()
+                _become(json.loads(message), files)
+                return
+            for file in files:
+                os.close(file)
+            born[pid] = channel
+            _tell(channel, pid)
+
+
+def _tell(channel: socket.socket, number: int) -> None:
+    try:
+        channel.send(str(number).encode())
+    except OSError:  # no one waits for it any more
+        pass
+
+
+def _become(request: dict[str, Any], files: list[int]) -> None:
+    os.environ.clear()
+    os.environ.update(request["env"])
+    if request["cwd"] is not None:
+        os.chdir(request["cwd"])
+    sys.argv[1:] = request["arguments"]
+    sys.orig_argv[1:] = ["-m", "spindle", *request["arguments"]]
+    for number, (name, file) in enumerate(zip(("stdin", "stdout", "stderr"), files, strict=True)):
+        old: io.TextIOWrapper = getattr(sys, name)
+        os.dup2(file, number)
+        os.close(file)
+        how = {"encoding": old.encoding, "errors": old.errors, "line_buffering": number == 2}
+        raw: Any = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115
+        setattr(sys, name, io.TextIOWrapper(raw, **how))
+        setattr(sys, f"__{name}__", getattr(sys, name))
+
+
+if __name__ == "__main__":
+    gc.disable()
+    del sys.path[0]  # the directory of this file
+    for module in LOADED:
+        import_module(module)
+    gc.freeze()
+    sys.argv = [str(sys.modules["spindle"].__file__).replace("__init__", "__main__"), *sys.argv[1:]]
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    from spindle.cli import main
+
+    raise SystemExit(main())
