@@ -30,6 +30,11 @@ class RunLimits(Struct, frozen=True, rename="camel", omit_defaults=True):
     max_total_tokens: int | None = None
     """Input and output of all calls."""
 
+    @property
+    def on_spending(self) -> bool:
+        """Whether money or tokens are limited."""
+        return self.max_cost is not None or self.max_total_tokens is not None
+
     def over(self, others: "RunLimits") -> "RunLimits":
         """Return these limits, completed by others."""
         mine = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
@@ -78,7 +83,12 @@ class Meter(Struct):
         return cls(limits, runaway, time.monotonic())
 
     def exhausted(self) -> bool:
-        """Say whether no further model call may be made."""
+        """Say whether no further model call may be made; the run then ends for that reason."""
+        self.stopped = self.stopped or self.reached()
+        return self.stopped is not None
+
+    def reached(self) -> str | None:
+        """Return the limit that forbids another model call, if one does."""
         limits = self.limits
         most_turns = min(limits.max_turns or self.runaway.max_model_calls, self.runaway.max_model_calls)
         reached = {
@@ -88,8 +98,7 @@ class Meter(Struct):
             "maxTime": limits.max_time is not None and time.monotonic() - self.began >= limits.max_time,
             "repeated": self._failures >= self.runaway.max_repeated_failures,
         }
-        self.stopped = self.stopped or next((name for name, is_so in reached.items() if is_so), None)
-        return self.stopped is not None
+        return next((name for name, is_so in reached.items() if is_so), None)
 
     def answered(self, answer: AssistantMessage) -> None:
         self.turns += 1

@@ -7,7 +7,6 @@ perhaps a retry or a compaction, then perhaps another run, until nothing more fo
 
 import asyncio
 import sys
-import time
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container
 from functools import partial
@@ -25,7 +24,7 @@ from spindle.agent.hooks import HookChain, Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, Request
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
-from spindle.agent.result import RunResult, status_of
+from spindle.agent.result import RunResult
 from spindle.agent.retry import Retry
 from spindle.agent.structured import StructuredAnswer
 from spindle.agent.submission import Run, RunOptions
@@ -59,7 +58,6 @@ from spindle.shapes.messages import (
     ToolResultMessage,
     Usage,
     UserMessage,
-    joint_source,
 )
 from spindle.shapes.model import Model
 from spindle.tools.base import ReadText, Tool, ToolContext, ToolSettings
@@ -248,6 +246,15 @@ class Engine:
             if message.stop_reason not in ("error", "aborted"):
                 await self.retry.succeeded()
 
+    def limit_reached(self) -> str | None:
+        """Return the limit of the run that forbids another model call, if one does; the run then ends for it."""
+        return self.run.meter.stopped if self.run is not None and self.run.meter.exhausted() else None
+
+    @property
+    def counts_spending(self) -> bool:
+        """Whether money or tokens of the run are limited."""
+        return self.run is not None and self.run.meter.limits.on_spending
+
     def spent(self, usage: Usage) -> None:
         """Count a request beside the conversation, if it is part of a run."""
         if self.run is not None:
@@ -305,7 +312,7 @@ class Engine:
         return asyncio.get_running_loop().call_later(run.meter.limits.max_time, expire)
 
     async def make_room(self) -> None:
-        """Compact before a prompt if the last answer left too little room. Raises `Aborted`."""
+        """Compact before a prompt if the last answer left too little room. Raises `Aborted`, `AgentError`."""
         last = self.conversation.last_assistant()
         reason = self.compactor.reason(last) if last is not None else None
         if reason is None or not self.compactor.possible():
@@ -317,6 +324,8 @@ class Engine:
             self.signal.check()  # otherwise it failed or was cancelled, as the events told; the model may still cope
         finally:
             self.lifecycle.move(Phase.PREPARING)
+        if (limit := self.limit_reached()) is not None:
+            raise AgentError(f"Compacting the conversation used up {limit}, so the prompt was not sent")
 
     async def _after(self, run: Run, ending: loop.Ending) -> list[AgentMessage] | None:
         """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
@@ -329,7 +338,7 @@ class Engine:
             await self.retry.gave_up()
             return None
         if answer.stop_reason == "aborted":  # by a hook that may want it tried again, not by the user
-            if await run.hooks.go_on(answer):
+            if await run.hooks.go_on(answer) and not run.meter.exhausted():
                 return []
             await self.retry.gave_up()
             return None
@@ -349,7 +358,7 @@ class Engine:
             if run.structured.value is not UNSET:
                 return None
             if (reminder := run.structured.reminder(answer)) is not None:
-                return [reminder]
+                return None if run.meter.exhausted() else [reminder]
             if answer.stop_reason != "error":
                 run.meter.stopped = "schema"
                 return None
@@ -375,6 +384,8 @@ class Engine:
         if reason is None:
             return False
         again = reason == "overflow" and answer.stop_reason in ("error", "length")
+        if run.meter.exhausted() if again else run.meter.reached():
+            return False
         if again and run.recovered:
             self.compactor.refuse(RECOVERY_FAILED if answer.stop_reason == "error" else TRUNCATED_AGAIN)
             return False
@@ -404,31 +415,11 @@ class Engine:
             limit = run.meter.stopped
             aborted = self.signal.aborted and limit is None
             run.stop_reason = limit or ("aborted" if aborted else run.stop_reason)
-            self.last_result = self._result(run)
+            text = (self.conversation.last_assistant_text() or "") if run.meter.turns else ""
+            self.last_result = run.result(text, self.conversation.session)
             self.lifecycle.end()
             self.publish(AgentSettled(aborted, run.stop_reason, run.error))
             self._active_hooks = self.hooks
-
-    def _result(self, run: Run) -> RunResult:
-        meter, session = run.meter, self.conversation.session
-        cost_source = joint_source(meter.cost_sources)
-        return RunResult(
-            status=status_of(run.stop_reason, meter.denials),
-            stop_reason=run.stop_reason,
-            text=(self.conversation.last_assistant_text() or "") if meter.turns else "",
-            value=UNSET if run.structured is None else run.structured.value,
-            error=run.error,
-            denials=meter.denials,
-            turns=meter.turns,
-            tool_calls=meter.tool_calls,
-            tokens=meter.usage,
-            cost=None if cost_source == "unknown" else meter.cost,
-            cost_source=cost_source,
-            session_id=session.id,
-            session_file=str(session.path) if session.path else None,
-            files_changed=list(meter.files_changed),
-            duration_ms=int((time.monotonic() - meter.began) * 1000),
-        )
 
     # -- stopping --------------------------------------------------------------------------------
 

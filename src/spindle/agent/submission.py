@@ -4,12 +4,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 
 from spindle.agent.budget import Meter, RunLimits
 from spindle.agent.hooks import HookChain, Hooks
+from spindle.agent.result import RunResult, status_of
 from spindle.agent.structured import StructuredAnswer
-from spindle.shapes.messages import Image, Text, UserMessage
+from spindle.sessions.session import Session
+from spindle.shapes.messages import Image, Text, UserMessage, joint_source
 from spindle.tools.base import Tool
 
 
@@ -62,6 +64,28 @@ class Run(Struct):
     stop_reason: str = "end"
     error: str | None = None
     """Why it could not begin, or how it broke."""
+
+    def result(self, text: str, session: Session) -> RunResult:
+        """Return what came of it; `text` is that of the last answer."""
+        meter = self.meter
+        cost_source = joint_source(meter.cost_sources)
+        return RunResult(
+            status=status_of(self.stop_reason, meter.denials),
+            stop_reason=self.stop_reason,
+            text=text,
+            value=UNSET if self.structured is None else self.structured.value,
+            error=self.error,
+            denials=meter.denials,
+            turns=meter.turns,
+            tool_calls=meter.tool_calls,
+            tokens=meter.usage,
+            cost=None if cost_source == "unknown" else meter.cost,
+            cost_source=cost_source,
+            session_id=session.id,
+            session_file=str(session.path) if session.path else None,
+            files_changed=list(meter.files_changed),
+            duration_ms=int((time.monotonic() - meter.began) * 1000),
+        )
 
 
 _last_time = 0

@@ -1,7 +1,7 @@
 """Carries a compaction out: events, hooks, the summary calls, the entry in the session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
 from functools import reduce
 from typing import Any, Protocol
 
@@ -75,6 +75,11 @@ class CompactionPort(Protocol):
     def publish(self, event: Event) -> None: ...
 
     async def emit(self, event: Event) -> None: ...
+
+    @property
+    def counts_spending(self) -> bool: ...
+
+    def limit_reached(self) -> str | None: ...
 
     def spent(self, usage: Usage) -> None: ...
 
@@ -207,8 +212,8 @@ class Compactor:
             bool(replacement),
             result.usage,
         )
-        if result.usage is not None:
-            self._port.spent(result.usage)
+        if replacement and replacement.usage is not None:
+            self._port.spent(replacement.usage)
         conversation.reload()
         result.estimated_tokens_after = _size_after(conversation)
         self._port.hooks.compacted()
@@ -253,7 +258,7 @@ class Compactor:
             jobs = [self.ask(prefix, int(0.5 * reserve), "Turn prefix summarization failed", "compaction", reason)]
             if plan.history:
                 jobs.insert(0, self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason))
-            summaries = await _both(jobs)
+            summaries = await (_one_by_one(jobs) if self._port.counts_spending else _both(jobs))
             first = summaries[0].text if plan.history else NO_HISTORY
             text = join_summaries(first, summaries[-1].text)
         else:
@@ -269,6 +274,8 @@ class Compactor:
 
     async def ask(self, request: Request, max_tokens: int, failure: str, source: str, reason: str | None) -> Summary:
         """Ask the model for one summary, again if that may help. Raises `AgentError` that begins with `failure`."""
+        if (reached := self._port.limit_reached()) is not None:
+            raise AgentError(f"{failure}: {reached} is reached")
         model = self._port.model
         limit = min(max_tokens, model.max_tokens) if model else max_tokens
         announced = False
@@ -287,7 +294,9 @@ class Compactor:
             return True
 
         try:
-            return await summarize(request, lambda r: self._port.open_stream(r, limit), retry)
+            summary = await summarize(request, lambda r: self._port.open_stream(r, limit), retry)
+            self._port.spent(summary.answer.usage)
+            return summary
         except SummaryFailed as error:
             raise AgentError(f"{failure}: {error}") from None
         finally:
@@ -318,6 +327,15 @@ def _endings(
     """Return what tells of the end, for clients that know only automatic compactions and for those that know all."""
     end = (reason, result, aborted, will_retry, error)
     return [CompactionEnd(*end)] if reason == "manual" else [AutoCompactionEnd(*end), CompactionEnd(*end)]
+
+
+async def _one_by_one(jobs: Sequence[Coroutine[Any, Any, Summary]]) -> list[Summary]:
+    """Run one summary call after the other: the first may use up what is left."""
+    try:
+        return [await job for job in jobs]
+    finally:
+        for job in jobs:
+            job.close()
 
 
 async def _both(jobs: Sequence[Awaitable[Summary]]) -> list[Summary]:
