@@ -33,6 +33,7 @@ from spindle.flow import Mailbox
 
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
+    from spindle.console.view import View
 
 _HISTORY_ENTRY = 20_000
 """Longer messages are remembered as they were typed, with the marks of what was pasted."""
@@ -54,18 +55,18 @@ _STYLE = Style.from_dict(
 class _Prompt(Application[None]):
     """Knows that most terminals break lines anew when they get narrower, and so move up what was drawn."""
 
+    view: "View"
+
     def _on_resize(self) -> None:
-        width, screen, cursor = (
-            self.output.get_size().columns,
-            self.renderer.last_rendered_screen,
-            self.renderer._cursor_pos,
-        )
+        width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
         stays = "XTERM_VERSION" in os.environ or os.environ.get("TERM", "").startswith(("linux", "rxvt", "vt"))
         if screen is not None and not stays:
-            drawn = [screen.data_buffer[y] for y in range(cursor.y)]
+            drawn = [screen.data_buffer[y] for y in range(screen.height)]
             ends = [max((x for x, cell in row.items() if cell.char.strip()), default=0) for row in drawn]
-            broken = sum(end // width for end in [*ends, cursor.x])
-            self.renderer._cursor_pos = Point(x=cursor.x % width, y=cursor.y + broken)
+            more = [end // width for end in ends]
+            x, y = self.renderer._cursor_pos
+            self.renderer._cursor_pos = Point(x=x % width, y=y + sum(more[:y]) + x // width)
+            self.view.printed = max(0, self.view.printed - sum(more))
         super()._on_resize()
 
 
@@ -129,6 +130,7 @@ class Editor:
             min_redraw_interval=0.04,
             output=self._output,
         )
+        self._app.view = talk.view
         self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.1
 
     async def run(self) -> None:
@@ -218,7 +220,7 @@ class Editor:
         return self._look.signs("? " if self._question else "❯ ") if (line, wrapped) == (0, 0) else "  "
 
     def _above(self) -> ANSI:
-        look, question, width = self._look, self._question, self._look.width - 1
+        look, question, width = self._look, self._question, self._talk.view.width
         if question is None:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
         lines = [
@@ -252,6 +254,7 @@ class Editor:
             ("c-c", True, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty, lambda event: self.close()),
+            ("c-l", True, lambda event: self._clear()),
             ("c-z", True, lambda event: event.app.suspend_to_background()),
             ("c-g", ~is_searching, lambda event: self._buffer.open_in_editor()),
             ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
@@ -318,6 +321,10 @@ class Editor:
         else:
             self._stopped_at = time.monotonic()
             self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
+
+    def _clear(self) -> None:
+        self._app.renderer.clear()
+        self._talk.view.printed = 0
 
     def _paste(self, text: str) -> Any:
         self._buffer.insert_text(self._attached.paste(text) if self._question is None else text)

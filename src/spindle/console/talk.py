@@ -156,7 +156,7 @@ class Talk:
         return self.view.since is not None or bool(self._shell)
 
     def above(self) -> list[str]:
-        width = self._look.width - 1
+        width = self.view.width
         widgets = [fit(line, width) for lines in self._widgets.values() for line in lines]
         running = [self._look.paint(fit(f"{self.view.spinner()} $ {line}", width), "cyan") for line in self._shell]
         queued = [self._look.paint(fit(f"  queued: {one_line(text)}", width), "yellow") for text in self._queue]
@@ -176,7 +176,7 @@ class Talk:
             one_line(self.state.get("sessionName") or ""),
         ]
         text = " · ".join(part for part in parts if part)
-        return self._look.paint(self._look.signs(fit(text, self._look.width - 1)), "dim")
+        return self._look.paint(self._look.signs(fit(text, self.view.width)), "dim")
 
     @property
     def has_queue(self) -> bool:

@@ -41,24 +41,41 @@ class View:
         """Which kind of thing was printed last."""
         self.since: float | None = None
         """When the run began; None: nothing runs."""
+        self.printed = 0
+        """So many lines at least stand above the input."""
 
     def say(self, text: str, *styles: str, kind: str = "note") -> None:
         """Print something. An empty line sets different kinds apart; `more` belongs to what was printed last."""
         gap = kind != "more" and self._last and (kind != self._last or kind in ("text", "user"))
         self._last = self._last if kind == "more" else kind
-        painted = "\n".join(self._look.paint(line, *styles) for line in text.split("\n"))
+        lines = text.split("\n")
+        self.printed += bool(gap) + len(lines)
+        painted = "\n".join(self._look.paint(line, *styles) for line in lines)
         self._write(self._look.signs("\n" * (bool(gap) + self._streamed) + painted) + "\n")
         self._streamed = False
 
     def fail(self, text: str) -> None:
         self.say(clean(text).strip(), "red", kind="error")
 
+    @property
+    def width(self) -> int:
+        """So wide may be what is drawn and drawn again.
+
+        A terminal that gets narrower moves up what it shows by as many rows as that grows. While the screen is not full,
+        these may be more than stand above, and would come into the scrollback for good. Room at the right, and few
+        rows, prevent it.
+        """
+        width, lines = self._look.size()
+        return width - 1 if self.printed >= lines else width * 4 // 5
+
     def live(self) -> list[str]:
-        """Return the lines to draw above the input, none longer than the terminal is wide."""
-        look, width, now = self._look, self._look.width - 1, time.monotonic()
-        lines = [look.paint(row, "dim") for row in rows(self._thinking.strip(), width)[-3:]] if self._thinking else []
+        """Return the lines to draw above the input."""
+        look, width, now = self._look, self.width, time.monotonic()
+        most = max(1, min(10, look.size()[1] // 3, self.printed))
+        thoughts = rows(self._thinking.strip(), width)[-min(3, most) :] if self._thinking else []
+        lines = [look.paint(row, "dim") for row in thoughts]
         if text := self._blocks.open.strip("\n"):
-            lines += rows(text, width)[-max(3, min(10, look.size()[1] // 3)) :]
+            lines += rows(text, width)[-most:]
         for call, since, last in self._tools.values():
             lines.append(look.paint(fit(f"{self.spinner()} {call} {now - since:.0f}s · {last}", width), "cyan"))
         if not lines and self.since is not None:
