@@ -3,7 +3,7 @@
 import re
 from typing import Literal, NamedTuple
 
-_FENCE = re.compile(r"(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$")
 _ITEM = re.compile(r"\s*([-*+]|\d{1,9}[.)])\s")
 _CODE_AT_ONCE = 8
 """So many lines of a code block are printed together."""
@@ -65,7 +65,8 @@ class Blocks:
         found = self._end() if starts_anew and (self._lines[-1:] == [""] or next_item) else []
         if found or not self._lines:
             self._listing = next_item
-        if fence := _FENCE.match(line):
+        in_item = bool(self._lines) and bool(_ITEM.match(self._lines[0])) and not starts_anew
+        if (fence := _FENCE.match(line)) and not in_item:
             found += self._end()
             self._fence, self._language, self._before = fence[1], fence[2], []
             found.append(Block("open", line))

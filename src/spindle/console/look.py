@@ -150,7 +150,11 @@ class Look:
 
 @cache
 def _markdown() -> Any:
-    """Return rich's Markdown, with headings on the left instead of in boxes."""
+    """Return rich's Markdown, with headings on the left instead of in boxes, and all that is written in it.
+
+    rich leaves out HTML, which is as often `Vec<T>`, what links refer to, and where pictures are.
+    """
+    from markdown_it import MarkdownIt
     from rich.markdown import Heading, Markdown
     from rich.text import Text
 
@@ -161,5 +165,14 @@ def _markdown() -> Any:
 
     class PlainMarkdown(Markdown):
         elements: ClassVar = {**Markdown.elements, "heading_open": LeftHeading}
+        reader = (
+            MarkdownIt()
+            .enable(["strikethrough", "table"])
+            .disable(["html_block", "html_inline", "reference", "image", "autolink"])
+        )
+
+        def __init__(self, text: str, **how: Any) -> None:
+            super().__init__("", **how)
+            self.parsed = self.reader.parse(text)
 
     return PlainMarkdown

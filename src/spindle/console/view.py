@@ -61,9 +61,9 @@ class View:
     def width(self) -> int:
         """So wide may be what is drawn and drawn again.
 
-        A terminal that gets narrower moves up what it shows by as many rows as that grows. While the screen is not full,
-        these may be more than stand above, and would come into the scrollback for good. Room at the right, and few
-        rows, prevent it.
+        A terminal that gets narrower moves up what it shows by as many rows as that grows. While the screen is not
+        full, these may be more than stand above, and would come into the scrollback for good. Room at the right, and
+        few rows, prevent it.
         """
         width, lines = self._look.size()
         return width - 1 if self.printed >= lines else width * 4 // 5
