@@ -110,7 +110,7 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     terminal.wait_for("Allow bash? touch b\n❯ y")
     terminal.quiet()
     terminal.keys("n")
-    terminal.wait_for("✗ bash touch b: not allowed", "Allow bash? touch c\n❯ y")
+    terminal.wait_for("✗ bash touch b", "  The user did not allow this call of bash", "Allow bash? touch c\n❯ y")
     terminal.quiet()
     terminal.keys("a")
     terminal.wait_for("Allow bash? touch d\n❯ y")
@@ -121,6 +121,24 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     terminal.keys("\x03")
     terminal.enter("/permissions")
     terminal.wait_for("Permission mode: default\n  allow Bash(touch c *)  (this session)\n")
+
+
+def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
+    hidden = "echo ok \x1b];touch hidden #\x07\n# a comment\ntouch seen"
+    long = "\n".join(f"echo {number}" for number in range(1, 31))
+    steps = [{"match": "go", "calls": [{"name": "bash", "arguments": {"command": text}}]} for text in (hidden, long)]
+    terminal = chat("--permission-mode", "default", steps=[*steps, {"match": "go", "text": ""}], lines=30)
+    terminal.enter("go")
+    text = terminal.wait_for(
+        "Allow bash? echo ok \\x1b];touch hidden #\\x07\n# a comment\ntouch seen\n❯ y", "n  Deny\n?"
+    )
+    assert "Bash(touch seen *) (in all sessions)" in re.sub("\n *", "", text)  # not cut
+    terminal.quiet()
+    terminal.keys("n")
+    terminal.wait_for(f"Allow bash? {long}\n", "\n… (all of it stands above)\n❯ y")
+    terminal.quiet()
+    terminal.keys("\x1b")
+    terminal.wait_for("… → no answer\n", "The answer is empty")
 
 
 def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
@@ -343,13 +361,14 @@ def test_vi_keys(place: Place, chat: Chat) -> None:
 
 
 def test_what_a_model_writes_is_only_text(chat: Chat) -> None:
-    evil = "before\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b5A\x07 after\rline"
-    call = {"name": "bash", "arguments": {"command": "printf '\\033[2Jclear\\007'"}}
+    evil = "before\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b5A\x07 after\rline \u202eturned"
+    call = {"name": "bash", "arguments": {"command": "printf '\\033[2Jclear\\007 10%%\\r\\033[K20%%\\r30%%\\r'"}}
     terminal = chat(steps=[{"text": evil, "calls": [call]}, "Fine."])
     terminal.enter("go")
-    text = terminal.wait_for("beforered5A afterline", "clear", "Fine.")
+    text = terminal.wait_for("beforered5A afterline turned", " · 30% · ", "Fine.")
     assert "/help" in text
     assert b"\x1b[2J" not in terminal.output and b"title" not in terminal.output
+    assert "\u202e".encode() not in terminal.output
 
 
 @pytest.mark.parametrize("env", [{"LC_ALL": "C"}, {"NO_COLOR": "1"}, {}], ids=["C locale", "no colour", "60 columns"])

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,6 +193,10 @@ class Editor:
     async def ask(self, question: Question) -> str | None:
         """Ask in place of the input; what was being typed comes back afterwards. None: no answer."""
         async with self._one_at_a_time:
+            width, lines = self._talk.view.width, self._look.size()[1]
+            if len(shown := rows(question.title[: width * lines], width)) > lines // 2:  # the user must see all of it
+                self._talk.view.say(question.title, "yellow", kind="question")
+                question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
             draft, self._question = self._buffer.document, question
             self._answer, self._asked_at = asyncio.get_running_loop().create_future(), time.monotonic()
             self._buffer.text = question.prefill
@@ -223,13 +228,11 @@ class Editor:
         look, question, width = self._look, self._question, self._talk.view.width
         if question is None:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
-        lines = [
-            "",
-            *(look.paint(row, "bold", "yellow") for row in rows(question.title, width)[-look.size()[1] // 2 :]),
-        ]
+        lines = ["", *(look.paint(row, "bold", "yellow") for row in rows(question.title, width))]
         for option, chosen in question.lines():
-            row = fit(f"{'❯' if chosen else ' '} {option}", width)
-            lines.append(look.paint(row, "cyan") if chosen else row)
+            first, *more = rows(option, width - 5) if question.keys else [fit(option, width - 2)]
+            option_rows = [f"{'❯' if chosen else ' '} {first}", *(f"     {row}" for row in more)]
+            lines += [look.paint(row, "cyan") if chosen else row for row in option_rows]
         return ANSI(look.signs("\n".join(lines)))
 
     def _typed(self, _: Buffer) -> None:

@@ -249,8 +249,9 @@ class Talk:
                         answer = await self.editor.ask(question)
                 except TimeoutError:
                     answer = None
-                told = one_line(answer) if answer is not None else "no answer"
-                self.view.say(fit(f"{one_line(question.title)} → {told}", self._look.width - 1), "dim", kind="tool")
+                told = fit(one_line(answer), self._look.width // 2) if answer is not None else "no answer"
+                asked = fit(one_line(question.title), self._look.width - len(told) - 4)
+                self.view.say(f"{asked} → {told}", "dim", kind="tool")
                 return answer_to(request, answer)
             case "notify":
                 bad = request.get("notifyType") in ("error", "warning")

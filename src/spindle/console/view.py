@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spindle.console.blocks import Block, Blocks
-from spindle.console.look import Look, clean, fit, one_line, rows
+from spindle.console.look import Look, clean, fit, one_line, printed, rows, visible
 
 Json = dict[str, Any]
 
@@ -14,10 +14,10 @@ _OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-def text_of(content: Any) -> str:
+def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
     """Return the text in a message's or a result's content."""
     blocks = [{"text": content}] if isinstance(content, str) else content or ()
-    return clean("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
+    return read("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
 
 
 class View:
@@ -112,7 +112,7 @@ class View:
                 self._tools[event["toolCallId"]] = call, time.monotonic(), ""
             case "tool_execution_update" if event["toolCallId"] in self._tools:
                 call, since, _ = self._tools[event["toolCallId"]]
-                last = text_of((event.get("partialResult") or {}).get("content")).rpartition("\n")[2]
+                last = text_of((event.get("partialResult") or {}).get("content"), printed).rpartition("\n")[2]
                 self._tools[event["toolCallId"]] = call, since, one_line(last)
             case "tool_execution_end":
                 self._tools.pop(event["toolCallId"], None)
@@ -128,8 +128,6 @@ class View:
                     self.fail(event["errorMessage"])
                 elif event.get("result"):
                     self.say(f"Compacted: {event['result']['tokensBefore']:,} tokens before", "dim")
-            case "permission_denied":
-                self.say(f"✗ {event['toolName']} {_subject(event.get('arguments'))}: not allowed", "yellow")
             case "notice":
                 self.say(clean(event["message"]), "yellow" if event.get("level") in ("warning", "error") else "dim")
             case "extension_error":
@@ -181,13 +179,15 @@ class View:
                 self.fail(message.get("errorMessage") or "The model has failed")
             case "aborted":
                 self.say("Interrupted", "yellow")
+            case "stop" if not any(block["type"] in ("text", "toolCall") for block in message["content"]):
+                self.say("The answer is empty", "yellow")
             case "length":
                 self.say("The answer is cut off: it reached the model's limit", "yellow")
 
     def _tool(self, result: Json, took: float | None = None) -> None:
         """Print what came of a call: one line, and the change it made or why it failed."""
         failed, width = bool(result.get("isError")), self._look.width - 1
-        self.folded["result"] = text = text_of(result.get("content"))
+        self.folded["result"] = text = text_of(result.get("content"), printed)
         lines = text.split("\n")
         ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
         ending += f" · {took / 1000:.1f}s" if took is not None else ""
@@ -249,4 +249,4 @@ class View:
 def _subject(args: Any) -> str:
     """Return what a call is about: its first text, which is a command, a path or a pattern."""
     values = args.values() if isinstance(args, dict) else ()
-    return next((one_line(value) for value in values if isinstance(value, str) and value.strip()), "")
+    return next((one_line(visible(value)) for value in values if isinstance(value, str) and value.strip()), "")
