@@ -241,6 +241,36 @@ def test_a_signal_restores_the_terminal(chat: Chat, number: signal.Signals) -> N
     assert terminal.output.rindex(b"\x1b[?2004l") > terminal.output.rindex(b"\x1b[?2004h")
 
 
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_a_closed_terminal_ends_it_in_silence(place: Place, kind: str) -> None:
+    program = ["/bin/sh", "-c", 'exec "$0" "$@" 2>errors', sys.executable, "-m", "spindle"]
+    model = place.script({"text": ["Some words.\n\n"] * 300, "pace": 0.01})
+    env = place.environment({"TERM": kind})
+    with Terminal(["--model", model], env=env, cwd=place.project, program=program) as terminal:
+        terminal.wait_for("\n>" if kind == "dumb" else "0% of 1")
+        terminal.keys("go")
+        terminal.quiet(0.3)
+        terminal.keys("\r")
+        terminal.wait_for("Some words.")
+        assert terminal.hang_up() == 128 + signal.SIGHUP
+    assert (place.project / "errors").read_text() == ""
+    assert "Some words." in sessions(place)
+
+
+def test_ctrl_c_leaves_a_search_not_the_chat(chat: Chat) -> None:
+    terminal = chat()
+    terminal.enter("hello")
+    terminal.wait_for("Fine.", PROMPT)
+    terminal.keys("\x03")
+    terminal.wait_for("Ctrl-C again")
+    terminal.keys("\x12hel")
+    terminal.wait_for("I-search backward: hel")
+    terminal.keys("\x03")
+    terminal.wait_for(PROMPT, without="I-search")
+    terminal.enter("again")
+    terminal.wait_for("❯ again\n\nFine.")
+
+
 def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     answers = ["First.", "Second.", "Third.", "Fourth."]
     first = chat("question one", steps=answers)
@@ -336,6 +366,11 @@ def test_shell_commands_and_the_editor(place: Place, chat: Chat) -> None:
     terminal = chat(env={"EDITOR": str(editor)})
     terminal.enter("!echo to the shell; exit 3")
     terminal.wait_for("$ echo to the shell; exit 3\nto the shell\n(exit code 3)\n")
+    terminal.enter("!until [ -e now ]; do sleep 0.05; done; echo later")
+    terminal.enter("hello")
+    terminal.wait_for("Fine.\n")
+    place.write("project/now", "")
+    terminal.wait_for("Fine.\n\nlater\n")  # apart from what was printed meanwhile
     terminal.enter("!sleep 30")
     terminal.wait_for("$ sleep 30\n\n")
     terminal.quiet(0.3)

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,10 @@ class _Output(Vt100_Output):
     def erase_down(self) -> None:
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
+
+    def flush(self) -> None:
+        with suppress(OSError):  # the terminal is gone, and its input ends
+            super().flush()
 
 
 class _History(FileHistory):
@@ -254,9 +259,9 @@ class Editor:
             ("escape enter", True, lambda event: self._send(later=True)),
             ("c-j", ~is_searching, lambda event: self._buffer.insert_text("\n")),
             ("escape", (~vi_insert_mode | asking) & ~is_searching, lambda event: self._escape()),
-            ("c-c", True, lambda event: self._stop()),
+            ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
-            ("c-d", empty, lambda event: self.close()),
+            ("c-d", empty & ~is_searching, lambda event: self.close()),
             ("c-l", True, lambda event: self._clear()),
             ("c-z", True, lambda event: event.app.suspend_to_background()),
             ("c-g", ~is_searching, lambda event: self._buffer.open_in_editor()),

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from spindle.console.attachments import Attachments, Entry
@@ -45,8 +46,9 @@ class LineEditor:
         self._done.set()
 
     def write(self, text: str) -> None:
-        sys.stdout.write(("\n" if self._prompted else "") + self._look.signs(text))
-        sys.stdout.flush()
+        with suppress(OSError):  # the terminal is gone, and its input ends
+            sys.stdout.write(("\n" if self._prompted else "") + self._look.signs(text))
+            sys.stdout.flush()
         self._prompted = False
 
     def refresh(self) -> None:
@@ -70,7 +72,9 @@ class LineEditor:
                 self._asked = None
 
     def _receive(self) -> None:
-        data = os.read(0, 65536)
+        data = b""
+        with suppress(OSError):
+            data = os.read(0, 65536)
         *lines, self._read = (self._read + data).split(b"\n")
         for line in lines:
             self._take(line.decode("utf-8", "replace").rstrip("\r"))

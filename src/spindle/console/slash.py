@@ -94,7 +94,8 @@ class Slash:
         exact = [name for name in names if wanted.lower() in (name.lower(), name.lower().partition("/")[2])]
         fitting = exact or [name for name in names if all(word in name.lower() for word in words)]
         if not fitting:
-            self._talk.view.fail(f'No model is like "{wanted}"; spindle doctor says what is missing')
+            like = f'No model is like "{wanted}"' if wanted else "No other model is ready"
+            self._talk.view.fail(f"{like}; spindle doctor says what is missing")
         elif (number := await self._choose("Which model?", fitting, at_once=bool(words))) is not None:
             await self._client.set_model(*fitting[number].split("/", 1))
             self._say(f"Model: {fitting[number]}", "dim")

@@ -143,11 +143,11 @@ class Talk:
         finally:
             self._shell.remove(command)
         if self._shell_line:
-            self.view.say(self._shell_line, kind="more")
+            self.view.say(self._shell_line, kind="bash")
             self._shell_line = ""
         if done.get("cancelled") or done.get("exitCode"):
             how = "interrupted" if done.get("cancelled") else f"exit code {done['exitCode']}"
-            self.view.say(f"({how})", "yellow", kind="more")
+            self.view.say(f"({how})", "yellow", kind="bash")
 
     # -- what the editor asks --------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class Talk:
             case "bash_execution_update" if self._shell:
                 *lines, self._shell_line = (self._shell_line + clean(event["delta"])).split("\n")
                 if lines:
-                    self.view.say("\n".join(lines), kind="more")
+                    self.view.say("\n".join(lines), kind="bash")
             case "session_changed" if event["reason"] != "bash":
                 self._do(self._changed())
         if event.type in _LEARN_AFTER:

@@ -239,7 +239,7 @@ class View:
                 self._tool(message)
             case "bashExecution":
                 self.say(f"$ {one_line(message.get('command', ''))}", "bold", kind="bash")
-                self.say(clean(message.get("output", "")).rstrip(), kind="more")
+                self.say(clean(message.get("output", "")).rstrip(), kind="bash")
             case "custom" if message.get("display", True):
                 self.say(self._look.markdown(text_of(content)), kind="text")
             case "compactionSummary" | "branchSummary":
