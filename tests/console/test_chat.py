@@ -448,12 +448,19 @@ def test_a_dumb_terminal(place: Place, chat: Chat) -> None:
     assert b"\x1b" not in terminal.output
 
 
-def test_without_a_model_it_says_how_to_get_one(place: Place) -> None:
-    with Terminal([], env=place.environment(), cwd=place.project) as terminal:
+@pytest.mark.parametrize("answer", ["n\n", "\x03", "\x04"])
+def test_without_a_model_it_says_how_to_get_one(place: Place, answer: str) -> None:
+    with Terminal([], env=place.environment(), cwd=place.project, columns=80) as terminal:
         text = terminal.wait_for("Get it now? [y/N]")
         assert len(text.strip().split("\n")) == 4 and "ANTHROPIC_API_KEY" in text and "models pull smollm2" in text
-        terminal.keys("n\n")
+        terminal.keys(answer)
         assert terminal.wait_exit() == 0
+        assert "\nNo model was chosen" in terminal.text
+
+
+@pytest.mark.parametrize("word", ["hello", "doctor"])
+def test_a_word_after_chat_is_a_message(chat: Chat, word: str) -> None:
+    chat("chat", word).wait_for(f"❯ {word}\n\nFine.")
 
 
 def test_without_the_extra_it_says_which(place: Place) -> None:
