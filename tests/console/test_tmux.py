@@ -87,6 +87,7 @@ def test_getting_narrower_before_the_screen_is_full(place: Place, tmux: Tmux, wi
             tmux.wait_for("word89\n❯\n")
     tmux.keys("Escape")
     text = tmux.wait_for("Interrupted\n\n❯\n")
+    assert "/help\n\n❯ go\n" in text  # nothing above was taken away
     for number in range(90):  # nothing of the unfinished paragraph has stayed in the scrollback
         assert len(re.findall(rf"\bword{number}\b", text)) == 1, text
 

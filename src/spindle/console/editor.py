@@ -45,6 +45,8 @@ _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
 _GATHER = 0.05
 """Seconds for which pieces to print are gathered."""
+_SETTLED = 0.3
+"""Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
 _TICK = 0.2
 """Seconds between two looks at the clock while something runs."""
 _MENU, _REVERSE = "noinherit", "noinherit reverse"
@@ -55,11 +57,38 @@ _STYLE = Style.from_dict(
 
 
 class _Prompt(Application[None]):
-    """Knows that most terminals break lines anew when they get narrower, and so move up what was drawn."""
+    """Knows that most terminals break lines anew when they get narrower, and so move up what was drawn.
+
+    Nothing is drawn while the size still changes: what is meant for one size and comes at the next would take away
+    lines that are not ours.
+    """
 
     view: "View"
+    _settling: asyncio.TimerHandle | None = None
+
+    @property
+    def is_resizing(self) -> bool:
+        if self._settling is None and self.renderer._last_size not in (None, self.output.get_size()):
+            self._on_resize()  # its signal is still on the way
+        return self._settling is not None
 
     def _on_resize(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+        self._settling = asyncio.get_running_loop().call_later(_SETTLED, self._resized)
+
+    def _resized(self) -> None:
+        self._settling = None
+        self._find_cursor()
+        super()._on_resize()
+
+    def _redraw(self, render_as_done: bool = False) -> None:
+        if render_as_done:
+            self._find_cursor()
+        if render_as_done or not self.is_resizing:
+            super()._redraw(render_as_done)
+
+    def _find_cursor(self) -> None:
         width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
         stays = "XTERM_VERSION" in os.environ or os.environ.get("TERM", "").startswith(("linux", "rxvt", "vt"))
         if screen is not None and not stays:
@@ -69,7 +98,6 @@ class _Prompt(Application[None]):
             x, y = self.renderer._cursor_pos
             self.renderer._cursor_pos = Point(x=x % width, y=y + sum(more[:y]) + x // width)
             self.view.printed = max(0, self.view.printed - sum(more))
-        super()._on_resize()
 
 
 class _Output(Vt100_Output):
@@ -135,6 +163,7 @@ class Editor:
             erase_when_done=True,
             min_redraw_interval=0.04,
             output=self._output,
+            terminal_size_polling_interval=None,  # there is a signal
         )
         self._app.view = talk.view
         self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.1
@@ -178,7 +207,8 @@ class Editor:
     async def _print_soon(self) -> None:
         while self._unwritten:  # more may come while the prompt is drawn again
             await asyncio.sleep(_GATHER)
-            await run_in_terminal(self._print)
+            if not self._app.is_resizing:
+                await run_in_terminal(self._print)
 
     def _print(self) -> None:
         text, self._unwritten = self._unwritten, ""
