@@ -199,6 +199,24 @@ def test_pasting(place: Place, chat: Chat) -> None:
     assert (place.agent / "chat_history").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_message_that_cannot_be_sent_stays(place: Place, chat: Chat) -> None:
+    place.write("project/none.png", "no picture")
+    (place.project / "broken.png").symlink_to("/proc/self/mem")
+    terminal = chat()
+    terminal.enter("look at @none.png")
+    terminal.wait_for("not an image that models take", "\n❯ look at @none.png\nscript")
+    terminal.keys("\x15")
+    terminal.enter("look at @broken.png")
+    terminal.wait_for("Input/output error", "\n❯ look at @broken.png\nscript")
+    terminal.keys("\x15")
+    terminal.paste(str(place.project / "broken.png"))
+    terminal.wait_for("broken.png\nscript")
+    terminal.keys("\x15")
+    terminal.keys("one\\ two")
+    terminal.keys("\x1b[D" * 4 + "\r")  # a backslash before the cursor is a new line, too
+    terminal.wait_for("❯ one\n   two\n")
+
+
 def test_resizing_leaves_one_prompt(chat: Chat) -> None:
     story = "The quick brown fox jumps over the lazy dog and runs on. " * 6
     terminal = chat(steps=[{"text": [story, {"wait": 30}]}])
@@ -325,6 +343,10 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal = chat()
     terminal.enter("hello")
     terminal.wait_for("Fine.", PROMPT)
+    terminal.keys("/thinking\r")
+    terminal.wait_for("How hard to think?", "❯ 4  medium")  # where it is
+    terminal.keys("\x1b")
+    terminal.wait_for(PROMPT, without="How hard")
     terminal.keys("/mo")
     terminal.wait_for("\n /model  Choose the model")
     terminal.keys("del ")
@@ -333,6 +355,13 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.wait_for("Model: here/m2", "\nm2 ·")
     terminal.keys("/thinking hi\r")
     terminal.wait_for("Invalid level")
+    place.write("project/pages/old.html", "x")
+    place.write("project/pages/other.txt", "x")
+    terminal.keys("/export pa")
+    terminal.wait_for("❯ /export pa\n pages/\n")
+    terminal.keys("\to")
+    terminal.wait_for("❯ /export pages/o\n pages/old.html\nm2 ")
+    terminal.keys("\x1b\x03")
     terminal.keys("see @nots")
     terminal.wait_for(" some/notes.txt\n")
     terminal.keys("\t")

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
@@ -316,11 +316,15 @@ class Editor:
                 self._settle(text)
             elif fitting and time.monotonic() - self._asked_at > _TOO_SOON:
                 self._settle(fitting[question.chosen])
-        elif text.endswith("\\") and not later:
+        elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
             self._buffer.delete_before_cursor(1)
             self._buffer.insert_text("\n")
         elif text.strip():
-            entry = self._attached.entry(text.strip(), later)
+            try:
+                entry = self._attached.entry(text.strip(), later)
+            except OSError as error:
+                self._talk.view.fail(str(error))
+                return
             self._buffer.text = entry.text if len(entry.text) <= _HISTORY_ENTRY else text
             self._buffer.append_to_history()
             self._buffer.reset()
@@ -364,8 +368,10 @@ class Editor:
         self._app.renderer.clear()
         self._talk.view.printed = 0
 
-    def _paste(self, text: str) -> Any:
-        self._buffer.insert_text(self._attached.paste(text) if self._question is None else text)
+    def _paste(self, text: str) -> None:
+        with suppress(OSError):  # the path of a picture that cannot be read is a text
+            text = self._attached.paste(text) if self._question is None else text
+        self._buffer.insert_text(text)
 
     async def _paste_picture(self) -> None:
         if (mark := await self._attached.clipboard()) is None:

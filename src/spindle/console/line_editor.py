@@ -89,10 +89,13 @@ class LineEditor:
             self._lines += line[:-1] + "\n"
         else:
             text, self._lines = (self._lines + line).strip(), ""
-            if text:
-                self.entries.put(Attachments().entry(text))
-            else:
-                self.refresh()
+            try:
+                if text:
+                    self.entries.put(Attachments().entry(text))
+                    return
+            except OSError as error:
+                self._talk.view.fail(str(error))
+            self.refresh()
 
     def _stop(self) -> None:
         if self._asked is not None or self._talk.busy:

@@ -24,6 +24,8 @@ Json = dict[str, Any]
 _LEARN_AFTER = frozenset(
     {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
 )
+_PUT_BACK = 2000
+"""Letters of a refused message that comes back into the input; a longer one is among the older messages."""
 
 
 class Talk:
@@ -131,7 +133,12 @@ class Talk:
             self.view.fail(f"There is no command /{name}; see /help")
         else:
             behavior: Any = "followUp" if entry.later else "steer"
-            given = await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
+            try:
+                given = await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
+            except CommandFailed:
+                if len(text) < _PUT_BACK:
+                    self.editor.put(text)  # to be changed and sent again
+                raise
             if given.get("disposition") == "started":
                 self.view.show({"type": "agent_start"})
 
