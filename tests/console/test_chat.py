@@ -256,6 +256,7 @@ def test_a_signal_restores_the_terminal(chat: Chat, number: signal.Signals) -> N
     os.kill(terminal.pid, number)
     assert terminal.wait_exit() == 128 + number
     assert terminal.is_restored()
+    assert terminal.text.endswith("❯ go\n\nBegun")  # what has come stays
     assert terminal.output.rindex(b"\x1b[?2004l") > terminal.output.rindex(b"\x1b[?2004h")
 
 

@@ -73,6 +73,7 @@ class Talk:
         try:
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         finally:  # whatever happened, the terminal is given back first
+            self.view.flush()
             self.editor.close()
             await asyncio.wait([editing])
             failed = [error for part in parts if part.done() and (error := part.exception()) is not None]

@@ -167,12 +167,16 @@ class View:
             self.say(fit(f"∴ Thought{took}: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
         self._thinking, self._thinking_since = "", 0.0
 
-    def _answer_end(self, message: Json) -> None:
+    def flush(self) -> None:
+        """Print what has come of a message: no more will."""
         self._thought(self._thinking)
         self._print(self._blocks.flush())
         if self._streamed:
             self._write("\n")
         self._streamed, self._waiting_for = False, ""
+
+    def _answer_end(self, message: Json) -> None:
+        self.flush()
         match message.get("stopReason"):
             case "error":
                 self.fail(message.get("errorMessage") or "The model has failed")
