@@ -151,7 +151,9 @@ def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
         "        a = await ctx.ui.confirm('Sure?', 'Really and truly')\n"
         "        b = await ctx.ui.select('Which?', ['red', 'green', 'blue'])\n"
         "        c = await ctx.ui.input('Name?', 'a name')\n"
-        "        ctx.ui.notify(f'{a} {b} {c}')\n",
+        "        ctx.ui.notify(f'{a} {b} {c}')\n"
+        "        print('stray\\x1b[2J print')\n"
+        "        raise RuntimeError('bo\\x1b[2Jom')\n",
     )
     terminal = chat()
     terminal.enter("/ask")
@@ -165,7 +167,8 @@ def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
     terminal.keys("\r")
     terminal.wait_for("Name? (a name)\n?")
     terminal.enter("Ada")
-    terminal.wait_for("True blue Ada")
+    terminal.wait_for("True blue Ada", "\nstray print\n", "command:ask: boom\n")
+    assert b"\x1b[2J" not in terminal.output
 
 
 def test_pasting(place: Place, chat: Chat) -> None:
@@ -197,6 +200,15 @@ def test_pasting(place: Place, chat: Chat) -> None:
     assert sessions(place).count('"mimeType":"image/png"') == 2
     assert "two\n+lines and\n+three" in (place.agent / "chat_history").read_text()
     assert (place.agent / "chat_history").stat().st_mode & 0o777 == 0o600
+
+
+def test_messages_are_sent_if_they_cannot_be_remembered(place: Place, chat: Chat) -> None:
+    (place.agent / "chat_history").mkdir()
+    terminal = chat()
+    terminal.enter("hello")
+    assert "Error" not in terminal.wait_for("/help\n\n❯ hello\n\nFine.", PROMPT)
+    terminal.keys("\x1b[A")
+    terminal.wait_for("\n❯ hello\nscript.json")
 
 
 def test_a_message_that_cannot_be_sent_stays(place: Place, chat: Chat) -> None:

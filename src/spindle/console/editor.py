@@ -29,7 +29,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from spindle.console.attachments import Attachments, Entry
-from spindle.console.look import Look, fit, rows
+from spindle.console.look import Look, clean, fit, rows
 from spindle.console.question import Question
 from spindle.flow import Mailbox
 
@@ -111,10 +111,19 @@ class _Output(Vt100_Output):
 
 
 class _History(FileHistory):
+    """Without its file, or room on the disk, messages are remembered until the end."""
+
+    def load_history_strings(self) -> list[str]:
+        try:
+            return list(super().load_history_strings())
+        except OSError:
+            return []
+
     def store_string(self, string: str) -> None:
-        os.makedirs(os.path.dirname(self.filename), exist_ok=True)
-        os.close(os.open(self.filename, os.O_CREAT | os.O_APPEND, 0o600))  # others must not read it
-        super().store_string(string)
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(self.filename), exist_ok=True)
+            os.close(os.open(self.filename, os.O_CREAT | os.O_APPEND, 0o600))  # others must not read it
+            super().store_string(string)
 
 
 class _Above(io.TextIOBase):
@@ -125,7 +134,7 @@ class _Above(io.TextIOBase):
         self._loop = asyncio.get_running_loop()
 
     def write(self, text: str) -> int:
-        self._loop.call_soon_threadsafe(self._editor.write, text)
+        self._loop.call_soon_threadsafe(self._editor.write, clean(text))
         return len(text)
 
 
