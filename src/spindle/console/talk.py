@@ -167,7 +167,10 @@ class Talk:
         width = self.view.width
         widgets = [fit(line, width) for lines in self._widgets.values() for line in lines]
         running = [self._look.paint(fit(f"{self.view.spinner()} $ {line}", width), "cyan") for line in self._shell]
-        queued = [self._look.paint(fit(f"  queued: {one_line(text)}", width), "yellow") for text in self._queue]
+        most = max(2, self._look.size()[1] // 5)
+        waiting = [f"  queued: {one_line(text)}" for text in self._queue[:most]]
+        waiting += [f"  … {len(self._queue) - most} more"] if len(self._queue) > most else []
+        queued = [self._look.paint(fit(line, width), "yellow") for line in waiting]
         return [self._look.signs(line) for line in [*self.view.live(), *running, *widgets, *queued]]
 
     def status(self) -> str:
