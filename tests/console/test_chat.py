@@ -136,7 +136,7 @@ def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
     text = terminal.wait_for(
         "Allow bash? echo ok \\x1b];touch hidden #\\x07\n# a comment\ntouch seen\n❯ y", "n  Deny\n?"
     )
-    assert "Bash(touch seen *) (in all sessions)" in re.sub("\n *", "", text)  # not cut
+    assert "Bash(touch seen *) (in all sessions)" in re.sub("\n *", " ", text)  # not cut
     terminal.quiet()
     terminal.keys("n")
     terminal.wait_for(f"Allow bash? {long}\n", "\n… (all of it stands above)\n❯ y")

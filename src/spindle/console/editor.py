@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import sys
+import textwrap
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -274,7 +275,8 @@ class Editor:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
         lines = ["", *(look.paint(row, "bold", "yellow") for row in rows(question.title, width))]
         for option, chosen in question.lines():
-            first, *more = rows(option, width - 5) if question.keys else [fit(option, width - 2)]
+            words = "\n".join(textwrap.wrap(option, width - 5))
+            first, *more = rows(words, width - 5) if question.keys else [fit(option, width - 2)]
             option_rows = [f"{'❯' if chosen else ' '} {first}", *(f"     {row}" for row in more)]
             lines += [look.paint(row, "cyan") if chosen else row for row in option_rows]
         return ANSI(look.signs("\n".join(lines)))

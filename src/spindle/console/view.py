@@ -65,7 +65,7 @@ class View:
         full, these may be more than stand above, and would come into the scrollback for good. Room at the right, and
         few rows, prevent it.
         """
-        return self._look.width * 4 // 5
+        return max(20, self._look.width * 4 // 5)
 
     def live(self) -> list[str]:
         """Return the lines to draw above the input."""
