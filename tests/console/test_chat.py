@@ -429,6 +429,19 @@ def test_shell_commands_and_the_editor(place: Place, chat: Chat) -> None:
     assert '"command":"echo to the shell; exit 3"' in sessions(place)
 
 
+def test_resizing_leaves_the_screen_to_the_editor(place: Place, chat: Chat) -> None:
+    lines = ["#!/bin/sh", "printf '\\n\\nEDITING\\033[2A\\r'", "until [ -e done ]; do sleep 0.1; done", "echo x > $1"]
+    editor = place.write("edit.sh", "\n".join(lines))
+    editor.chmod(0o755)
+    terminal = chat(env={"EDITOR": str(editor)})
+    terminal.keys("\x07")
+    terminal.wait_for("EDITING")
+    terminal.resize(90, 30)
+    assert "EDITING" in terminal.quiet(0.8)
+    place.write("project/done", "")
+    terminal.wait_for("❯ x\n")
+
+
 def test_vi_keys(place: Place, chat: Chat) -> None:
     place.write("agent/settings.json", {"editingMode": "vi"})
     terminal = chat()

@@ -80,8 +80,9 @@ class _Prompt(Application[None]):
 
     def _resized(self) -> None:
         self._settling = None
-        self._find_cursor()
-        super()._on_resize()
+        if self._is_running and not self._running_in_terminal:  # else the screen is another program's
+            self._find_cursor()
+            super()._on_resize()
 
     def _redraw(self, render_as_done: bool = False) -> None:
         if render_as_done:
