@@ -137,7 +137,7 @@ class Talk:
             try:
                 given = await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
             except CommandFailed:
-                if len(text) < _PUT_BACK:
+                if len(text) < _PUT_BACK and not self._look.plain:
                     self.editor.put(text)  # to be changed and sent again
                 raise
             if given.get("disposition") == "started":
