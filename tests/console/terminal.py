@@ -58,8 +58,13 @@ class Terminal:
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        os.close(self._fd)
-        os.close(self._slave)
+        self._close()
+
+    def _close(self) -> None:
+        for fd in (self._fd, self._slave):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._slave = -1
 
     # -- what is seen ----------------------------------------------------------------------------
 
@@ -144,6 +149,12 @@ class Terminal:
                 return self.status
             assert time.monotonic() < end, f"it does not end; there is:\n{self.text}"
             self._read(0.05)
+
+    def hang_up(self) -> int:
+        """Close the terminal; return the program's exit code."""
+        self._close()
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.status
 
     def is_restored(self) -> bool:
         """Whether the terminal echoes and edits lines again, as before."""

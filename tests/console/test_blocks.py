@@ -1,10 +1,13 @@
 """Streamed Markdown is cut at the same places however it comes, and nothing is lost; text cannot move the cursor."""
 
+import re
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.console.blocks import Block, Blocks
-from spindle.console.look import clean, fit, rows
+from spindle.console.look import Look, clean, fit, rows
 
 _LINES = ["# T", "word", "", "- a", "  more", "1. b", "```", "```py", "~~~", "    x", "| a |", "> q", "   "]
 _MARKDOWN = st.lists(st.sampled_from(_LINES), max_size=30).map("\n".join)
@@ -48,6 +51,29 @@ def test_long_code_comes_in_parts_that_know_what_was_before() -> None:
     assert "\n".join(part.text for part in parts).split("\n") == lines
     assert len(parts) == 3
     assert list(parts[2].before) == lines[:16]
+
+
+def test_an_indented_fence_is_one_but_in_an_item() -> None:
+    assert [block.kind for block in cut("  ```py\n  x\n\ny\n  ```\nend", 3)] == ["open", "code", "close", "text"]
+    assert [block.kind for block in cut("- a\n  ```py\n  x\n\n  y\n  ```\n- b", 3)] == ["text", "item"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A Vec<T> of <b>those</b>",
+        "<details>\nhidden\n</details>",
+        "See [there][1]\n\n[1]: http://host/path",
+        "![picture](http://host/a.png) and [link](http://host/b)",
+        "<!-- comment -->",
+        "<http://host/c>",
+    ],
+)
+def test_nothing_that_is_written_in_markdown_is_lost(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    shown = "\n".join(Look().markdown(block.text) for block in cut(text, len(text)))
+    for word in re.findall(r"[\w:/.]+", text):
+        assert word in shown
 
 
 def test_a_paragraph_is_given_out_when_the_next_one_begins() -> None:

@@ -79,9 +79,13 @@ def test_interrupt_steer_queue_and_take_back(place: Place, chat: Chat) -> None:
     terminal.wait_for("  queued: steer it\n")
     terminal.keys("and later\x1b\r")
     terminal.wait_for("  queued: steer it\n  queued: and later\n❯\n", "2 queued")
+    terminal.resize(100, 8)
+    terminal.enter("and a third")  # of many only the first are shown
+    terminal.wait_for("  queued: steer it\n  queued: and a third\n  … 1 more\n❯\n", "3 queued")
+    terminal.resize(100, 30)
     terminal.keys("\x1b[A")  # up
-    terminal.wait_for("❯ steer it\n\n  and later\n", without="queued")
-    terminal.keys("\x15\x7f\x7f\x15")  # Ctrl-U: what stands before the cursor
+    terminal.wait_for("❯ steer it\n\n  and a third\n\n  and later\n", without="queued:")
+    terminal.keys("\x15\x7f\x7f\x15\x7f\x7f\x15")  # Ctrl-U: what stands before the cursor
     terminal.keys("\x1b")
     terminal.wait_for("A beginning\n\nInterrupted\n")
     terminal.keys("\x03\x03")
@@ -110,7 +114,7 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     terminal.wait_for("Allow bash? touch b\n❯ y")
     terminal.quiet()
     terminal.keys("n")
-    terminal.wait_for("✗ bash touch b: not allowed", "Allow bash? touch c\n❯ y")
+    terminal.wait_for("✗ bash touch b", "  The user did not allow this call of bash", "Allow bash? touch c\n❯ y")
     terminal.quiet()
     terminal.keys("a")
     terminal.wait_for("Allow bash? touch d\n❯ y")
@@ -123,6 +127,24 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     terminal.wait_for("Permission mode: default\n  allow Bash(touch c *)  (this session)\n")
 
 
+def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
+    hidden = "echo ok \x1b];touch hidden #\x07\n# a comment\ntouch seen"
+    long = "\n".join(f"echo {number}" for number in range(1, 31))
+    steps = [{"match": "go", "calls": [{"name": "bash", "arguments": {"command": text}}]} for text in (hidden, long)]
+    terminal = chat("--permission-mode", "default", steps=[*steps, {"match": "go", "text": ""}], lines=30)
+    terminal.enter("go")
+    text = terminal.wait_for(
+        "Allow bash? echo ok \\x1b];touch hidden #\\x07\n# a comment\ntouch seen\n❯ y", "n  Deny\n?"
+    )
+    assert "Bash(touch seen *) (in all sessions)" in re.sub("\n *", " ", text)  # not cut
+    terminal.quiet()
+    terminal.keys("n")
+    terminal.wait_for(f"Allow bash? {long}\n", "\n… (all of it stands above)\n❯ y")
+    terminal.quiet()
+    terminal.keys("\x1b")
+    terminal.wait_for("… → no answer\n", "The answer is empty")
+
+
 def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
     place.write(
         "agent/extensions/ask.py",
@@ -133,7 +155,9 @@ def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
         "        a = await ctx.ui.confirm('Sure?', 'Really and truly')\n"
         "        b = await ctx.ui.select('Which?', ['red', 'green', 'blue'])\n"
         "        c = await ctx.ui.input('Name?', 'a name')\n"
-        "        ctx.ui.notify(f'{a} {b} {c}')\n",
+        "        ctx.ui.notify(f'{a} {b} {c}')\n"
+        "        print('stray\\x1b[2J print')\n"
+        "        raise RuntimeError('bo\\x1b[2Jom')\n",
     )
     terminal = chat()
     terminal.enter("/ask")
@@ -147,7 +171,8 @@ def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
     terminal.keys("\r")
     terminal.wait_for("Name? (a name)\n?")
     terminal.enter("Ada")
-    terminal.wait_for("True blue Ada")
+    terminal.wait_for("True blue Ada", "\nstray print\n", "command:ask: boom\n")
+    assert b"\x1b[2J" not in terminal.output
 
 
 def test_pasting(place: Place, chat: Chat) -> None:
@@ -181,6 +206,33 @@ def test_pasting(place: Place, chat: Chat) -> None:
     assert (place.agent / "chat_history").stat().st_mode & 0o777 == 0o600
 
 
+def test_messages_are_sent_if_they_cannot_be_remembered(place: Place, chat: Chat) -> None:
+    (place.agent / "chat_history").mkdir()
+    terminal = chat()
+    terminal.enter("hello")
+    assert "Error" not in terminal.wait_for("/help\n\n❯ hello\n\nFine.", PROMPT)
+    terminal.keys("\x1b[A")
+    terminal.wait_for("\n❯ hello\nscript.json")
+
+
+def test_a_message_that_cannot_be_sent_stays(place: Place, chat: Chat) -> None:
+    place.write("project/none.png", "no picture")
+    (place.project / "broken.png").symlink_to("/proc/self/mem")
+    terminal = chat()
+    terminal.enter("look at @none.png")
+    terminal.wait_for("not an image that models take", "\n❯ look at @none.png\nscript")
+    terminal.keys("\x15")
+    terminal.enter("look at @broken.png")
+    terminal.wait_for("Input/output error", "\n❯ look at @broken.png\nscript")
+    terminal.keys("\x15")
+    terminal.paste(str(place.project / "broken.png"))
+    terminal.wait_for("broken.png\nscript")
+    terminal.keys("\x15")
+    terminal.keys("one\\ two")
+    terminal.keys("\x1b[D" * 4 + "\r")  # a backslash before the cursor is a new line, too
+    terminal.wait_for("❯ one\n   two\n")
+
+
 def test_resizing_leaves_one_prompt(chat: Chat) -> None:
     story = "The quick brown fox jumps over the lazy dog and runs on. " * 6
     terminal = chat(steps=[{"text": [story, {"wait": 30}]}])
@@ -189,7 +241,7 @@ def test_resizing_leaves_one_prompt(chat: Chat) -> None:
     for columns in (60, 40, 120, 30, 90):
         terminal.resize(columns, 30)
         terminal.quiet(0.4)
-        text = terminal.wait_for("runs on.\n❯\n")
+        text = terminal.wait_for(".\n❯\n")
         assert len(re.findall(r"(?m)^❯$", text)) == 1, text
         assert text.replace("\n", "").count("fox jumps") <= 6, text
 
@@ -220,7 +272,38 @@ def test_a_signal_restores_the_terminal(chat: Chat, number: signal.Signals) -> N
     os.kill(terminal.pid, number)
     assert terminal.wait_exit() == 128 + number
     assert terminal.is_restored()
+    assert terminal.text.endswith("❯ go\n\nBegun")  # what has come stays
     assert terminal.output.rindex(b"\x1b[?2004l") > terminal.output.rindex(b"\x1b[?2004h")
+
+
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_a_closed_terminal_ends_it_in_silence(place: Place, kind: str) -> None:
+    program = ["/bin/sh", "-c", 'exec "$0" "$@" 2>errors', sys.executable, "-m", "spindle"]
+    model = place.script({"text": ["Some words.\n\n"] * 300, "pace": 0.01})
+    env = place.environment({"TERM": kind})
+    with Terminal(["--model", model], env=env, cwd=place.project, program=program) as terminal:
+        terminal.wait_for("\n>" if kind == "dumb" else "0% of 1")
+        terminal.keys("go")
+        terminal.quiet(0.3)
+        terminal.keys("\r")
+        terminal.wait_for("Some words.")
+        assert terminal.hang_up() == 128 + signal.SIGHUP
+    assert (place.project / "errors").read_text() == ""
+    assert "Some words." in sessions(place)
+
+
+def test_ctrl_c_leaves_a_search_not_the_chat(chat: Chat) -> None:
+    terminal = chat()
+    terminal.enter("hello")
+    terminal.wait_for("Fine.", PROMPT)
+    terminal.keys("\x03")
+    terminal.wait_for("Ctrl-C again")
+    terminal.keys("\x12hel")
+    terminal.wait_for("I-search backward: hel")
+    terminal.keys("\x03")
+    terminal.wait_for(PROMPT, without="I-search")
+    terminal.enter("again")
+    terminal.wait_for("❯ again\n\nFine.")
 
 
 def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
@@ -277,6 +360,10 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal = chat()
     terminal.enter("hello")
     terminal.wait_for("Fine.", PROMPT)
+    terminal.keys("/thinking\r")
+    terminal.wait_for("How hard to think?", "❯ 4  medium")  # where it is
+    terminal.keys("\x1b")
+    terminal.wait_for(PROMPT, without="How hard")
     terminal.keys("/mo")
     terminal.wait_for("\n /model  Choose the model")
     terminal.keys("del ")
@@ -285,6 +372,13 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.wait_for("Model: here/m2", "\nm2 ·")
     terminal.keys("/thinking hi\r")
     terminal.wait_for("Invalid level")
+    place.write("project/pages/old.html", "x")
+    place.write("project/pages/other.txt", "x")
+    terminal.keys("/export pa")
+    terminal.wait_for("❯ /export pa\n pages/\n")
+    terminal.keys("\to")
+    terminal.wait_for("❯ /export pages/o\n pages/old.html\nm2 ")
+    terminal.keys("\x1b\x03")
     terminal.keys("see @nots")
     terminal.wait_for(" some/notes.txt\n")
     terminal.keys("\t")
@@ -318,6 +412,11 @@ def test_shell_commands_and_the_editor(place: Place, chat: Chat) -> None:
     terminal = chat(env={"EDITOR": str(editor)})
     terminal.enter("!echo to the shell; exit 3")
     terminal.wait_for("$ echo to the shell; exit 3\nto the shell\n(exit code 3)\n")
+    terminal.enter("!until [ -e now ]; do sleep 0.05; done; echo later")
+    terminal.enter("hello")
+    terminal.wait_for("Fine.\n")
+    place.write("project/now", "")
+    terminal.wait_for("Fine.\n\nlater\n")  # apart from what was printed meanwhile
     terminal.enter("!sleep 30")
     terminal.wait_for("$ sleep 30\n\n")
     terminal.quiet(0.3)
@@ -328,6 +427,19 @@ def test_shell_commands_and_the_editor(place: Place, chat: Chat) -> None:
     terminal.keys("\r")
     terminal.wait_for("❯ from the editor\n\nFine.")
     assert '"command":"echo to the shell; exit 3"' in sessions(place)
+
+
+def test_resizing_leaves_the_screen_to_the_editor(place: Place, chat: Chat) -> None:
+    lines = ["#!/bin/sh", "printf '\\n\\nEDITING\\033[2A\\r'", "until [ -e done ]; do sleep 0.1; done", "echo x > $1"]
+    editor = place.write("edit.sh", "\n".join(lines))
+    editor.chmod(0o755)
+    terminal = chat(env={"EDITOR": str(editor)})
+    terminal.keys("\x07")
+    terminal.wait_for("EDITING")
+    terminal.resize(90, 30)
+    assert "EDITING" in terminal.quiet(0.8)
+    place.write("project/done", "")
+    terminal.wait_for("❯ x\n")
 
 
 def test_vi_keys(place: Place, chat: Chat) -> None:
@@ -343,13 +455,14 @@ def test_vi_keys(place: Place, chat: Chat) -> None:
 
 
 def test_what_a_model_writes_is_only_text(chat: Chat) -> None:
-    evil = "before\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b5A\x07 after\rline"
-    call = {"name": "bash", "arguments": {"command": "printf '\\033[2Jclear\\007'"}}
+    evil = "before\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b5A\x07 after\rline \u202eturned"
+    call = {"name": "bash", "arguments": {"command": "printf '\\033[2Jclear\\007 10%%\\r\\033[K20%%\\r30%%\\r'"}}
     terminal = chat(steps=[{"text": evil, "calls": [call]}, "Fine."])
     terminal.enter("go")
-    text = terminal.wait_for("beforered5A afterline", "clear", "Fine.")
+    text = terminal.wait_for("beforered5A afterline turned", " · 30% · ", "Fine.")
     assert "/help" in text
     assert b"\x1b[2J" not in terminal.output and b"title" not in terminal.output
+    assert "\u202e".encode() not in terminal.output
 
 
 @pytest.mark.parametrize("env", [{"LC_ALL": "C"}, {"NO_COLOR": "1"}, {}], ids=["C locale", "no colour", "60 columns"])
@@ -394,12 +507,19 @@ def test_a_dumb_terminal(place: Place, chat: Chat) -> None:
     assert b"\x1b" not in terminal.output
 
 
-def test_without_a_model_it_says_how_to_get_one(place: Place) -> None:
-    with Terminal([], env=place.environment(), cwd=place.project) as terminal:
+@pytest.mark.parametrize("answer", ["n\n", "\x03", "\x04"])
+def test_without_a_model_it_says_how_to_get_one(place: Place, answer: str) -> None:
+    with Terminal([], env=place.environment(), cwd=place.project, columns=80) as terminal:
         text = terminal.wait_for("Get it now? [y/N]")
         assert len(text.strip().split("\n")) == 4 and "ANTHROPIC_API_KEY" in text and "models pull smollm2" in text
-        terminal.keys("n\n")
+        terminal.keys(answer)
         assert terminal.wait_exit() == 0
+        assert "\nNo model was chosen" in terminal.text
+
+
+@pytest.mark.parametrize("word", ["hello", "doctor"])
+def test_a_word_after_chat_is_a_message(chat: Chat, word: str) -> None:
+    chat("chat", word).wait_for(f"❯ {word}\n\nFine.")
 
 
 def test_without_the_extra_it_says_which(place: Place) -> None:

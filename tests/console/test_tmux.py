@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -72,6 +72,24 @@ def test_resizing_while_an_answer_comes(place: Place, tmux: Tmux) -> None:
     tmux.keys("C-d")
     text = tmux.wait_for("ended with 0", " echo ")
     assert " icanon " in text
+
+
+@pytest.mark.parametrize("widths", [(60, 40, 30, 100, 50, 25, 80), range(98, 70, -1)], ids=["jumps", "steps"])
+def test_getting_narrower_before_the_screen_is_full(place: Place, tmux: Tmux, widths: Sequence[int]) -> None:
+    story = " ".join(f"word{number}" for number in range(90))
+    tmux.start("--model", place.script({"text": [story, {"wait": 30}]}))
+    tmux.wait_for("0% of 1")
+    tmux.keys("go", "Enter")
+    tmux.wait_for("word89\n❯\n")
+    for columns in widths:
+        tmux.run("resize-window", "-x", str(columns), "-y", "40")
+        if len(widths) < 10:
+            tmux.wait_for("word89\n❯\n")
+    tmux.keys("Escape")
+    text = tmux.wait_for("Interrupted\n\n❯\n")
+    assert "/help\n\n❯ go\n" in text  # nothing above was taken away
+    for number in range(90):  # nothing of the unfinished paragraph has stayed in the scrollback
+        assert len(re.findall(rf"\bword{number}\b", text)) == 1, text
 
 
 def test_killing_the_agent_leaves_the_session_whole(place: Place, tmux: Tmux) -> None:

@@ -17,7 +17,7 @@ _NO_EXTRA = (
     "spindle --remote serves a web page, --mode json and --mode rpc talk to programs"
 )
 _NO_MODEL = """\
-No model is ready. Set a provider's key (ANTHROPIC_API_KEY, …; see spindle doctor),
+No model is ready. Set a provider's key (ANTHROPIC_API_KEY, …: spindle doctor),
 or start Ollama, LM Studio or llama.cpp here, then: spindle --model ollama/NAME,
 or let a small model run right here: spindle models pull smollm2 ({size} MB)."""
 
@@ -69,10 +69,12 @@ def _offer_model() -> str:
     from spindle.cli.session_choice import NothingChosen
 
     print(_NO_MODEL.format(size=SMALL.download // 1_000_000))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's own would wait for the answer
     try:
         answer = input("Get it now? [y/N] ")
-    except EOFError:
+    except (EOFError, KeyboardInterrupt):
         answer = ""
+        print()
     if answer.strip().lower() not in ("y", "yes") or run(["pull", "smollm2"]):
         raise NothingChosen("No model was chosen")
     return f"local/{SMALL.name}"

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from spindle.cli import end_of_start, silence_stdout, tell, version_text
-from spindle.cli.args import COMMANDS, Options, UsageError, parse
+from spindle.cli.args import COMMANDS, Options, UsageError, parse, parse_into
 
 _MODES = {
     "text": "one_shot:run_print",
@@ -49,7 +49,7 @@ def _run(argv: list[str]) -> int:
     options = parse(argv)
     mode = options.command if options.command in _MODES else None
     if mode is not None:  # a mode by another name: it takes every option
-        options = parse(options.command_arguments)
+        options = parse_into(Options(mode=mode), options.command_arguments)
     if options.offline:
         os.environ["PI_OFFLINE"] = "1"
     if options.command is not None:

@@ -4,9 +4,12 @@ import asyncio
 import io
 import os
 import sys
+import textwrap
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
@@ -27,12 +30,13 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from spindle.console.attachments import Attachments, Entry
-from spindle.console.look import Look, fit, rows
+from spindle.console.look import Look, clean, fit, rows
 from spindle.console.question import Question
 from spindle.flow import Mailbox
 
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
+    from spindle.console.view import View
 
 _HISTORY_ENTRY = 20_000
 """Longer messages are remembered as they were typed, with the marks of what was pasted."""
@@ -42,6 +46,8 @@ _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
 _GATHER = 0.05
 """Seconds for which pieces to print are gathered."""
+_SETTLED = 0.3
+"""Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
 _TICK = 0.2
 """Seconds between two looks at the clock while something runs."""
 _MENU, _REVERSE = "noinherit", "noinherit reverse"
@@ -52,21 +58,48 @@ _STYLE = Style.from_dict(
 
 
 class _Prompt(Application[None]):
-    """Knows that most terminals break lines anew when they get narrower, and so move up what was drawn."""
+    """Knows that most terminals break lines anew when they get narrower, and so move up what was drawn.
+
+    Nothing is drawn while the size still changes: what is meant for one size and comes at the next would take away
+    lines that are not ours.
+    """
+
+    view: "View"
+    _settling: asyncio.TimerHandle | None = None
+
+    @property
+    def is_resizing(self) -> bool:
+        if self._settling is None and self.renderer._last_size not in (None, self.output.get_size()):
+            self._on_resize()  # its signal is still on the way
+        return self._settling is not None
 
     def _on_resize(self) -> None:
-        width, screen, cursor = (
-            self.output.get_size().columns,
-            self.renderer.last_rendered_screen,
-            self.renderer._cursor_pos,
-        )
+        if self._settling is not None:
+            self._settling.cancel()
+        self._settling = asyncio.get_running_loop().call_later(_SETTLED, self._resized)
+
+    def _resized(self) -> None:
+        self._settling = None
+        if self._is_running and not self._running_in_terminal:  # else the screen is another program's
+            self._find_cursor()
+            super()._on_resize()
+
+    def _redraw(self, render_as_done: bool = False) -> None:
+        if render_as_done:
+            self._find_cursor()
+        if render_as_done or not self.is_resizing:
+            super()._redraw(render_as_done)
+
+    def _find_cursor(self) -> None:
+        width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
         stays = "XTERM_VERSION" in os.environ or os.environ.get("TERM", "").startswith(("linux", "rxvt", "vt"))
         if screen is not None and not stays:
-            drawn = [screen.data_buffer[y] for y in range(cursor.y)]
+            drawn = [screen.data_buffer[y] for y in range(screen.height)]
             ends = [max((x for x, cell in row.items() if cell.char.strip()), default=0) for row in drawn]
-            broken = sum(end // width for end in [*ends, cursor.x])
-            self.renderer._cursor_pos = Point(x=cursor.x % width, y=cursor.y + broken)
-        super()._on_resize()
+            more = [end // width for end in ends]
+            x, y = self.renderer._cursor_pos
+            self.renderer._cursor_pos = Point(x=x % width, y=y + sum(more[:y]) + x // width)
+            self.view.printed = max(0, self.view.printed - sum(more))
 
 
 class _Output(Vt100_Output):
@@ -74,12 +107,25 @@ class _Output(Vt100_Output):
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
 
+    def flush(self) -> None:
+        with suppress(OSError):  # the terminal is gone, and its input ends
+            super().flush()
+
 
 class _History(FileHistory):
+    """Without its file, or room on the disk, messages are remembered until the end."""
+
+    def load_history_strings(self) -> list[str]:
+        try:
+            return list(super().load_history_strings())
+        except OSError:
+            return []
+
     def store_string(self, string: str) -> None:
-        os.makedirs(os.path.dirname(self.filename), exist_ok=True)
-        os.close(os.open(self.filename, os.O_CREAT | os.O_APPEND, 0o600))  # others must not read it
-        super().store_string(string)
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(self.filename), exist_ok=True)
+            os.close(os.open(self.filename, os.O_CREAT | os.O_APPEND, 0o600))  # others must not read it
+            super().store_string(string)
 
 
 class _Above(io.TextIOBase):
@@ -90,7 +136,7 @@ class _Above(io.TextIOBase):
         self._loop = asyncio.get_running_loop()
 
     def write(self, text: str) -> int:
-        self._loop.call_soon_threadsafe(self._editor.write, text)
+        self._loop.call_soon_threadsafe(self._editor.write, clean(text))
         return len(text)
 
 
@@ -128,7 +174,9 @@ class Editor:
             erase_when_done=True,
             min_redraw_interval=0.04,
             output=self._output,
+            terminal_size_polling_interval=None,  # there is a signal
         )
+        self._app.view = talk.view
         self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.1
 
     async def run(self) -> None:
@@ -170,7 +218,8 @@ class Editor:
     async def _print_soon(self) -> None:
         while self._unwritten:  # more may come while the prompt is drawn again
             await asyncio.sleep(_GATHER)
-            await run_in_terminal(self._print)
+            if not self._app.is_resizing:
+                await run_in_terminal(self._print)
 
     def _print(self) -> None:
         text, self._unwritten = self._unwritten, ""
@@ -190,6 +239,10 @@ class Editor:
     async def ask(self, question: Question) -> str | None:
         """Ask in place of the input; what was being typed comes back afterwards. None: no answer."""
         async with self._one_at_a_time:
+            width, lines = self._talk.view.width, self._look.size()[1]
+            if len(shown := rows(question.title[: width * lines], width)) > lines // 2:  # the user must see all of it
+                self._talk.view.say(question.title, "yellow", kind="question")
+                question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
             draft, self._question = self._buffer.document, question
             self._answer, self._asked_at = asyncio.get_running_loop().create_future(), time.monotonic()
             self._buffer.text = question.prefill
@@ -218,16 +271,15 @@ class Editor:
         return self._look.signs("? " if self._question else "❯ ") if (line, wrapped) == (0, 0) else "  "
 
     def _above(self) -> ANSI:
-        look, question, width = self._look, self._question, self._look.width - 1
+        look, question, width = self._look, self._question, self._talk.view.width
         if question is None:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
-        lines = [
-            "",
-            *(look.paint(row, "bold", "yellow") for row in rows(question.title, width)[-look.size()[1] // 2 :]),
-        ]
+        lines = ["", *(look.paint(row, "bold", "yellow") for row in rows(question.title, width))]
         for option, chosen in question.lines():
-            row = fit(f"{'❯' if chosen else ' '} {option}", width)
-            lines.append(look.paint(row, "cyan") if chosen else row)
+            words = "\n".join(textwrap.wrap(option, width - 5))
+            first, *more = rows(words, width - 5) if question.keys else [fit(option, width - 2)]
+            option_rows = [f"{'❯' if chosen else ' '} {first}", *(f"     {row}" for row in more)]
+            lines += [look.paint(row, "cyan") if chosen else row for row in option_rows]
         return ANSI(look.signs("\n".join(lines)))
 
     def _typed(self, _: Buffer) -> None:
@@ -249,9 +301,10 @@ class Editor:
             ("escape enter", True, lambda event: self._send(later=True)),
             ("c-j", ~is_searching, lambda event: self._buffer.insert_text("\n")),
             ("escape", (~vi_insert_mode | asking) & ~is_searching, lambda event: self._escape()),
-            ("c-c", True, lambda event: self._stop()),
+            ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
-            ("c-d", empty, lambda event: self.close()),
+            ("c-d", empty & ~is_searching, lambda event: self.close()),
+            ("c-l", True, lambda event: self._clear()),
             ("c-z", True, lambda event: event.app.suspend_to_background()),
             ("c-g", ~is_searching, lambda event: self._buffer.open_in_editor()),
             ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
@@ -275,11 +328,15 @@ class Editor:
                 self._settle(text)
             elif fitting and time.monotonic() - self._asked_at > _TOO_SOON:
                 self._settle(fitting[question.chosen])
-        elif text.endswith("\\") and not later:
+        elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
             self._buffer.delete_before_cursor(1)
             self._buffer.insert_text("\n")
         elif text.strip():
-            entry = self._attached.entry(text.strip(), later)
+            try:
+                entry = self._attached.entry(text.strip(), later)
+            except OSError as error:
+                self._talk.view.fail(str(error))
+                return
             self._buffer.text = entry.text if len(entry.text) <= _HISTORY_ENTRY else text
             self._buffer.append_to_history()
             self._buffer.reset()
@@ -319,8 +376,14 @@ class Editor:
             self._stopped_at = time.monotonic()
             self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
 
-    def _paste(self, text: str) -> Any:
-        self._buffer.insert_text(self._attached.paste(text) if self._question is None else text)
+    def _clear(self) -> None:
+        self._app.renderer.clear()
+        self._talk.view.printed = 0
+
+    def _paste(self, text: str) -> None:
+        with suppress(OSError):  # the path of a picture that cannot be read is a text
+            text = self._attached.paste(text) if self._question is None else text
+        self._buffer.insert_text(text)
 
     async def _paste_picture(self) -> None:
         if (mark := await self._attached.clipboard()) is None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from spindle.console.attachments import Attachments, Entry
@@ -45,8 +46,9 @@ class LineEditor:
         self._done.set()
 
     def write(self, text: str) -> None:
-        sys.stdout.write(("\n" if self._prompted else "") + self._look.signs(text))
-        sys.stdout.flush()
+        with suppress(OSError):  # the terminal is gone, and its input ends
+            sys.stdout.write(("\n" if self._prompted else "") + self._look.signs(text))
+            sys.stdout.flush()
         self._prompted = False
 
     def refresh(self) -> None:
@@ -70,7 +72,9 @@ class LineEditor:
                 self._asked = None
 
     def _receive(self) -> None:
-        data = os.read(0, 65536)
+        data = b""
+        with suppress(OSError):
+            data = os.read(0, 65536)
         *lines, self._read = (self._read + data).split(b"\n")
         for line in lines:
             self._take(line.decode("utf-8", "replace").rstrip("\r"))
@@ -85,10 +89,13 @@ class LineEditor:
             self._lines += line[:-1] + "\n"
         else:
             text, self._lines = (self._lines + line).strip(), ""
-            if text:
-                self.entries.put(Attachments().entry(text))
-            else:
-                self.refresh()
+            try:
+                if text:
+                    self.entries.put(Attachments().entry(text))
+                    return
+            except OSError as error:
+                self._talk.view.fail(str(error))
+            self.refresh()
 
     def _stop(self) -> None:
         if self._asked is not None or self._talk.busy:

@@ -26,16 +26,26 @@ _ASCII = str.maketrans(
     | dict.fromkeys("“”", '"')
 )
 """Our own signs and those of rich, for terminals that only know ASCII."""
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-_]?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)
+_CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+"""Also those that turn the direction of a text, so that it looks like another."""
+_SEQUENCE = re.compile(rf"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-_]?|{_CONTROL}")
 _EMPTY = re.compile(r"\x1b\[[\d;]*m\x1b\[0m")
 _TRAILING = re.compile(r" +((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
 
 
 def clean(text: str) -> str:
     """Take out everything that would move the cursor or change the terminal: what a model writes is only text."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\t", "    "))
+    return _SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\t", "    "))
+
+
+def visible(text: str) -> str:
+    """Show what `clean` would take out: of what a user is to decide about nothing may be hidden."""
+    return re.sub(_CONTROL, lambda found: ascii(found[0])[1:-1], text.replace("\t", "    "))
+
+
+def printed(output: str) -> str:
+    """Return what a program wrote as a terminal would show it in the end: of a line that was overwritten, the last."""
+    return clean("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in output.split("\n")))
 
 
 def one_line(text: str) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from spindle.console.look import clean, one_line
+from spindle.console.look import clean, one_line, visible
 
 _YES, _NO = "Yes", "No"
 _SHOWN = 10
@@ -60,9 +60,9 @@ class Question:
 
 def question_of(request: dict[str, Any]) -> Question:
     """Make a question of an `extension_ui_request`."""
-    title = one_line(request.get("title") or "")
+    title = visible(request.get("title") or "").strip()
     if request["method"] == "confirm":
-        message = clean(request.get("message") or "").strip()
+        message = visible(request.get("message") or "").strip()
         return Question(f"{title}\n{message}".strip(), [_YES, _NO], {"y": 0, "n": 1})
     if request["method"] == "select":
         options = [one_line(str(option)) for option in request.get("options") or ()]

@@ -1,5 +1,6 @@
 """The commands behind a slash that the chat itself knows. Extensions, templates and skills bring the others."""
 
+import os
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -37,7 +38,7 @@ class Command(NamedTuple):
     run: Callable[[str], Awaitable[Any]]
     usage: str
     about: str
-    complete: Callable[[], Awaitable[Found]] | None = None
+    complete: Callable[[str], Awaitable[Found]] | None = None
 
 
 class Slash:
@@ -55,7 +56,7 @@ class Slash:
             "compact": Command(self._compact, "[HINTS]", "Replace the older part of the context by a summary"),
             "cost": Command(self._cost, "", "Tokens and money so far"),
             "name": Command(self._name, "[NAME]", "Name this session"),
-            "export": Command(self._export, "[FILE]", "Write this session as an HTML page"),
+            "export": Command(self._export, "[FILE]", "Write this session as an HTML page", self._pages),
             "permissions": Command(self._permissions, "[MODE]", "What may run", self._permission_modes),
             "mcp": Command(self._mcp, "", "The MCP servers and their tools"),
             "help": Command(self._help, "", "Commands and keys"),
@@ -69,14 +70,16 @@ class Slash:
         command = self.commands.get(name)
         if command is None:
             return [(text, "") for text in await self._client.complete_command(name, typed)]
-        found = [] if command.complete is None else await command.complete()
+        found = [] if command.complete is None else await command.complete(typed)
         words = typed.lower().split()
         return [item for item in found if all(word in " ".join(item).lower() for word in words)]
 
-    async def _choose(self, title: str, labels: list[str], at: int = 0, *, at_once: bool = False) -> int | None:
-        """Let the user pick one of a list, `at_once` not if there is only one; return its number."""
+    async def _choose(self, title: str, labels: list[str], at: int | str = 0, *, at_once: bool = False) -> int | None:
+        """Let the user pick one of a list, beginning `at` one; `at_once` not if it is alone. Return its number."""
         if at_once and len(labels) == 1:
             return 0
+        if isinstance(at, str):
+            at = labels.index(at) if at in labels else 0
         width = len(str(len(labels)))
         options = [f"{number:>{width}}  {label}" for number, label in enumerate(labels, 1)]
         chosen = await self._talk.editor.ask(Question(title, options, chosen=at))
@@ -84,7 +87,7 @@ class Slash:
 
     # -- model -----------------------------------------------------------------------------------
 
-    async def _models(self) -> Found:
+    async def _models(self, _: str = "") -> Found:
         models = await self._client.get_available_models()
         return [(f"{model['provider']}/{model['id']}", one_line(model["name"])) for model in models]
 
@@ -94,17 +97,22 @@ class Slash:
         exact = [name for name in names if wanted.lower() in (name.lower(), name.lower().partition("/")[2])]
         fitting = exact or [name for name in names if all(word in name.lower() for word in words)]
         if not fitting:
-            self._talk.view.fail(f'No model is like "{wanted}"; spindle doctor says what is missing')
-        elif (number := await self._choose("Which model?", fitting, at_once=bool(words))) is not None:
+            like = f'No model is like "{wanted}"' if wanted else "No other model is ready"
+            self._talk.view.fail(f"{like}; spindle doctor says what is missing")
+            return
+        now = self._talk.state.get("model") or {"provider": "", "id": ""}
+        at = f"{now['provider']}/{now['id']}"
+        if (number := await self._choose("Which model?", fitting, at, at_once=bool(words))) is not None:
             await self._client.set_model(*fitting[number].split("/", 1))
             self._say(f"Model: {fitting[number]}", "dim")
 
-    async def _levels(self) -> Found:
+    async def _levels(self, _: str = "") -> Found:
         return [(level, "") for level in await self._client.get_available_thinking_levels()]
 
     async def _thinking(self, level: str) -> None:
         levels = [name for name, _ in await self._levels()]
-        number = None if level else await self._choose("How hard to think?", levels)
+        now = str(self._talk.state.get("thinkingLevel"))
+        number = None if level else await self._choose("How hard to think?", levels, now)
         if level or number is not None:
             await self._client.set_thinking_level(level or levels[number or 0])
             await self._talk.learn()
@@ -115,7 +123,7 @@ class Slash:
     async def _new(self, _: str) -> None:
         await self._client.new_session()
 
-    async def _sessions(self) -> Found:
+    async def _sessions(self, _: str) -> Found:
         return [(item["id"][:13], _session_label(item)) for item in await self._client.list_sessions()]
 
     async def resume(self, wanted: str = "", *, newest: bool = False) -> bool:
@@ -176,10 +184,21 @@ class Slash:
         self._say(f"${stats['cost']:.4f} · {', '.join(parts) or 'no tokens'}", kind="note")
         self._say(f"{messages}, {stats['toolCalls']} tool calls", "dim", kind="more")
 
+    async def _pages(self, typed: str) -> Found:
+        """Return folders, and pages to write over, here; a server has files of its own."""
+        folder, name = os.path.split(typed)
+        try:
+            found = [] if self._talk.url else list(os.scandir(os.path.expanduser(folder) or "."))
+        except OSError:
+            return []
+        fitting = [item for item in found if item.name.startswith(name) and (name or item.name[0] != ".")]
+        paths = [os.path.join(folder, item.name) + "/" * item.is_dir() for item in fitting]
+        return [(path, "") for path in sorted(paths) if path.endswith(("/", ".html"))]
+
     async def _export(self, path: str) -> None:
         self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
 
-    async def _permission_modes(self) -> Found:
+    async def _permission_modes(self, _: str) -> Found:
         return [(mode, "") for mode in _MODES]
 
     async def _permissions(self, mode: str) -> None:

@@ -24,6 +24,8 @@ Json = dict[str, Any]
 _LEARN_AFTER = frozenset(
     {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
 )
+_PUT_BACK = 2000
+"""Letters of a refused message that comes back into the input; a longer one is among the older messages."""
 
 
 class Talk:
@@ -71,6 +73,7 @@ class Talk:
         try:
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         finally:  # whatever happened, the terminal is given back first
+            self.view.flush()
             self.editor.close()
             await asyncio.wait([editing])
             failed = [error for part in parts if part.done() and (error := part.exception()) is not None]
@@ -131,7 +134,12 @@ class Talk:
             self.view.fail(f"There is no command /{name}; see /help")
         else:
             behavior: Any = "followUp" if entry.later else "steer"
-            given = await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
+            try:
+                given = await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
+            except CommandFailed:
+                if len(text) < _PUT_BACK and not self._look.plain:
+                    self.editor.put(text)  # to be changed and sent again
+                raise
             if given.get("disposition") == "started":
                 self.view.show({"type": "agent_start"})
 
@@ -143,11 +151,11 @@ class Talk:
         finally:
             self._shell.remove(command)
         if self._shell_line:
-            self.view.say(self._shell_line, kind="more")
+            self.view.say(self._shell_line, kind="bash")
             self._shell_line = ""
         if done.get("cancelled") or done.get("exitCode"):
             how = "interrupted" if done.get("cancelled") else f"exit code {done['exitCode']}"
-            self.view.say(f"({how})", "yellow", kind="more")
+            self.view.say(f"({how})", "yellow", kind="bash")
 
     # -- what the editor asks --------------------------------------------------------------------
 
@@ -156,10 +164,13 @@ class Talk:
         return self.view.since is not None or bool(self._shell)
 
     def above(self) -> list[str]:
-        width = self._look.width - 1
+        width = self.view.width
         widgets = [fit(line, width) for lines in self._widgets.values() for line in lines]
         running = [self._look.paint(fit(f"{self.view.spinner()} $ {line}", width), "cyan") for line in self._shell]
-        queued = [self._look.paint(fit(f"  queued: {one_line(text)}", width), "yellow") for text in self._queue]
+        most = max(2, self._look.size()[1] // 5)
+        waiting = [f"  queued: {one_line(text)}" for text in self._queue[:most]]
+        waiting += [f"  … {len(self._queue) - most} more"] if len(self._queue) > most else []
+        queued = [self._look.paint(fit(line, width), "yellow") for line in waiting]
         return [self._look.signs(line) for line in [*self.view.live(), *running, *widgets, *queued]]
 
     def status(self) -> str:
@@ -176,7 +187,7 @@ class Talk:
             one_line(self.state.get("sessionName") or ""),
         ]
         text = " · ".join(part for part in parts if part)
-        return self._look.paint(self._look.signs(fit(text, self._look.width - 1)), "dim")
+        return self._look.paint(self._look.signs(fit(text, self.view.width)), "dim")
 
     @property
     def has_queue(self) -> bool:
@@ -216,7 +227,7 @@ class Talk:
             case "bash_execution_update" if self._shell:
                 *lines, self._shell_line = (self._shell_line + clean(event["delta"])).split("\n")
                 if lines:
-                    self.view.say("\n".join(lines), kind="more")
+                    self.view.say("\n".join(lines), kind="bash")
             case "session_changed" if event["reason"] != "bash":
                 self._do(self._changed())
         if event.type in _LEARN_AFTER:
@@ -249,8 +260,9 @@ class Talk:
                         answer = await self.editor.ask(question)
                 except TimeoutError:
                     answer = None
-                told = one_line(answer) if answer is not None else "no answer"
-                self.view.say(fit(f"{one_line(question.title)} → {told}", self._look.width - 1), "dim", kind="tool")
+                told = fit(one_line(answer), self._look.width // 2) if answer is not None else "no answer"
+                asked = fit(one_line(question.title), self._look.width - len(told) - 4)
+                self.view.say(f"{asked} → {told}", "dim", kind="tool")
                 return answer_to(request, answer)
             case "notify":
                 bad = request.get("notifyType") in ("error", "warning")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spindle.console.blocks import Block, Blocks
-from spindle.console.look import Look, clean, fit, one_line, rows
+from spindle.console.look import Look, clean, fit, one_line, printed, rows, visible
 
 Json = dict[str, Any]
 
@@ -14,10 +14,10 @@ _OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-def text_of(content: Any) -> str:
+def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
     """Return the text in a message's or a result's content."""
     blocks = [{"text": content}] if isinstance(content, str) else content or ()
-    return clean("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
+    return read("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
 
 
 class View:
@@ -41,24 +41,40 @@ class View:
         """Which kind of thing was printed last."""
         self.since: float | None = None
         """When the run began; None: nothing runs."""
+        self.printed = 0
+        """So many lines at least stand above the input."""
 
     def say(self, text: str, *styles: str, kind: str = "note") -> None:
         """Print something. An empty line sets different kinds apart; `more` belongs to what was printed last."""
         gap = kind != "more" and self._last and (kind != self._last or kind in ("text", "user"))
         self._last = self._last if kind == "more" else kind
-        painted = "\n".join(self._look.paint(line, *styles) for line in text.split("\n"))
+        lines = text.split("\n")
+        self.printed += bool(gap) + len(lines)
+        painted = "\n".join(self._look.paint(line, *styles) for line in lines)
         self._write(self._look.signs("\n" * (bool(gap) + self._streamed) + painted) + "\n")
         self._streamed = False
 
     def fail(self, text: str) -> None:
         self.say(clean(text).strip(), "red", kind="error")
 
+    @property
+    def width(self) -> int:
+        """So wide may be what is drawn and drawn again.
+
+        A terminal that gets narrower moves up what it shows by as many rows as that grows. While the screen is not
+        full, these may be more than stand above, and would come into the scrollback for good. Room at the right, and
+        few rows, prevent it.
+        """
+        return max(20, self._look.width * 4 // 5)
+
     def live(self) -> list[str]:
-        """Return the lines to draw above the input, none longer than the terminal is wide."""
-        look, width, now = self._look, self._look.width - 1, time.monotonic()
-        lines = [look.paint(row, "dim") for row in rows(self._thinking.strip(), width)[-3:]] if self._thinking else []
+        """Return the lines to draw above the input."""
+        look, width, now = self._look, self.width, time.monotonic()
+        most = max(1, min(10, look.size()[1] // 3, self.printed))
+        thoughts = rows(self._thinking.strip(), width)[-min(3, most) :] if self._thinking else []
+        lines = [look.paint(row, "dim") for row in thoughts]
         if text := self._blocks.open.strip("\n"):
-            lines += rows(text, width)[-max(3, min(10, look.size()[1] // 3)) :]
+            lines += rows(text, width)[-most:]
         for call, since, last in self._tools.values():
             lines.append(look.paint(fit(f"{self.spinner()} {call} {now - since:.0f}s · {last}", width), "cyan"))
         if not lines and self.since is not None:
@@ -95,7 +111,7 @@ class View:
                 self._tools[event["toolCallId"]] = call, time.monotonic(), ""
             case "tool_execution_update" if event["toolCallId"] in self._tools:
                 call, since, _ = self._tools[event["toolCallId"]]
-                last = text_of((event.get("partialResult") or {}).get("content")).rpartition("\n")[2]
+                last = text_of((event.get("partialResult") or {}).get("content"), printed).rpartition("\n")[2]
                 self._tools[event["toolCallId"]] = call, since, one_line(last)
             case "tool_execution_end":
                 self._tools.pop(event["toolCallId"], None)
@@ -111,8 +127,6 @@ class View:
                     self.fail(event["errorMessage"])
                 elif event.get("result"):
                     self.say(f"Compacted: {event['result']['tokensBefore']:,} tokens before", "dim")
-            case "permission_denied":
-                self.say(f"✗ {event['toolName']} {_subject(event.get('arguments'))}: not allowed", "yellow")
             case "notice":
                 self.say(clean(event["message"]), "yellow" if event.get("level") in ("warning", "error") else "dim")
             case "extension_error":
@@ -153,24 +167,30 @@ class View:
             self.say(fit(f"∴ Thought{took}: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
         self._thinking, self._thinking_since = "", 0.0
 
-    def _answer_end(self, message: Json) -> None:
+    def flush(self) -> None:
+        """Print what has come of a message: no more will."""
         self._thought(self._thinking)
         self._print(self._blocks.flush())
         if self._streamed:
             self._write("\n")
         self._streamed, self._waiting_for = False, ""
+
+    def _answer_end(self, message: Json) -> None:
+        self.flush()
         match message.get("stopReason"):
             case "error":
                 self.fail(message.get("errorMessage") or "The model has failed")
             case "aborted":
                 self.say("Interrupted", "yellow")
+            case "stop" if not any(block["type"] in ("text", "toolCall") for block in message["content"]):
+                self.say("The answer is empty", "yellow")
             case "length":
                 self.say("The answer is cut off: it reached the model's limit", "yellow")
 
     def _tool(self, result: Json, took: float | None = None) -> None:
         """Print what came of a call: one line, and the change it made or why it failed."""
         failed, width = bool(result.get("isError")), self._look.width - 1
-        self.folded["result"] = text = text_of(result.get("content"))
+        self.folded["result"] = text = text_of(result.get("content"), printed)
         lines = text.split("\n")
         ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
         ending += f" · {took / 1000:.1f}s" if took is not None else ""
@@ -222,7 +242,7 @@ class View:
                 self._tool(message)
             case "bashExecution":
                 self.say(f"$ {one_line(message.get('command', ''))}", "bold", kind="bash")
-                self.say(clean(message.get("output", "")).rstrip(), kind="more")
+                self.say(clean(message.get("output", "")).rstrip(), kind="bash")
             case "custom" if message.get("display", True):
                 self.say(self._look.markdown(text_of(content)), kind="text")
             case "compactionSummary" | "branchSummary":
@@ -232,4 +252,4 @@ class View:
 def _subject(args: Any) -> str:
     """Return what a call is about: its first text, which is a command, a path or a pattern."""
     values = args.values() if isinstance(args, dict) else ()
-    return next((one_line(value) for value in values if isinstance(value, str) and value.strip()), "")
+    return next((one_line(visible(value)) for value in values if isinstance(value, str) and value.strip()), "")
