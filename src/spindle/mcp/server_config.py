@@ -24,7 +24,7 @@ Exposure = Literal["direct", "deferred", "hidden"]
 """Told to the model at once, behind `tool_search`, or not at all."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
-_KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamable-http": "http", "remote": "http"}
+_KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "remote": "http"}
 NO_SSE: Final = (
     "the transport sse was replaced by streamable HTTP in 2025 and is not supported: use the server's streamable HTTP "
     'address with "type": "http"'
@@ -167,29 +167,36 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
         raise ValueError(f'"{name}" cannot be the name of a server: letters, digits, "_" and "-", at most 64')
     if not isinstance(entry, dict):
         raise ValueError("an entry must be an object")
-    entry = dict(entry)
+    entry = {key: value for key, value in entry.items() if value is not None}
     given_kind = entry.pop("type", None)
     if isinstance(command := entry.get("command"), list):  # some write the program and its arguments as one list
-        entry["command"], entry["args"] = (command or [""])[0], [*command[1:], *entry.get("args", [])]
+        more = entry.get("args", [])
+        entry["command"], entry["args"] = (
+            (command or [""])[0],
+            [*command[1:], *more] if isinstance(more, list) else more,
+        )
     if entry.pop("disabled", False) is True:
         entry["enabled"] = False
     for key in ("env", "headers"):
         if isinstance(pairs := entry.get(key), list):
-            entry[key] = {pair["name"]: pair["value"] for pair in pairs if isinstance(pair, dict) and "name" in pair}
+            if not all(isinstance(pair, dict) and {"name", "value"} <= pair.keys() for pair in pairs):
+                raise ValueError(f'{key} must be an object, or a list of objects with "name" and "value"')
+            entry[key] = {pair["name"]: pair["value"] for pair in pairs}
         elif isinstance(pairs, dict):
             entry[key] = {k: v if isinstance(v, str) else encode(v).decode() for k, v in pairs.items()}
-    if entry.get("oauth") is False or entry.get("oauth") is True:
+    if isinstance(entry.get("oauth"), bool):
         del entry["oauth"]
-    if given_kind == "sse":
+    kind = None if given_kind is None else _KINDS.get(re.sub("[-_]", "", str(given_kind)).lower())
+    if str(given_kind).lower() == "sse":
         raise ValueError(NO_SSE)
-    if given_kind is not None and given_kind not in _KINDS:
+    if given_kind is not None and kind is None:
         raise ValueError(f'unknown type "{given_kind}": there are stdio and http')
     if not entry.get("command") and not entry.get("url"):
         if before is None:
             raise ValueError("an entry needs a command or a url")
         changed = {key: entry[key] for key in ("enabled", "exposure", "toolExposure", "description") if key in entry}
         return msgspec.convert(msgspec.to_builtins(before) | changed, ServerConfig)
-    kind = _KINDS.get(given_kind or "") or ("stdio" if entry.get("command") else "http")
+    kind = kind or ("stdio" if entry.get("command") else "http")
     entry.pop("url" if kind == "stdio" else "command", None)
     if not entry.get("command" if kind == "stdio" else "url"):
         raise ValueError(f"an entry of type {given_kind} needs a {'command' if kind == 'stdio' else 'url'}")
@@ -197,7 +204,7 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
     config = msgspec.convert(known | {"name": name, "source": source, "trusted": trusted}, ServerConfig)
     if not 0 < config.timeout < float("inf"):
         raise ValueError("timeout must be a number of seconds above 0")
-    if config.url is not None and "${" not in config.url and not config.url.startswith(("http://", "https://")):
+    if config.url is not None and "${" not in config.url and not re.match("(?i)https?://", config.url):
         raise ValueError(f"not an HTTP address: {config.url}")
     return config
 
