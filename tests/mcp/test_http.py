@@ -41,6 +41,8 @@ class Site:
         """Methods and headers of requests."""
         self.forms: list[dict[str, str]] = []
         self.hangups = 0
+        self.forgotten = "Session not found"
+        """What it says of a session that it does not know."""
         self.said: asyncio.Queue[Any] = asyncio.Queue()
         """What the server says unasked."""
 
@@ -109,7 +111,7 @@ class Site:
             }
             return self.answer(id, result, {"Mcp-Session-Id": made})
         if not self.modern and session not in self.sessions:
-            return web.Response(status=404)
+            return self.no_session
         if id is None:
             return web.Response(status=202)
         if method == "tools/list":
@@ -120,6 +122,11 @@ class Site:
         return await self.stream(request, id, message["params"].get("_meta", {}).get("progressToken"))
 
     told = False
+
+    @property
+    def no_session(self) -> web.Response:
+        body = {"jsonrpc": "2.0", "error": {"code": -32000, "message": self.forgotten}, "id": None}
+        return web.json_response(body, status=400 if self.forgotten.startswith("Bad Request") else 404)
 
     def answer(self, id: Any, result: Any, headers: dict[str, str] | None = None) -> web.Response:
         return web.json_response({"jsonrpc": "2.0", "id": id, "result": result}, headers=headers)
@@ -212,14 +219,17 @@ def test_a_call_with_a_stream(modern: bool) -> None:
     run(work())
 
 
-def test_a_session_that_the_server_has_forgotten() -> None:
+@pytest.mark.parametrize("words", ["Session not found", "Bad Request: No valid session ID provided"])
+def test_a_session_that_the_server_has_forgotten_is_begun_again(words: str) -> None:
     async def work() -> None:
         async with Site().up() as site, site.server() as server:
+            site.forgotten = words
             await server.call("stream", {})
             site.sessions.clear()
-            with pytest.raises(McpError, match="forgotten the session"):
-                await server.call("stream", {})
-            assert text_of(await server.call("stream", {})) == "streamed"
+            calls = [server.call("stream", {}) for _ in range(3)]
+            assert [text_of(answer) for answer in await asyncio.gather(*calls)] == ["streamed"] * 3
+            assert server.state == "ready" and len(site.sessions) == 1
+            assert [method for method, _ in site.seen].count("initialize") == 2
 
     run(work())
 

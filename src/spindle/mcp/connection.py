@@ -300,7 +300,7 @@ class Connection:
         finally:
             del self._pending[id]
             sending.cancel()
-            if answer.done() and not answer.cancelled():
+            if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # looked at
 
     async def _cancel(self, id: int, method: str) -> None:
@@ -406,6 +406,14 @@ class Connection:
         for pending in self._pending.values():
             if not pending.answer.done():
                 pending.answer.set_exception(McpError(reason))
+
+    async def retire(self) -> None:
+        """Close it when nothing waits for an answer any more."""
+        try:
+            while self._pending:
+                await asyncio.wait([pending.answer for pending in self._pending.values()])
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         self._end("the connection was closed")

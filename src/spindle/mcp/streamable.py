@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 from spindle import limits
 from spindle.flow import Tasks
 from spindle.llm import http
-from spindle.mcp import LoginNeeded, McpError, Message
+from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten
 from spindle.mcp.connection import rpc_error
 from spindle.mcp.server_config import ServerConfig
 from spindle.shapes.codec import DecodeError, decode, encode
@@ -129,15 +129,17 @@ class HttpTransport:
     async def _refusal(self, response: http.Response) -> McpError:
         """Return what an answer other than success means."""
         body = await _read(response)
+        # The protocol has 404 for this; servers after the example of its makers answer 400.
+        if self._session_id is not None and (
+            response.status == 404 or (response.status == 400 and b"session" in body[:2000].lower())
+        ):
+            return SessionForgotten("it has forgotten the session")
         with suppress(DecodeError):
             answer = decode(body)
             if isinstance(answer, dict) and answer.get("error") is not None:
                 return rpc_error(answer["error"])
         if response.status == 401:
             return LoginNeeded(f"it wants a login: spindle mcp login {self._config.name}", _INVALID)
-        if response.status == 404 and self._session_id is not None:
-            self.closed("it has forgotten the session")
-            return McpError("it has forgotten the session")
         text = body[:500].decode("utf-8", "replace").strip()
         if target := response.headers.get("location"):
             text = f"it redirects to {target}: use that address instead"
