@@ -43,6 +43,10 @@ class Site:
         self.hangups = 0
         self.forgotten = "Session not found"
         """What it says of a session that it does not know."""
+        self.used = {"worn out"}
+        """Refresh tokens that are not taken (again)."""
+        self.busy = False
+        """The authorization server is."""
         self.said: asyncio.Queue[Any] = asyncio.Queue()
         """What the server says unasked."""
 
@@ -196,11 +200,16 @@ class Site:
     async def token(self, request: web.Request) -> web.Response:
         form = {name: values[0] for name, values in parse_qs(await request.text()).items()}
         self.forms.append(form)
-        if form.get("refresh_token") == "worn out":
+        if form.get("refresh_token") in self.used:
             return web.json_response({"error": "invalid_grant"}, status=400)
+        if self.busy:
+            return web.Response(status=429, text="slow down")
+        if "refresh_token" in form:
+            self.used.add(form["refresh_token"])
+            await asyncio.sleep(0.1)
         made = f"token-{len(self.forms)}"
         self.valid.add(made)
-        return web.json_response({"access_token": made, "refresh_token": "again", "expires_in": 3600})
+        return web.json_response({"access_token": made, "refresh_token": f"again-{made}", "expires_in": 3600})
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -304,7 +313,7 @@ def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
                 assert text_of(await server.call("stream", {})) == "streamed"
             assert site.forms == [{"grant_type": "refresh_token", "refresh_token": "fine", "resource": site.url}]
             renewed = kept(site.url)
-            assert renewed is not None and renewed.tokens is not None and renewed.tokens.refresh == "again"
+            assert renewed is not None and renewed.tokens is not None and renewed.tokens.refresh == "again-token-1"
             site.valid.clear()  # the server has changed its mind
             async with site.server() as server:
                 assert text_of(await server.call("stream", {})) == "streamed"
@@ -313,6 +322,59 @@ def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
                 with pytest.raises(McpError, match="it wants a login"):
                     await server.connected()
             assert kept(site.url).tokens is None  # type: ignore[union-attr]
+
+    run(work())
+
+
+def worn(site: Site, refresh: str, access: str = "old") -> Record:
+    """Return a login whose token is over."""
+    return Record(site.origin, f"{site.origin}/token", Client("me"), Tokens(access, refresh, time.time() - 5))
+
+
+def test_a_login_in_another_window_is_noticed(agent: Path) -> None:
+    async def work() -> None:
+        async with Site(modern=True, login=True).up() as site, site.server() as server:
+            keep(site.url, Record(site.origin, f"{site.origin}/token", Client("me"), Tokens("token-1")))
+            await server.call("stream", {})
+            site.valid.clear()
+            with pytest.raises(McpError, match="it wants a login"):
+                await server.call("stream", {})
+            assert server.state == "login"
+            site.valid.add("token-2")
+            keep(site.url, Record(site.origin, f"{site.origin}/token", Client("me"), Tokens("token-2")))
+            assert text_of(await server.call("stream", {})) == "streamed"
+            assert server.state == "ready" and server.error is None
+
+    run(work())
+
+
+def test_a_refresh_token_is_used_once_though_several_want_to(agent: Path) -> None:
+    async def work() -> None:
+        async with Site(modern=True, login=True).up() as site:
+            keep(site.url, worn(site, "once"))
+            async with site.server() as one, site.server() as two:  # as two processes would: each reads the file
+                answers = await asyncio.gather(one.call("stream", {}), two.call("stream", {}))
+            assert [text_of(answer) for answer in answers] == ["streamed", "streamed"]
+            assert len(site.forms) == 1
+            record = kept(site.url)
+            assert record is not None and record.tokens is not None
+            assert [path.name for path in agent.iterdir() if path.name.endswith(".lock")] == []
+
+    run(work())
+
+
+def test_a_busy_authorization_server_does_not_cost_the_login(agent: Path) -> None:
+    async def work() -> None:
+        async with Site(modern=True, login=True).up() as site:
+            keep(site.url, worn(site, "fine"))
+            site.busy = True
+            async with site.server() as server:
+                with pytest.raises(McpError, match="no token from its authorization server: HTTP status 429"):
+                    await server.connected()
+                assert server.state == "failed"
+            site.busy = False
+            async with site.server() as server:
+                assert text_of(await server.call("stream", {})) == "streamed"
 
     run(work())
 

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 
 from spindle import limits
 from spindle.agent_dir import agent_dir
-from spindle.config.user_files import BadFile, edit_json, read_object
+from spindle.config.user_files import BadFile, edit_json, hold_lock, read_object
 from spindle.llm import http
 from spindle.mcp import LoginNeeded, McpError
 from spindle.mcp.connection import MODERN
@@ -171,7 +171,7 @@ class Login:
             current = self._record.tokens.access if self._record is not None and self._record.tokens else None
             if current != token:
                 return True  # another request was quicker
-            if not more and token is not None and await self._renew(token):
+            if await self._renew(token, refresh=not more):
                 return True
             if self._browser is None and (self._given is None or self._given.client_secret is None):
                 wanted = f" with the scope {_parameter(challenge, 'scope')}" if more else ""
@@ -186,28 +186,37 @@ class Login:
 
     # -- renewing --------------------------------------------------------------------------------
 
-    async def _renew(self, used: str) -> bool:
-        """Get another token for one that is over. Returns whether there is one."""
-        record = await asyncio.to_thread(kept, self._url)  # another process may have done so
-        self._record = record
-        if record is None or record.tokens is None:
-            return False
-        if record.tokens.access != used:
-            return True
-        if record.tokens.refresh is None:
-            return False
-        form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh}
-        try:
-            answer = await _token_request(record.token_endpoint, record.client, _with_resource(form, record.resource))
-        except LoginNeeded:
-            self._keep(msgspec.structs.replace(record, tokens=None))
-            return False
-        self._keep(msgspec.structs.replace(record, tokens=_tokens(answer, record.tokens)))
-        return True
+    async def _renew(self, used: str | None, *, refresh: bool = True) -> bool:
+        """Get another token for one that is over; without `refresh`, only one that was got elsewhere.
 
-    def _keep(self, record: Record) -> None:
+        Returns whether there is one. Raises `McpError`.
+        """
+        name = f"mcp-auth-{hashlib.sha256(self._url.encode()).hexdigest()[:16]}"
+        try:
+            async with hold_lock(_file().with_name(name)):  # many servers take a refresh token only once
+                record = self._record = await asyncio.to_thread(kept, self._url)  # another process may have done so
+                if record is None or record.tokens is None:
+                    return False
+                if record.tokens.access != used:
+                    return True
+                if record.tokens.refresh is None or not refresh:
+                    return False
+                form = _with_resource(
+                    {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh}, record.resource
+                )
+                try:
+                    answer = await _token_request(record.token_endpoint, record.client, form)
+                except LoginNeeded:
+                    await self._keep(msgspec.structs.replace(record, tokens=None))
+                    return False
+                await self._keep(msgspec.structs.replace(record, tokens=_tokens(answer, record.tokens)))
+                return True
+        except (BadFile, OSError) as error:
+            raise McpError(f"its login cannot be renewed: {error}") from None
+
+    async def _keep(self, record: Record) -> None:
         self._record = record
-        keep(self._url, record)
+        await asyncio.to_thread(keep, self._url, record)
 
     # -- logging in ------------------------------------------------------------------------------
 
@@ -223,7 +232,7 @@ class Login:
             client = Client(given.client_id, given.client_secret, method)
             form = {"grant_type": "client_credentials", **({} if scope is None else {"scope": scope})}
             answer = await _token_request(metadata.token_endpoint, client, _with_resource(form, target))
-            self._keep(Record(metadata.issuer, metadata.token_endpoint, client, _tokens(answer, None), target))
+            await self._keep(Record(metadata.issuer, metadata.token_endpoint, client, _tokens(answer, None), target))
             return
         if (browser := self._browser) is None:
             raise LoginNeeded(f"it wants a login: spindle mcp login {self._name}")
@@ -258,7 +267,7 @@ class Login:
         tokens = _tokens(answer, None)
         if tokens.scope is None:
             tokens = msgspec.structs.replace(tokens, scope=scope)
-        self._keep(Record(metadata.issuer, metadata.token_endpoint, client, tokens, target))
+        await self._keep(Record(metadata.issuer, metadata.token_endpoint, client, tokens, target))
 
     async def _resource(self, named: str | None) -> ResourceMetadata | None:
         """Ask who may let us in; None: the server does not say, as before 2025-06-18. Raises `McpError`."""
@@ -451,7 +460,9 @@ async def _token_request(url: str, client: Client, form: dict[str, str]) -> dict
     if status == 200 and isinstance(answer.get("access_token"), str):
         return answer
     text = f"no token from its authorization server: {_complaint(status, answer)}"
-    raise LoginNeeded(text) if 400 <= status < 500 else McpError(text)
+    # Some say no with 200. Anything else (a server that is busy, a page of a proxy) says nothing about what we have.
+    refused = status in (400, 401) or (status == 200 and "error" in answer)
+    raise LoginNeeded(text) if refused else McpError(text)
 
 
 def _tokens(answer: dict[str, Any], before: Tokens | None) -> Tokens:

@@ -369,6 +369,8 @@ class Server:
                     raise McpError(self.error) from None
                 raise McpError(f'MCP server "{self.name}": {error}', error.code, error.data) from None
             self._failures = 0
+            if self.state == "login":  # the user has logged in meanwhile
+                self._set("ready")
             return result
 
 
