@@ -167,6 +167,16 @@ def call(id: Any, params: Any) -> Any:
             "sample": ("sampling/createMessage", {"messages": [], "maxTokens": 5}),
         }[name]
         return question(params, *asked)
+    if name == "ask_and_withdraw":
+        send({"id": "mine-2", "method": "elicitation/create", "params": FORM})
+        time.sleep(0.2)
+        send({"method": "notifications/cancelled", "params": {"requestId": "mine-2"}})
+        return text(json.dumps(answers_to(["mine-2"])[0]))
+    if name == "ask_often":
+        ids = [f"often-{n}" for n in range(100)]
+        for id in ids:
+            send({"id": id, "method": "elicitation/create", "params": FORM})
+        return text(json.dumps(answers_to(ids)))
     if name == "change":
         changed = True
         send({"method": "notifications/tools/list_changed"})
@@ -177,6 +187,15 @@ def call(id: Any, params: Any) -> Any:
         child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 300 & wait"], start_new_session=True)
         return text(str(child.pid))
     return text(f"called {name}")
+
+
+def answers_to(ids: list[str]) -> list[Any]:
+    found: dict[str, Any] = {}
+    while len(found) < len(ids):
+        message = receive()
+        if message.get("id") in ids:
+            found[message["id"]] = message.get("result") or message.get("error")
+    return [found[id] for id in ids]
 
 
 def question(params: Any, method: str, asked: Any) -> Any:

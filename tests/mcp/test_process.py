@@ -109,6 +109,17 @@ def test_a_client_sets_servers_and_answers_their_questions() -> None:
         until(lambda: not is_alive(state["pid"]))
 
 
+def test_a_question_goes_when_the_run_is_aborted() -> None:
+    steps = [reply(call("tool_search", {"query": "select:ask"})), reply(call("mcp__mine__ask", {}))]
+    with WithServers({"mine": entry()}, *steps) as agent:
+        agent.prompt("go")
+        asked = agent.wait("extension_ui_request")
+        agent.call("abort")
+        agent.wait("agent_settled")
+        closed = agent.wait("extension_ui_request")
+        assert closed["method"] == "cancel" and closed["targetId"] == asked["id"]
+
+
 def test_files_of_a_project_need_trust(tmp_path: Path) -> None:
     (tmp_path / "work" / ".pi").mkdir(parents=True)
     (tmp_path / "work" / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": entry(), "b": entry()}}))

@@ -125,10 +125,10 @@ def test_a_call_is_not_repeated_but_reading_is(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_program_that_is_not_there_or_ends_at_once() -> None:
+def test_a_program_that_is_not_there_or_ends_at_once(tmp_path: Path) -> None:
     async def work() -> None:
         for command, args, words in (
-            ("/nonexistent/x", [], "cannot be started: No such file or directory: /nonexistent/x"),
+            (f"{tmp_path}/x", [], f"cannot be started: No such file or directory: {tmp_path}/x"),
             ("sh", ["-c", "echo no luck >&2; exit 3"], "exit code 3\nIts last words:\nno luck"),
         ):
             async with running(command=command, args=args) as server:
@@ -197,6 +197,50 @@ def test_the_user_may_take_time_to_answer() -> None:
 
     run(work())
     run(work("--modern"))
+
+
+def test_a_question_ends_with_the_call_it_is_for() -> None:
+    asked = []
+
+    async def ask(params: Message) -> Message:
+        asked.append("open")
+        try:
+            await asyncio.sleep(40)
+        finally:
+            asked.append("closed")
+        raise AssertionError
+
+    async def work() -> None:
+        async with running(timeout=0.4) as server:
+            call = asyncio.create_task(server.call("ask", {}, ask=ask))
+            await until(lambda: bool(asked))
+            call.cancel()
+            await until(lambda: asked == ["open", "closed"])
+            assert text_of(await server.call("echo", {"text": "hi"})) == "echo: hi"  # it got an answer, too
+            with pytest.raises(McpError, match=r"no answer to tools/call within 0\.4 s"):
+                await server.call("hang", {})
+            asked.clear()
+            call = asyncio.create_task(server.call("ask_and_withdraw", {}, ask=ask))
+            assert json.loads(text_of(await call)) == {"action": "cancel"} and asked == ["open", "closed"]
+
+    run(work())
+
+
+def test_the_user_is_not_flooded_with_questions() -> None:
+    asked = 0
+
+    async def ask(params: Message) -> Message:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.1)
+        return {"action": "accept", "content": {}}
+
+    async def work() -> None:
+        async with running() as server:
+            answers = json.loads(text_of(await server.call("ask_often", {}, ask=ask)))
+            assert asked == 5 and [answer["action"] for answer in answers].count("decline") == 95
+
+    run(work())
 
 
 def test_secrets_of_ours_are_kept_from_servers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ _MAX_ROUNDS: Final = 10
 _MAX_PAGES: Final = 100
 _MAX_AT_ONCE: Final = 1000
 """Requests under way, ours and the server's: further ones of the server are dropped."""
+_MAX_QUESTIONS: Final = 5
+"""Questions to the user that one call may have open; further ones are declined."""
 
 Ask = Callable[[Message], Awaitable[Message]]
 """Takes the parameters of an `elicitation/create`, returns its result."""
@@ -73,6 +75,15 @@ class _Pending(Struct):
     timeout: float | None
     progress: Callable[[Message], None] | None
     ask: Ask | None
+    questions: set[asyncio.Task[None]] = field(default_factory=set)
+    """What the server wants to know from the user: no clock runs meanwhile, and none outlives the request."""
+
+    def restart_clock(self) -> None:
+        """Begin its time again; while the user is asked, it has no end."""
+        if self.timeout is not None:
+            end = None if self.questions else asyncio.get_running_loop().time() + self.timeout
+            with suppress(RuntimeError):  # it is over
+                self.clock.reschedule(end)
 
 
 class ServerInfo(Struct):
@@ -105,8 +116,8 @@ class Connection:
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
         self._tasks = Tasks()
-        self._dialogs = 0
-        """Questions to the user that are open: no clock runs meanwhile."""
+        self._answers: dict[int | str, asyncio.Task[None]] = {}
+        """To requests of the server, by their ids."""
         self.info = ServerInfo()
         self.ended: str | None = None
         """Why nothing more can come."""
@@ -284,9 +295,7 @@ class Connection:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         sending = self._tasks.spawn(self._transport.send(message, routing), "spindle-mcp-send", report=False)
         clock = asyncio.timeout(timeout)
-        self._pending[id] = _Pending(answer, clock, timeout, progress, ask)
-        if self._dialogs:
-            self._hold_clocks()
+        pending = self._pending[id] = _Pending(answer, clock, timeout, progress, ask)
         try:
             async with clock:
                 await asyncio.wait((answer, sending), return_when=asyncio.FIRST_COMPLETED)
@@ -300,6 +309,8 @@ class Connection:
         finally:
             del self._pending[id]
             sending.cancel()
+            for question in pending.questions:
+                question.cancel()
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # looked at
 
@@ -321,7 +332,9 @@ class Connection:
             if id is None:
                 self._notified(method, message.get("params"))
             elif isinstance(id, int | str) and len(self._tasks) < _MAX_AT_ONCE:
-                self._tasks.spawn(self._answer(id, method, message.get("params")), "spindle-mcp-answer")
+                self._answers[id] = self._tasks.spawn(
+                    self._answer(id, method, message.get("params")), "spindle-mcp-answer"
+                )
             return
         pending = self._pending.get(id) if isinstance(id, int) else None
         if pending is None or pending.answer.done():
@@ -337,28 +350,51 @@ class Connection:
             token = params.get("progressToken")
             pending = self._pending.get(token) if isinstance(token, int) else None
             if pending is not None and not pending.answer.done():
-                if pending.timeout is not None and not self._dialogs:
-                    pending.clock.reschedule(asyncio.get_running_loop().time() + pending.timeout)
+                pending.restart_clock()
                 if pending.progress is not None:
                     pending.progress(params)
+        elif method == "notifications/cancelled":
+            asked = params.get("requestId")
+            if isinstance(asked, int | str) and asked in self._answers:
+                self._answers[asked].cancel()
         elif method.endswith("/list_changed"):
             self._changed(method)
 
     async def _answer(self, id: int | str, method: str, params: Any) -> None:
         """Answer a request of the server, as the earlier era has them."""
         reply: Message = {"jsonrpc": "2.0", "id": id}
+        asking = [pending for pending in self._pending.values() if pending.ask is not None]
         try:
             if method == "ping":
                 reply["result"] = {}
+            elif method == "elicitation/create" and asking:
+                reply["result"] = await self._question(params, asking[-1])
             else:
-                asking = [pending.ask for pending in self._pending.values() if pending.ask is not None]
-                reply["result"] = await self._input(
-                    {"method": method, "params": params}, asking[-1] if asking else None
-                )
+                reply["result"] = await self._input({"method": method, "params": params}, None)
         except McpError as error:
             reply["error"] = {"code": error.code or -32603, "message": str(error)}
+        finally:
+            self._answers.pop(id, None)
         with suppress(McpError):
             await self._transport.send(reply, {})
+
+    async def _question(self, params: Any, pending: _Pending) -> Message:
+        """Ask the user for the sake of a request of ours, for as long as that goes on."""
+        task = asyncio.current_task()
+        assert task is not None
+        if len(pending.questions) >= _MAX_QUESTIONS:
+            return {"action": "decline"}
+        pending.questions.add(task)
+        pending.restart_clock()
+        try:
+            return await self._input({"method": "elicitation/create", "params": params}, pending.ask)
+        except asyncio.CancelledError:
+            if self.ended is not None:
+                raise
+            return {"action": "cancel"}  # the server may wait for an answer nevertheless
+        finally:
+            pending.questions.discard(task)
+            pending.restart_clock()
 
     async def _input(self, asked: Any, ask: Ask | None) -> Message:
         """Return what the server wants to know. Raises `McpError` for what it is not told."""
@@ -367,31 +403,10 @@ class Connection:
             return {"roots": [{"uri": Path(self._cwd).as_uri(), "name": Path(self._cwd).name}]}
         if method == "elicitation/create":
             params = asked.get("params")
-            if ask is None or not isinstance(params, dict):
-                return {"action": "decline"}
-            self._dialogs += 1
-            self._hold_clocks()
-            try:
-                return await ask(params)
-            finally:
-                self._dialogs -= 1
-                if not self._dialogs:
-                    self._start_clocks()
+            return {"action": "decline"} if ask is None or not isinstance(params, dict) else await ask(params)
         if method == "sampling/createMessage":
             raise McpError("Sampling is not offered: the server has no use of the user's model", _METHOD_NOT_FOUND)
         raise McpError(f"Method not found: {method}", _METHOD_NOT_FOUND)
-
-    def _hold_clocks(self) -> None:
-        for pending in self._pending.values():
-            with suppress(RuntimeError):  # not entered yet, or over
-                pending.clock.reschedule(None)
-
-    def _start_clocks(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for pending in self._pending.values():
-            if pending.timeout is not None:
-                with suppress(RuntimeError):
-                    pending.clock.reschedule(now + pending.timeout)
 
     # -- the end ---------------------------------------------------------------------------------
 
