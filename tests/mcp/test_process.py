@@ -109,6 +109,12 @@ def test_a_client_sets_servers_and_answers_their_questions() -> None:
         until(lambda: not is_alive(state["pid"]))
 
 
+def test_servers_that_a_client_sets_at_once_are_learned_too() -> None:
+    with WithServers({"one": entry("--plain")}) as agent:
+        agent.data("set_mcp_servers", servers={"two": entry("--plain")})  # those of the file are about to be learned
+        until(lambda: [state["state"] for state in agent.states()] == ["ready", "ready"])
+
+
 def test_a_question_goes_when_the_run_is_aborted() -> None:
     steps = [reply(call("tool_search", {"query": "select:ask"})), reply(call("mcp__mine__ask", {}))]
     with WithServers({"mine": entry()}, *steps) as agent:
