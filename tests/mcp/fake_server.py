@@ -182,7 +182,7 @@ def call(id: Any, params: Any) -> Any:
         send({"method": "notifications/tools/list_changed"})
         return text("changed")
     if name == "environment":
-        return text(json.dumps(dict(os.environ)))
+        return text(json.dumps({**os.environ, "PID": str(os.getpid())}))
     if name == "child":
         child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 300 & wait"], start_new_session=True)
         return text(str(child.pid))

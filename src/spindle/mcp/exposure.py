@@ -9,7 +9,7 @@ hold. Toolbox and model only ever see what `_visible` returns.
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -24,7 +24,7 @@ from spindle.mcp import McpError, Message
 from spindle.mcp.shared_server import Listing, RemotePrompt, RemoteTool, Server
 from spindle.resources.sources import CommandItem, SourceInfo
 from spindle.shapes.codec import encode
-from spindle.shapes.events import ExtensionError, Notice, ToolResult
+from spindle.shapes.events import ExtensionError, Notice, StateChanged, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 
@@ -58,6 +58,8 @@ class SessionTools(Hooks):
         self._tools: dict[str, tuple[tuple[str, RemoteTool], Tool]] = {}
         """Made so far, by name."""
         self._shown: list[Tool] = []
+        self._commands: Collection[str] = ()
+        """Names of prompts that clients know of."""
         self._told: dict[str, str] = {}
         """Failures that clients know of."""
         self._search_tool = self._make_search()
@@ -95,6 +97,10 @@ class SessionTools(Hooks):
             if server.state in ("failed", "login") and server.error and self._told.get(server.name) != server.error:
                 self._told[server.name] = server.error
                 self._agent.publish(Notice(server.error))
+        commands = self._prompts()
+        if commands.keys() != self._commands:
+            self._commands = commands.keys()
+            self._agent.publish(StateChanged())  # clients show them
         visible = self._visible()
         if visible != self._shown:
             self._shown = visible
@@ -167,15 +173,15 @@ class SessionTools(Hooks):
         progress = _Progress(context)
         try:
             return await tool_result(
-                await server.call(tool, args, progress.take, partial(self._ask, server.name)), context
+                await server.call(tool, args, progress.take, partial(self._ask, server.name, call_id)), context
             )
         except McpError as error:
             raise ToolError(str(error)) from None
 
-    async def _ask(self, server: str, params: Message) -> Message:
+    async def _ask(self, server: str, call_id: str | None, params: Message) -> Message:
         from spindle.mcp.elicitation import elicit
 
-        return await elicit(server, params, self._agent.dialogs)
+        return await elicit(server, params, self._agent.dialogs, call_id)
 
     # -- searching -------------------------------------------------------------------------------
 
@@ -306,7 +312,7 @@ class SessionTools(Hooks):
 
         server = self._named(args["server"])
         try:
-            answer = await server.get("resources/read", {"uri": args["uri"]}, partial(self._ask, server.name))
+            answer = await server.get("resources/read", {"uri": args["uri"]}, partial(self._ask, server.name, call_id))
         except McpError as error:
             raise ToolError(str(error)) from None
         contents = answer.get("contents")
@@ -366,7 +372,7 @@ class SessionTools(Hooks):
 
         given = _prompt_arguments(prompt, rest)
         params = {"name": prompt.name, **({"arguments": given} if given else {})}
-        answer = await server.get("prompts/get", params, partial(self._ask, server.name))
+        answer = await server.get("prompts/get", params, partial(self._ask, server.name, None))
         messages = answer.get("messages")
         blocks: list[Text | Image] = []
         for message in messages if isinstance(messages, list) else ():
