@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,10 @@ def test_names_that_models_take() -> None:
     assert tool_name("fake", "echo") == "mcp__fake__echo"
     odd = tool_name("fake", "dots.and spaces")
     assert odd.startswith("mcp__fake__dots_and_spaces_") and odd != tool_name("fake", "dots.and_spaces")
+    for other in ("fake__more", "fake_", "fake__", "_fake"):  # a rule for fake is not for these
+        name = tool_name(other, "echo")
+        assert not name.startswith("mcp__fake__") and re.fullmatch("mcp__[a-z_]+-[0-9a-f]{8}__echo", name)
+    assert tool_name("fake", "_echo") != tool_name("fake_", "echo")
     long = tool_name("fake", "x" * 100)
     assert len(long) == 64 and long != tool_name("fake", "x" * 101)
 

@@ -403,13 +403,22 @@ class _Progress:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return the name of a tool as the model has it: what model servers take as a name, and no other's."""
+    """Return the name of a tool as the model has it: what model servers take as a name, and no other's.
+
+    The first "__" after "mcp__" ends the name of the server, so that a permission rule for one is not for another.
+    """
+    if "__" in server or server != server.strip("_"):
+        server = f"{re.sub('_+', '_', server).strip('_')}-{_checksum(server)}"
     name = f"mcp__{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
     if len(name) <= _MAX_NAME and name == f"mcp__{server}__{tool}":
         return name
+    return f"{name[: _MAX_NAME - 9]}_{_checksum(f'{server}/{tool}')}"
+
+
+def _checksum(text: str) -> str:
     import hashlib
 
-    return f"{name[: _MAX_NAME - 9]}_{hashlib.sha256(f'{server}/{tool}'.encode()).hexdigest()[:8]}"
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _few(listings: Sequence[Listing | None]) -> bool:
