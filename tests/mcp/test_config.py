@@ -51,7 +51,8 @@ def test_what_makes_no_sense_is_said() -> None:
     assert "needs a command or a url" in problem({})
     assert "needs a url" in problem({"type": "http", "command": "x"})
     assert "must be an object" in problem("npx")
-    assert "not an HTTP address: ftp://x" in problem({"url": "ftp://x"})
+    for url in ("ftp://x", "http://[x", "http://"):
+        assert f"not an HTTP address: {url}" in problem({"url": url})
     assert "timeout" in problem({"command": "x", "timeout": 0}) and "timeout" in problem(
         {"command": "x", "timeout": "5"}
     )

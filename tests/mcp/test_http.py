@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Site:
         self.hangups = 0
         self.forgotten = "Session not found"
         """What it says of a session that it does not know."""
+        self.broken: Callable[[], web.Response] | None = None
+        """Makes the answer to everything."""
         self.used = {"worn out"}
         """Refresh tokens that are not taken (again)."""
         self.busy = False
@@ -54,6 +56,7 @@ class Site:
     async def up(self) -> AsyncIterator["Site"]:
         app = web.Application()
         app.router.add_route("*", "/mcp", self.serve)
+        app.router.add_route("*", "/mcp/sse", self.serve)
         app.router.add_get("/.well-known/oauth-protected-resource/mcp", self.resource)
         app.router.add_get("/.well-known/oauth-authorization-server", self.metadata)
         app.router.add_post("/register", self.register)
@@ -85,6 +88,8 @@ class Site:
     # -- the MCP server --------------------------------------------------------------------------
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
+        if self.broken is not None:
+            return self.broken()
         if self.login and request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.valid:
             challenge = f'Bearer resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
             return web.Response(status=401, headers={"WWW-Authenticate": challenge})
@@ -101,7 +106,7 @@ class Site:
         if method == "server/discover":
             if not self.modern:
                 return web.Response(status=400, text="Bad Request: no session")
-            capabilities = {"tools": {}}
+            capabilities = {"tools": {"listChanged": True}}
             return self.answer(
                 id, {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "resultType": "complete"}
             )
@@ -118,6 +123,9 @@ class Site:
             return self.no_session
         if id is None:
             return web.Response(status=202)
+        if method == "subscriptions/listen":
+            await asyncio.sleep(0.02)
+            return web.Response(content_type="text/event-stream", body=b": that was it\n\n")
         if method == "tools/list":
             names = ["stream", "hang", *(["late"] if self.said.qsize() or self.told else [])]
             return self.answer(id, {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
@@ -292,6 +300,44 @@ def test_a_server_that_is_not_there_and_one_that_speaks_something_else(monkeypat
             async with site.server(url=f"{site.origin}/none") as server:
                 with pytest.raises(McpError, match="HTTP status 404"):
                     await server.connected()
+
+    run(work())
+
+
+def test_answers_that_are_none() -> None:
+    packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    sse = "sse was replaced by streamable HTTP"
+    key = {"headers": {"Authorization": "Bearer stale"}}
+    stranger = {"jsonrpc": "2.0", "id": 77, "result": {}}
+
+    async def work() -> None:
+        async with Site().up() as site:
+            for answer, more, words in (
+                (lambda: web.Response(body=b"not packed", headers=packed), {}, "The server's answer cannot be read"),
+                (lambda: web.json_response(stranger), {}, "belongs to another request"),
+                (lambda: web.Response(status=401), key, "does not accept the Authorization header of its entry"),
+                (lambda: web.Response(status=405), {"url": f"{site.origin}/mcp/sse"}, sse),
+            ):
+                site.broken = answer
+                async with site.server(**more) as server:
+                    with pytest.raises(McpError, match=words):
+                        await server.connected()
+                    assert server.state == "failed"
+
+    run(work())
+
+
+def test_changes_are_heard_of_though_the_stream_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.limits.MCP_RECONNECT", 0.02)
+    monkeypatch.setattr("spindle.limits.MCP_PROBE", 0.01)  # a stream that lived so long was a good one
+
+    async def work() -> None:
+        async with Site(modern=True).up() as site, site.server() as server:
+            await server.connected()
+            listens = lambda: [method for method, _ in site.seen].count("subscriptions/listen")  # noqa: E731
+            await until(lambda: listens() > 10)
+            site.told = True  # while nobody listened
+            await until(lambda: any(tool.name == "late" for tool in server.listing.tools))  # type: ignore[union-attr]
 
     run(work())
 

@@ -6,6 +6,7 @@ above is `server`, which knows what to ask for. Whatever a server sends is data:
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import count
@@ -29,6 +30,8 @@ _UNSUPPORTED_VERSION: Final = -32022
 _MAX_ROUNDS: Final = 10
 """A server may ask for input so many times before it answers."""
 _MAX_PAGES: Final = 100
+_MAX_FAILURES: Final = 5
+"""Of the stream of changes, in a row."""
 _MAX_AT_ONCE: Final = 1000
 """Requests under way, ours and the server's: further ones of the server are dropped."""
 _MAX_QUESTIONS: Final = 5
@@ -205,13 +208,18 @@ class Connection:
             self._tasks.spawn(self._subscribe(wanted), "spindle-mcp-listen")
 
     async def _subscribe(self, wanted: Message) -> None:
-        """Hear of changes until the stream ends; then look again at what may have changed meanwhile."""
-        for _ in range(3):
-            with suppress(McpError, TimeoutError):
+        """Hear of changes; when the stream ends, begin another and look at what may have changed meanwhile."""
+        failures = 0
+        while failures < _MAX_FAILURES:
+            began = time.monotonic()
+            with suppress(McpError):
                 await self._request("subscriptions/listen", {"notifications": wanted}, None)
             if self.ended is not None:
                 return
-            await asyncio.sleep(limits.MCP_RECONNECT)
+            # Proxies end every stream after a while; that is no failure.
+            failures = 0 if time.monotonic() - began > limits.MCP_PROBE else failures + 1
+            await asyncio.sleep(limits.MCP_RECONNECT * 2**failures)
+            self._changed("notifications/list_changed")
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -301,6 +309,8 @@ class Connection:
                 await asyncio.wait((answer, sending), return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done() and sending.done():
                     sending.result()  # raises what kept the message from being sent
+                    if self._transport.pid is None:  # over HTTP nothing more comes
+                        raise McpError(f"its answer to {method} belongs to another request")
                 return await answer
         except (asyncio.CancelledError, TimeoutError):
             if not answer.done() or answer.cancelled():

@@ -496,7 +496,7 @@ async def _exchange(
             status = response.status
     except TimeoutError:
         raise McpError(f"no answer from {url} within {limits.CONNECT:g} s") from None
-    except (http.ConnectError, http.IdleTimeoutError) as error:
+    except (http.ConnectError, http.IdleTimeoutError, http.UnreadableError) as error:
         raise McpError(str(error)) from None
     try:
         answer = decode(data)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct, field
@@ -204,9 +205,16 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
     config = msgspec.convert(known | {"name": name, "source": source, "trusted": trusted}, ServerConfig)
     if not 0 < config.timeout < float("inf"):
         raise ValueError("timeout must be a number of seconds above 0")
-    if config.url is not None and "${" not in config.url and not re.match("(?i)https?://", config.url):
+    if config.url is not None and "${" not in config.url and not _is_address(config.url):
         raise ValueError(f"not an HTTP address: {config.url}")
     return config
+
+
+def _is_address(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
 
 
 # -- what values stand for -----------------------------------------------------------------------
@@ -234,12 +242,15 @@ async def resolve(config: ServerConfig) -> ServerConfig:
         except UnresolvedValue as error:
             raise McpError(f"no value from the {error} ({config.source})") from None
 
+    url = None if config.url is None else expand(config.url)
+    if url is not None and not _is_address(url):
+        raise McpError(f"not an HTTP address: {config.url} ({config.source})")
     return msgspec.structs.replace(
         config,
         command=None if config.command is None else expand_home(expand(config.command)),
         args=[expand(text) for text in config.args],
         env={name: await secret(text) for name, text in config.env.items()},
         cwd=None if config.cwd is None else expand_home(expand(config.cwd)),
-        url=None if config.url is None else expand(config.url),
+        url=url,
         headers={name: await secret(text) for name, text in config.headers.items()},
     )

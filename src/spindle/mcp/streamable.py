@@ -18,7 +18,7 @@ from spindle.flow import Tasks
 from spindle.llm import http
 from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten
 from spindle.mcp.connection import rpc_error
-from spindle.mcp.server_config import ServerConfig
+from spindle.mcp.server_config import NO_SSE, ServerConfig
 from spindle.shapes.codec import DecodeError, decode, encode
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _RECONNECTS: Final = 5
 """So many attempts to take up a stream that brings nothing."""
 _INVALID: Final = -32600
 """The code for an HTTP status that says no."""
+_BROKEN: Final = (http.ConnectError, http.IdleTimeoutError, http.UnreadableError)
 _HEADER: Final = "x-mcp-header"
 
 
@@ -70,7 +71,7 @@ class HttpTransport:
     async def close(self) -> None:
         await self._tasks.end(limits.HANDLER_END)
         if self._session_id is not None:
-            with suppress(http.ConnectError, http.IdleTimeoutError, TimeoutError, McpError):
+            with suppress(*_BROKEN, TimeoutError, McpError):
                 async with asyncio.timeout(limits.HANDLER_END), self._request("DELETE", {}, None):
                     pass
 
@@ -88,7 +89,7 @@ class HttpTransport:
                 if message.get("method") == "initialize":
                     self._session_id = response.headers.get("mcp-session-id")
                 await self._take_answer(response, id)
-        except (http.ConnectError, http.IdleTimeoutError) as error:
+        except _BROKEN as error:
             raise McpError(str(error)) from None
 
     # -- HTTP ------------------------------------------------------------------------------------
@@ -138,11 +139,15 @@ class HttpTransport:
             answer = decode(body)
             if isinstance(answer, dict) and answer.get("error") is not None:
                 return rpc_error(answer["error"])
-        if response.status == 401:
+        if response.status == 401 and self._login is not None:
             return LoginNeeded(f"it wants a login: spindle mcp login {self._config.name}", _INVALID)
         text = body[:500].decode("utf-8", "replace").strip()
         if target := response.headers.get("location"):
             text = f"it redirects to {target}: use that address instead"
+        elif response.status == 401:
+            text = "it does not accept the Authorization header of its entry"
+        elif response.status in (404, 405) and urlsplit(self._url).path.rstrip("/").endswith("/sse"):
+            text = NO_SSE
         return McpError(f"HTTP status {response.status}{f': {text}' if text else ''}", _INVALID)
 
     async def _take_answer(self, response: http.Response, id: Any) -> None:
@@ -201,7 +206,7 @@ class HttpTransport:
                     before = events.count
                     await self._take_events(response, events, None)
                     silent = 0 if events.count > before else silent + 1
-            except (McpError, http.ConnectError, http.IdleTimeoutError):
+            except (McpError, *_BROKEN):
                 silent += 1
             await asyncio.sleep(events.retry)
 
