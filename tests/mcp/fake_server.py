@@ -125,6 +125,10 @@ def call(id: Any, params: Any) -> Any:
     if name == "crash":
         print("I fall over now", file=sys.stderr, flush=True)
         os._exit(7)
+    if name == "deaf":
+        ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
+        while True:
+            sys.stdout.write(ping * 100)
     if name == "quit_silently":
         os._exit(0)
     if name == "hang":

@@ -289,6 +289,21 @@ def test_a_flood_is_the_end_of_a_server() -> None:
     run(work())
 
 
+def test_a_server_that_asks_on_without_reading_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.mcp.pipe._MAX_LINE", 1 << 20)
+
+    async def work() -> None:
+        async with running() as server:
+            await server.connected()
+            pid = server.pid
+            with pytest.raises(McpError, match="it does not read what it is sent"):
+                await server.call("deaf", {})
+            await until(lambda: not is_alive(pid or 0))
+            assert text_of(await server.call("echo", {"text": "new"})) == "echo: new"
+
+    run(work())
+
+
 def test_sessions_of_the_same_configuration_share_a_server(tmp_path: Path) -> None:
     found = Servers()
     found.add({"fake": entry()}, "test")

@@ -73,6 +73,8 @@ class PipeTransport:
         if self._process is None or self._ending:
             raise McpError("it does not run")
         self._process.write(encode(message) + b"\n")
+        if self._process.unread > _MAX_LINE:
+            self._give_up("it does not read what it is sent")
 
     def handshaken(self, version: str) -> None:
         """Nothing depends on it here."""
