@@ -2,7 +2,7 @@
 
 Options: `--modern` (the era of 2026; else the handshake), `--tools N` (so many more), `--lie`, `--noise`,
 `--ignore-probe`, `--die-at-probe`, `--stubborn` (ends neither with its input nor at SIGTERM), `--delay S`,
-`--log FILE` (the methods it was sent), `--plain` (only echo).
+`--log FILE` (the methods it was sent), `--plain` (only echo), `--no-resources` (though it says that it has some).
 """
 
 import base64
@@ -229,7 +229,8 @@ def answer(message: Any) -> Any:
                     "name": "greet",
                     "description": "Say hello.",
                     "arguments": [{"name": "who", "required": True}, {"name": "how"}],
-                }
+                },
+                {"name": "say good bye", "arguments": [{"name": "who"}]},
             ]
         }
     if method == "prompts/get":
@@ -245,6 +246,8 @@ def answer(message: Any) -> Any:
                 }
             ]
         }
+    if method.startswith("resources/") and "--no-resources" in OPTIONS:
+        raise LookupError(method)
     if method == "resources/list":
         return {"resources": [{"uri": "test://one", "name": "one"}]}
     if method == "resources/templates/list":

@@ -257,19 +257,6 @@ class Connection:
                 await asyncio.sleep(limits.MCP_RECONNECT / 10)
         raise McpError(f"it asked for input more than {_MAX_ROUNDS} times")
 
-    async def pages(self, method: str, key: str, *, timeout: float) -> list[Any]:
-        """Return the items of a list, of all its pages. Raises `McpError`."""
-        items: list[Any] = []
-        cursor = None
-        for _ in range(_MAX_PAGES):
-            page = await self.request(method, {} if cursor is None else {"cursor": cursor}, timeout=timeout)
-            found = page.get(key)
-            items += found if isinstance(found, list) else []
-            cursor = page.get("nextCursor")
-            if not isinstance(cursor, str) or not cursor:
-                break
-        return items
-
     async def notify(self, method: str, params: Message | None = None) -> None:
         """Raises `McpError`."""
         message: Message = {"jsonrpc": "2.0", "method": method}
@@ -444,6 +431,20 @@ class Connection:
         self._end("the connection was closed")
         await self._tasks.end(limits.HANDLER_END)
         await self._transport.close()
+
+
+async def pages(get: Callable[[str, Message], Awaitable[Message]], method: str, key: str) -> list[Any]:
+    """Return the items of a list, of all its pages; `get` asks for one. Raises `McpError`."""
+    items: list[Any] = []
+    cursor = None
+    for _ in range(_MAX_PAGES):
+        page = await get(method, {} if cursor is None else {"cursor": cursor})
+        found = page.get(key)
+        items += found if isinstance(found, list) else []
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or not cursor:
+            break
+    return items
 
 
 def rpc_error(error: Any) -> McpError:

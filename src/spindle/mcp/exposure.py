@@ -206,9 +206,12 @@ class SessionTools(Hooks):
         )
 
     async def _search(self, call_id: str, args: Any, context: ToolContext) -> ToolResult:
-        await self._learn(limits.MCP_SEARCH)
         found = self._matching(args["query"])
-        limit = max(1, min(int(args.get("limit") or FOUND), DIRECT_TOOLS))
+        selected = _selected(args["query"])
+        if not selected or len(found) < len(selected):
+            await self._learn(limits.MCP_SEARCH)
+            found = self._matching(args["query"])
+        limit = max(1, min(int(args.get("limit") or (DIRECT_TOOLS if selected else FOUND)), DIRECT_TOOLS))
         chosen = found[:limit]
         fresh = [item for item in chosen if tool_name(item.server, item.tool.name) not in self._loaded]
         if fresh:
@@ -226,7 +229,7 @@ class SessionTools(Hooks):
 
     async def _learn(self, timeout: float) -> None:
         """Start servers that have not said yet what they have, and wait for them for a while."""
-        unknown = [server for server in self._servers.values() if server.listing is None]
+        unknown = [s for s in self._servers.values() if s.listing is None and s.config.exposure != "hidden"]
         if unknown:
             await asyncio.wait([server.start_soon() for server in unknown], timeout=timeout)
 
@@ -251,8 +254,7 @@ class SessionTools(Hooks):
             for tool in (server.listing.tools if server.listing else ())
             if _exposure(server, tool, direct) == "deferred"
         ]
-        if query.startswith("select:"):
-            wanted = {name.strip() for name in query[7:].split(",")}
+        if wanted := _selected(query):
             return [i for i in items if {tool_name(i.server, i.tool.name), i.tool.name} & wanted]
         words = _words(query)
         scored = [(_score(item, words), item) for item in items]
@@ -289,20 +291,23 @@ class SessionTools(Hooks):
         ]
 
     async def _list_resources(self, method: str, key: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        from spindle.mcp.connection import pages
         from spindle.mcp.content import cut
 
         servers = [self._named(args["server"])] if args.get("server") else list(self._servers.values())
         listed: list[Any] = []
         problems = []
-        for server in servers:
-            if server.config.exposure == "hidden" or (server.listing and not server.listing.resources):
-                continue
+
+        async def ask(server: Server) -> None:
             try:
-                items = await (await server.connected()).pages(method, key, timeout=server.config.timeout)
+                items = await pages(server.get, method, key)
             except McpError as error:
                 problems.append(str(error))
-                continue
-            listed += [{"server": server.name, **item} for item in items if isinstance(item, dict)]
+            else:
+                listed.extend({"server": server.name, **item} for item in items if isinstance(item, dict))
+
+        asked = [s for s in servers if s.config.exposure != "hidden" and (s.listing is None or s.listing.resources)]
+        await asyncio.gather(*map(ask, asked))
         if problems and not listed:
             raise ToolError("\n".join(problems))
         return ToolResult(cut([Text("\n".join([encode({key: listed}).decode(), *problems]))]))
@@ -331,7 +336,7 @@ class SessionTools(Hooks):
 
     def _prompts(self) -> dict[str, tuple[Server, RemotePrompt]]:
         return {
-            f"mcp__{server.name}__{prompt.name}": (server, prompt)
+            f"mcp__{server.name}__{'_'.join(prompt.name.split())}": (server, prompt)
             for server in self._servers.values()
             for prompt in (server.listing.prompts if server.listing else ())
         }
@@ -353,12 +358,12 @@ class SessionTools(Hooks):
     ) -> tuple[str, list[Image]] | None:
         if not text.startswith("/mcp__"):
             return text, images
-        name, _, rest = text[1:].partition(" ")
+        name, *rest = text[1:].split(maxsplit=1)
         found = self._prompts().get(name)
         if found is None:
             return text, images
         try:
-            made, pictures = await self._prompt(*found, rest)
+            made, pictures = await self._prompt(*found, "".join(rest))
         except McpError as error:
             if behavior is None:
                 raise AgentError(str(error)) from None
@@ -442,6 +447,13 @@ def _score(item: LoadedTool, words: set[str]) -> int:
         score += 2 if word in item.server.lower() and len(word) > 2 else 0
         score += 1 if word in about else 0
     return score
+
+
+def _selected(query: str) -> set[str]:
+    """Return the names that a query asks for; none if it has words to look for."""
+    if not query.startswith("select:"):
+        return set()
+    return {name.strip() for name in query[7:].split(",") if name.strip()}
 
 
 def _words(text: str) -> set[str]:

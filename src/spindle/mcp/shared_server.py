@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -271,14 +272,16 @@ class Server:
     # -- what it has -----------------------------------------------------------------------------
 
     async def _ask_listing(self, connection: "Connection") -> Listing:
-        info, timeout = connection.info, self.config.timeout
+        from spindle.mcp.connection import pages
+
+        info, get = connection.info, partial(connection.request, timeout=self.config.timeout)
         tools: list[Any] = []
         prompts: list[Any] = []
         if info.has("tools"):
-            tools = await connection.pages("tools/list", "tools", timeout=timeout)
+            tools = await pages(get, "tools/list", "tools")
         if info.has("prompts"):
             with suppress(McpError):  # it works without them
-                prompts = await connection.pages("prompts/list", "prompts", timeout=timeout)
+                prompts = await pages(get, "prompts/list", "prompts")
         if connection.modern and self.config.url is not None:
             from spindle.mcp.streamable import header_problem
 
