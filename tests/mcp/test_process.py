@@ -185,6 +185,13 @@ def test_the_command_line(agent: Path, project: Path, monkeypatch: pytest.Monkey
     shown = [json.loads(line) for line in spindle("mcp", "list", "--json", "--approve").splitlines()]
     failed = next(state for state in shown if state["name"] == "here")
     assert failed["state"] == "failed" and "exit code 4" in failed["error"] and "words" in failed["error"]
+    (agent / "mcp.json").write_text(json.dumps({"servers": {"x": {"command": "x"}}}))
+    spindle("mcp", "add", "z", "--", "z")
+    assert list(json.loads((agent / "mcp.json").read_text())["servers"]) == ["x", "z"]
+    spindle("mcp", "remove", "x")
+    assert list(json.loads((agent / "mcp.json").read_text())["servers"]) == ["z"]
+    (agent / "mcp.json").write_text('{"mcpServers": {}} // mine')
+    assert f"{agent / 'mcp.json'}: " in spindle("mcp", "add", "z", "--", "z", code=1)
     (agent / "mcp.json").write_text(json.dumps({"mcpServers": {"x": {"type": "sse", "url": "http://x"}, "y": command}}))
     report = spindle("doctor", code=1)
     assert "MCP servers (2)" in report and "  y (stdio): ready, 16 tools" in report and "  error x: invalid" in report

@@ -23,6 +23,8 @@ from spindle.shapes.codec import encode
 
 Exposure = Literal["direct", "deferred", "hidden"]
 """Told to the model at once, behind `tool_search`, or not at all."""
+KEYS: Final = ("mcpServers", "servers")
+"""Where the servers are in a file; the latter in those of VS Code."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "remote": "http"}
@@ -118,7 +120,7 @@ class Servers(Struct):
             if required:
                 self.problems[str(path)] = "no such file"
             return
-        found = next((value[key] for key in ("mcpServers", "servers") if key in value), None)
+        found = next((value[key] for key in KEYS if key in value), None)
         if not isinstance(found, dict):
             self.problems[str(path)] = 'has no object "mcpServers"'
             return
