@@ -425,9 +425,21 @@ def test_a_busy_authorization_server_does_not_cost_the_login(agent: Path) -> Non
     run(work())
 
 
+BROWSER = """
+import sys, urllib.error, urllib.parse, urllib.request
+asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(sys.argv[1]).query))
+for stray in ("", "?code=stolen&state=%C3%A9", "?error=access_denied"):  # of another program on the machine
+    try:
+        urllib.request.urlopen(asked["redirect_uri"] + stray)
+    except urllib.error.HTTPError as error:
+        assert error.code == 404
+urllib.request.urlopen(sys.argv[1]).read()
+"""
+
+
 def test_the_command_logs_in_and_out(agent: Path, project: Path, tmp_path: Path) -> None:
     walk = tmp_path / "browser"
-    walk.write_text(f"#!{sys.executable}\nimport sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
+    walk.write_text(f"#!{sys.executable}\n{BROWSER}")
     walk.chmod(0o755)
     env = agent_environment(agent, BROWSER=str(walk))
 

@@ -15,7 +15,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 
 import msgspec
 from msgspec import Struct, field
@@ -82,8 +82,9 @@ class ServerMetadata(Struct):
     """What an authorization server says about itself (RFC 8414, OpenID Connect Discovery)."""
 
     issuer: str
-    authorization_endpoint: str
     token_endpoint: str
+    authorization_endpoint: str = ""
+    """Empty: only programs log in there."""
     registration_endpoint: str | None = None
     scopes_supported: list[str] | None = None
     grant_types_supported: list[str] | None = None
@@ -236,6 +237,8 @@ class Login:
             return
         if (browser := self._browser) is None:
             raise LoginNeeded(f"it wants a login: spindle mcp login {self._name}")
+        if not metadata.authorization_endpoint:
+            raise McpError('people cannot log in there; a program needs "clientId" and "clientSecret" in "oauth"')
         methods = metadata.code_challenge_methods_supported
         if methods is not None and "S256" not in methods:
             raise McpError("its authorization server does not support PKCE, without which a login is not safe")
@@ -298,12 +301,12 @@ class Login:
             if found.issuer != issuer and not own:
                 raise McpError(f"its authorization server says that it is another: {found.issuer} instead of {issuer}")
             for url in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
-                if url is not None:
+                if url:
                     _require_safe(url)
             return found
         if resource is not None:
             raise McpError(f"its authorization server {issuer} does not say how to log in")
-        return ServerMetadata(origin, f"{origin}/authorize", f"{origin}/token", f"{origin}/register")
+        return ServerMetadata(origin, f"{origin}/token", f"{origin}/authorize", f"{origin}/register")
 
     def _wanted_scope(
         self, challenge: str, resource: ResourceMetadata | None, metadata: ServerMetadata, *, more: bool
@@ -363,7 +366,7 @@ class Login:
 
 def _code(back: Mapping[str, str], state: str, metadata: ServerMetadata) -> str:
     """Return the code that the browser brought back. Raises `McpError`."""
-    if not secrets.compare_digest(back.get("state", ""), state):
+    if not secrets.compare_digest(back.get("state", "").encode(), state.encode()):
         raise McpError("the answer of the browser does not belong to this login")
     issuer = back.get("iss")
     if issuer is None and metadata.authorization_response_iss_parameter_supported:
@@ -422,7 +425,10 @@ def _parameter(challenge: str, name: str) -> str | None:
 
 def _require_safe(url: str) -> None:
     """Raises `McpError` for an address where tokens could be read on the way."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise McpError(f"not an address: {url}") from None
     host = parts.hostname or ""
     if parts.scheme != "https" and not (parts.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")):
         raise McpError(f"not a safe address for a login: {url}")
@@ -516,6 +522,8 @@ class LoopbackBrowser:
         self._show = show
         self._port = port or 0
         self._back: asyncio.Future[dict[str, str]]
+        self._state = ""
+        """What the page has to bring back: any program of this machine can knock at the port."""
         self._server: asyncio.Server
         self.redirect_uri = ""
 
@@ -533,6 +541,7 @@ class LoopbackBrowser:
 
     async def visit(self, url: str) -> Mapping[str, str]:
         self._back = asyncio.get_running_loop().create_future()
+        self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         threading.Thread(target=self._show, args=(url,), daemon=True).start()  # some browsers take over the terminal
         try:
             async with asyncio.timeout(limits.MCP_LOGIN):
@@ -541,8 +550,6 @@ class LoopbackBrowser:
             raise McpError(f"no login within {limits.MCP_LOGIN:g} s") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from urllib.parse import parse_qsl
-
         try:
             async with asyncio.timeout(limits.CONNECT):
                 line = await reader.readline()
@@ -550,13 +557,17 @@ class LoopbackBrowser:
                     pass
             words = line.decode("latin-1").split()
             target = urlsplit(urljoin(self.redirect_uri, words[1])) if len(words) == 3 else urlsplit("")
-            found = target.path == "/callback"
-            text = "You are logged in; this page can be closed." if found else "Not found"
+            back = dict(parse_qsl(target.query))
+            found = target.path == "/callback" and back.get("state") == self._state
+            text = "Not found"
+            if found:
+                text = "The login was refused" if "error" in back else "Your login goes on where you began it"
+                text += "; this page can be closed."
             head = f"HTTP/1.1 {'200 OK' if found else '404 Not Found'}\r\nContent-Type: text/plain; charset=utf-8\r\n"
             writer.write(f"{head}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode())
             await writer.drain()
             if found and not self._back.done():
-                self._back.set_result(dict(parse_qsl(target.query)))
+                self._back.set_result(back)
         except (OSError, TimeoutError, ValueError):
             pass
         finally:
