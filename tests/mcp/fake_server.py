@@ -125,6 +125,11 @@ def call(id: Any, params: Any) -> Any:
     if name == "crash":
         print("I fall over now", file=sys.stderr, flush=True)
         os._exit(7)
+    if name == "rubbish":
+        begin = f'{{"jsonrpc": "2.0", "id": {id}, "result": '
+        print({"nan": begin + '{"x": NaN}}', "space": f"  {begin}{{}}}}", "bom": f"\ufeff{begin}{{}}}}"}[given["text"]])
+        sys.stdout.flush()
+        return None
     if name == "deaf":
         ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
         while True:

@@ -277,6 +277,17 @@ def test_a_stubborn_server_is_killed_with_all_below_it(monkeypatch: pytest.Monke
     run(work())
 
 
+def test_rubbish_in_the_place_of_an_answer_is_said_at_once() -> None:
+    async def work() -> None:
+        async with running(timeout=40) as server:
+            with pytest.raises(McpError, match='MCP server "fake": its answer is not JSON'):
+                await server.call("rubbish", {"text": "nan"})
+            for harmless in ("space", "bom"):
+                assert await server.call("rubbish", {"text": harmless}) == {}
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
 def test_a_flood_is_the_end_of_a_server() -> None:
     async def work() -> None:
         async with running(command="sh", args=["-c", "exec tr '\\0' '{' < /dev/zero"]) as server:
