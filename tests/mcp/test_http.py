@@ -134,6 +134,8 @@ class Site:
         return await self.stream(request, id, message["params"].get("_meta", {}).get("progressToken"))
 
     told = False
+    short_streams = False
+    """What it says unasked ends without a word."""
 
     @property
     def no_session(self) -> web.Response:
@@ -168,6 +170,10 @@ class Site:
         return response
 
     async def unasked(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(("GET", ""))
+        if self.short_streams:
+            await asyncio.sleep(0.02)
+            return web.Response(content_type="text/event-stream")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         message = await self.said.get()
@@ -337,6 +343,22 @@ def test_changes_are_heard_of_though_the_stream_breaks(monkeypatch: pytest.Monke
             listens = lambda: [method for method, _ in site.seen].count("subscriptions/listen")  # noqa: E731
             await until(lambda: listens() > 10)
             site.told = True  # while nobody listened
+            await until(lambda: any(tool.name == "late" for tool in server.listing.tools))  # type: ignore[union-attr]
+
+    run(work())
+
+
+def test_a_proxy_that_ends_streams_makes_no_one_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.limits.MCP_RECONNECT", 0.02)
+    monkeypatch.setattr("spindle.limits.MCP_PROBE", 0.01)
+
+    async def work() -> None:
+        async with Site().up() as site, site.server() as server:
+            site.short_streams = True
+            await server.connected()
+            await until(lambda: site.seen.count(("GET", "")) > 10)
+            site.short_streams = False
+            site.said.put_nowait({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
             await until(lambda: any(tool.name == "late" for tool in server.listing.tools))  # type: ignore[union-attr]
 
     run(work())

@@ -94,9 +94,10 @@ class SessionTools(Hooks):
     def refresh(self) -> None:
         """Put in force what the servers have now."""
         for server in self._servers.values():
-            if server.state in ("failed", "login") and server.error and self._told.get(server.name) != server.error:
-                self._told[server.name] = server.error
-                self._agent.publish(Notice(server.error))
+            reason = _first_line(server.error or "")  # last words have dates and the like
+            if server.state in ("failed", "login") and reason and self._told.get(server.name) != reason:
+                self._told[server.name] = reason
+                self._agent.publish(Notice(server.error or ""))
         commands = self._prompts()
         if commands.keys() != self._commands:
             self._commands = commands.keys()

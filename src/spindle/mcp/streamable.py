@@ -7,6 +7,7 @@ taken up again where it ended, if the server numbers its events.
 import asyncio
 import os
 import re
+import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -199,15 +200,15 @@ class HttpTransport:
         events, silent = EventStream(), 0
         while silent < _RECONNECTS:
             headers = {} if events.last_id is None else {"last-event-id": events.last_id}
-            try:
+            began, before = time.monotonic(), events.count
+            with suppress(McpError, *_BROKEN):
                 async with self._request("GET", headers, None) as response:
                     if response.status != 200:
                         return  # most have no such stream
-                    before = events.count
                     await self._take_events(response, events, None)
-                    silent = 0 if events.count > before else silent + 1
-            except (McpError, *_BROKEN):
-                silent += 1
+            # Proxies end every stream after a while; that is no failure.
+            lived = events.count > before or time.monotonic() - began > limits.MCP_PROBE
+            silent = 0 if lived else silent + 1
             await asyncio.sleep(events.retry)
 
 
