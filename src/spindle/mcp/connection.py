@@ -95,8 +95,6 @@ class ServerInfo(Struct):
     version: str = ""
     """Of the protocol."""
     capabilities: Message = field(default_factory=dict)
-    instructions: str = ""
-    title: str = ""
 
     def has(self, name: str, feature: str | None = None) -> bool:
         found = self.capabilities.get(name)
@@ -166,9 +164,7 @@ class Connection:
         versions = found.get("supportedVersions") if isinstance(found, dict) else None
         if not isinstance(versions, list) or MODERN not in versions:
             return False
-        self._learn(
-            found, found.get("_meta", {}).get(_META + "serverInfo") if isinstance(found.get("_meta"), dict) else None
-        )
+        self._learn(found)
         return True
 
     async def _initialize(self, *, slow: bool) -> None:
@@ -186,17 +182,14 @@ class Connection:
         version = result.get("protocolVersion") if isinstance(result, dict) else None
         if not isinstance(version, str) or version not in HANDSHAKE:
             raise McpError(f"it speaks version {version!r} of the protocol, which is unknown here")
-        self._learn(result, result.get("serverInfo"))
+        self._learn(result)
         self.info.version = version
         self._transport.handshaken(version)
         await self.notify("notifications/initialized")
 
-    def _learn(self, result: Message, server: Any) -> None:
-        capabilities, instructions = result.get("capabilities"), result.get("instructions")
+    def _learn(self, result: Message) -> None:
+        capabilities = result.get("capabilities")
         self.info.capabilities = capabilities if isinstance(capabilities, dict) else {}
-        self.info.instructions = instructions if isinstance(instructions, str) else ""
-        if isinstance(server, dict):
-            self.info.title = str(server.get("title") or server.get("name") or "")
 
     def _listen(self) -> None:
         wanted = {
