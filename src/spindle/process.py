@@ -97,7 +97,7 @@ class Process:
         self._quiet_timer: asyncio.TimerHandle | None = None
         self._linger_until = 0.0
         self._stdin = -1
-        self._input = memoryview(input or b"")
+        self._input = bytearray(input or b"")
         """What is still to be written to stdin."""
         self._hold_input = hold_input
         ends = [os.pipe() for _ in range(1 if on_errors is None else 2)]
@@ -141,8 +141,13 @@ class Process:
     def write(self, data: bytes) -> None:
         """Write to a stdin that is held open. Never waits; what a child that has ended does not read is dropped."""
         if self._stdin >= 0:
-            self._input = memoryview(bytes(self._input) + data)
+            self._input += data
             self._loop.add_writer(self._stdin, self._write)
+
+    @property
+    def unread(self) -> int:
+        """Bytes that it could not be given yet."""
+        return len(self._input)
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Call back when it has ended."""
@@ -256,11 +261,12 @@ class Process:
 
     def _write(self) -> None:
         try:
-            self._input = self._input[os.write(self._stdin, self._input[:_CHUNK]) :]
+            del self._input[: os.write(self._stdin, self._input[:_CHUNK])]
         except BlockingIOError:
             return
         except BrokenPipeError:  # It does not want to know.
-            self._input, self._hold_input = memoryview(b""), False
+            self._input.clear()
+            self._hold_input = False
         if self._input:
             return
         if self._hold_input:

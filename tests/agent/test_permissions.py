@@ -311,6 +311,7 @@ def test_names_of_tools(cwd):
         ("BASH", "bash", True),
         ("mcp__a", "mcp__a__b", True),
         ("mcp__a", "mcp__ab__c", False),
+        ("mcp__a__b", "mcp__a__b__c", False),
         ("mcp__a__*", "mcp__a__b", True),
         ("Glob", "find", True),
         ("Deploy(prod*)", "deploy", True),

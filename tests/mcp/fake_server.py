@@ -2,7 +2,7 @@
 
 Options: `--modern` (the era of 2026; else the handshake), `--tools N` (so many more), `--lie`, `--noise`,
 `--ignore-probe`, `--die-at-probe`, `--stubborn` (ends neither with its input nor at SIGTERM), `--delay S`,
-`--log FILE` (the methods it was sent), `--plain` (only echo).
+`--log FILE` (the methods it was sent), `--plain` (only echo), `--no-resources` (though it says that it has some).
 """
 
 import base64
@@ -125,6 +125,15 @@ def call(id: Any, params: Any) -> Any:
     if name == "crash":
         print("I fall over now", file=sys.stderr, flush=True)
         os._exit(7)
+    if name == "rubbish":
+        begin = f'{{"jsonrpc": "2.0", "id": {id}, "result": '
+        print({"nan": begin + '{"x": NaN}}', "space": f"  {begin}{{}}}}", "bom": f"\ufeff{begin}{{}}}}"}[given["text"]])
+        sys.stdout.flush()
+        return None
+    if name == "deaf":
+        ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
+        while True:
+            sys.stdout.write(ping * 100)
     if name == "quit_silently":
         os._exit(0)
     if name == "hang":
@@ -167,16 +176,35 @@ def call(id: Any, params: Any) -> Any:
             "sample": ("sampling/createMessage", {"messages": [], "maxTokens": 5}),
         }[name]
         return question(params, *asked)
+    if name == "ask_and_withdraw":
+        send({"id": "mine-2", "method": "elicitation/create", "params": FORM})
+        time.sleep(0.2)
+        send({"method": "notifications/cancelled", "params": {"requestId": "mine-2"}})
+        return text(json.dumps(answers_to(["mine-2"])[0]))
+    if name == "ask_often":
+        ids = [f"often-{n}" for n in range(100)]
+        for id in ids:
+            send({"id": id, "method": "elicitation/create", "params": FORM})
+        return text(json.dumps(answers_to(ids)))
     if name == "change":
         changed = True
         send({"method": "notifications/tools/list_changed"})
         return text("changed")
     if name == "environment":
-        return text(json.dumps(dict(os.environ)))
+        return text(json.dumps({**os.environ, "PID": str(os.getpid())}))
     if name == "child":
         child = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 300 & wait"], start_new_session=True)
         return text(str(child.pid))
     return text(f"called {name}")
+
+
+def answers_to(ids: list[str]) -> list[Any]:
+    found: dict[str, Any] = {}
+    while len(found) < len(ids):
+        message = receive()
+        if message.get("id") in ids:
+            found[message["id"]] = message.get("result") or message.get("error")
+    return [found[id] for id in ids]
 
 
 def question(params: Any, method: str, asked: Any) -> Any:
@@ -206,7 +234,8 @@ def answer(message: Any) -> Any:
                     "name": "greet",
                     "description": "Say hello.",
                     "arguments": [{"name": "who", "required": True}, {"name": "how"}],
-                }
+                },
+                {"name": "say good bye", "arguments": [{"name": "who"}]},
             ]
         }
     if method == "prompts/get":
@@ -222,6 +251,8 @@ def answer(message: Any) -> Any:
                 }
             ]
         }
+    if method.startswith("resources/") and "--no-resources" in OPTIONS:
+        raise LookupError(method)
     if method == "resources/list":
         return {"resources": [{"uri": "test://one", "name": "one"}]}
     if method == "resources/templates/list":

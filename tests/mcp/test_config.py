@@ -31,11 +31,12 @@ def test_the_forms_that_programs_share() -> None:
     assert one({"command": "npx", "args": ["-y", "x"], "env": {"A": "b", "N": 5}}).env == {"A": "b", "N": "5"}
     assert one({"command": ["npx", "-y"], "args": ["x"]}).args == ["-y", "x"]
     assert one({"type": "stdio", "command": "x", "url": "ignored"}).transport == "stdio"
-    for kind in ("http", "streamable-http"):
+    for kind in ("http", "streamable-http", "streamableHttp", "streamable_http"):
         config = one({"type": kind, "url": "https://x/mcp", "headers": {"Authorization": "Bearer ${T}"}, "timeout": 5})
         assert config.transport == "http" and config.timeout == 5
     assert one({"url": "http://x"}).transport == "http"
     assert not one({"command": "x", "disabled": True}).enabled
+    assert one({"command": ["x"], "args": None, "env": None, "cwd": None, "timeout": None}) == one({"command": "x"})
     config = one({"command": "x", "alwaysAllow": [], "exposure": "deferred", "toolExposure": {"a": "hidden"}})
     assert config.exposure == "deferred" and config.tool_exposure == {"a": "hidden"}
     config = one({"url": "http://x", "oauth": {"clientId": "c", "callbackPort": 8000}})
@@ -49,17 +50,22 @@ def test_what_makes_no_sense_is_said() -> None:
     assert 'unknown type "ws"' in problem({"type": "ws", "url": "http://x"})
     assert "unknown type" in problem({"type": ["stdio"], "command": "x"})
     assert "env must be an object, or a list" in problem({"command": "x", "env": [{"name": "A"}]})
-    assert "env must be an object, or a list" in problem({"command": "x", "env": [{"name": [], "value": "b"}]})
     assert problem({"command": ["x", "y"], "args": 5})
     assert "needs a command or a url" in problem({})
     assert "needs a url" in problem({"type": "http", "command": "x"})
     assert "must be an object" in problem("npx")
-    assert "not an HTTP address: ftp://x" in problem({"url": "ftp://x"})
+    for url in ("ftp://x", "http://[x", "http://"):
+        assert f"not an HTTP address: {url}" in problem({"url": url})
     assert "timeout" in problem({"command": "x", "timeout": 0}) and "timeout" in problem(
         {"command": "x", "timeout": "5"}
     )
     assert "exposure" in problem({"command": "x", "exposure": "sometimes"})
-    assert "args" in problem({"command": "x", "args": "y"})
+    assert "args" in problem({"command": "x", "args": "y"}) and "args" in problem({"command": ["x"], "args": "y"})
+    assert "unknown type" in problem({"type": ["http"], "url": "http://x"})
+    for pairs in ([{"name": "A"}], ["A=b"], [1]):
+        assert 'env must be an object, or a list of objects with "name" and "value"' in problem(
+            {"command": "x", "env": pairs}
+        )
     assert "letters, digits" in read({"a.b": {"command": "x"}}).problems["a.b"]
 
 

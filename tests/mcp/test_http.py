@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,14 @@ class Site:
         """Methods and headers of requests."""
         self.forms: list[dict[str, str]] = []
         self.hangups = 0
+        self.forgotten = "Session not found"
+        """What it says of a session that it does not know."""
+        self.broken: Callable[[], web.Response] | None = None
+        """Makes the answer to everything."""
+        self.used = {"worn out"}
+        """Refresh tokens that are not taken (again)."""
+        self.busy = False
+        """The authorization server is."""
         self.said: asyncio.Queue[Any] = asyncio.Queue()
         """What the server says unasked."""
 
@@ -48,6 +56,7 @@ class Site:
     async def up(self) -> AsyncIterator["Site"]:
         app = web.Application()
         app.router.add_route("*", "/mcp", self.serve)
+        app.router.add_route("*", "/mcp/sse", self.serve)
         app.router.add_get("/.well-known/oauth-protected-resource/mcp", self.resource)
         app.router.add_get("/.well-known/oauth-authorization-server", self.metadata)
         app.router.add_post("/register", self.register)
@@ -79,6 +88,8 @@ class Site:
     # -- the MCP server --------------------------------------------------------------------------
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
+        if self.broken is not None:
+            return self.broken()
         if self.login and request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.valid:
             challenge = f'Bearer resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
             return web.Response(status=401, headers={"WWW-Authenticate": challenge})
@@ -95,7 +106,7 @@ class Site:
         if method == "server/discover":
             if not self.modern:
                 return web.Response(status=400, text="Bad Request: no session")
-            capabilities = {"tools": {}}
+            capabilities = {"tools": {"listChanged": True}}
             return self.answer(
                 id, {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "resultType": "complete"}
             )
@@ -109,9 +120,12 @@ class Site:
             }
             return self.answer(id, result, {"Mcp-Session-Id": made})
         if not self.modern and session not in self.sessions:
-            return web.Response(status=404)
+            return self.no_session
         if id is None:
             return web.Response(status=202)
+        if method == "subscriptions/listen":
+            await asyncio.sleep(0.02)
+            return web.Response(content_type="text/event-stream", body=b": that was it\n\n")
         if method == "tools/list":
             names = ["stream", "hang", *(["late"] if self.said.qsize() or self.told else [])]
             return self.answer(id, {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
@@ -120,6 +134,13 @@ class Site:
         return await self.stream(request, id, message["params"].get("_meta", {}).get("progressToken"))
 
     told = False
+    short_streams = False
+    """What it says unasked ends without a word."""
+
+    @property
+    def no_session(self) -> web.Response:
+        body = {"jsonrpc": "2.0", "error": {"code": -32000, "message": self.forgotten}, "id": None}
+        return web.json_response(body, status=400 if self.forgotten.startswith("Bad Request") else 404)
 
     def answer(self, id: Any, result: Any, headers: dict[str, str] | None = None) -> web.Response:
         return web.json_response({"jsonrpc": "2.0", "id": id, "result": result}, headers=headers)
@@ -149,6 +170,10 @@ class Site:
         return response
 
     async def unasked(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(("GET", ""))
+        if self.short_streams:
+            await asyncio.sleep(0.02)
+            return web.Response(content_type="text/event-stream")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         message = await self.said.get()
@@ -189,11 +214,16 @@ class Site:
     async def token(self, request: web.Request) -> web.Response:
         form = {name: values[0] for name, values in parse_qs(await request.text()).items()}
         self.forms.append(form)
-        if form.get("refresh_token") == "worn out":
+        if form.get("refresh_token") in self.used:
             return web.json_response({"error": "invalid_grant"}, status=400)
+        if self.busy:
+            return web.Response(status=429, text="slow down")
+        if "refresh_token" in form:
+            self.used.add(form["refresh_token"])
+            await asyncio.sleep(0.1)
         made = f"token-{len(self.forms)}"
         self.valid.add(made)
-        return web.json_response({"access_token": made, "refresh_token": "again", "expires_in": 3600})
+        return web.json_response({"access_token": made, "refresh_token": f"again-{made}", "expires_in": 3600})
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -212,14 +242,17 @@ def test_a_call_with_a_stream(modern: bool) -> None:
     run(work())
 
 
-def test_a_session_that_the_server_has_forgotten() -> None:
+@pytest.mark.parametrize("words", ["Session not found", "Bad Request: No valid session ID provided"])
+def test_a_session_that_the_server_has_forgotten_is_begun_again(words: str) -> None:
     async def work() -> None:
         async with Site().up() as site, site.server() as server:
+            site.forgotten = words
             await server.call("stream", {})
             site.sessions.clear()
-            with pytest.raises(McpError, match="forgotten the session"):
-                await server.call("stream", {})
-            assert text_of(await server.call("stream", {})) == "streamed"
+            calls = [server.call("stream", {}) for _ in range(3)]
+            assert [text_of(answer) for answer in await asyncio.gather(*calls)] == ["streamed"] * 3
+            assert server.state == "ready" and len(site.sessions) == 1
+            assert [method for method, _ in site.seen].count("initialize") == 2
 
     run(work())
 
@@ -277,6 +310,60 @@ def test_a_server_that_is_not_there_and_one_that_speaks_something_else(monkeypat
     run(work())
 
 
+def test_answers_that_are_none() -> None:
+    packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    sse = "sse was replaced by streamable HTTP"
+    key = {"headers": {"Authorization": "Bearer stale"}}
+    stranger = {"jsonrpc": "2.0", "id": 77, "result": {}}
+
+    async def work() -> None:
+        async with Site().up() as site:
+            for answer, more, words in (
+                (lambda: web.Response(body=b"not packed", headers=packed), {}, "The server's answer cannot be read"),
+                (lambda: web.json_response(stranger), {}, "belongs to another request"),
+                (lambda: web.Response(status=401), key, "does not accept the Authorization header of its entry"),
+                (lambda: web.Response(status=405), {"url": f"{site.origin}/mcp/sse"}, sse),
+            ):
+                site.broken = answer
+                async with site.server(**more) as server:
+                    with pytest.raises(McpError, match=words):
+                        await server.connected()
+                    assert server.state == "failed"
+
+    run(work())
+
+
+def test_changes_are_heard_of_though_the_stream_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.limits.MCP_RECONNECT", 0.02)
+    monkeypatch.setattr("spindle.limits.MCP_PROBE", 0.01)  # a stream that lived so long was a good one
+
+    async def work() -> None:
+        async with Site(modern=True).up() as site, site.server() as server:
+            await server.connected()
+            listens = lambda: [method for method, _ in site.seen].count("subscriptions/listen")  # noqa: E731
+            await until(lambda: listens() > 10)
+            site.told = True  # while nobody listened
+            await until(lambda: any(tool.name == "late" for tool in server.listing.tools))  # type: ignore[union-attr]
+
+    run(work())
+
+
+def test_a_proxy_that_ends_streams_makes_no_one_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.limits.MCP_RECONNECT", 0.02)
+    monkeypatch.setattr("spindle.limits.MCP_PROBE", 0.01)
+
+    async def work() -> None:
+        async with Site().up() as site, site.server() as server:
+            site.short_streams = True
+            await server.connected()
+            await until(lambda: site.seen.count(("GET", "")) > 10)
+            site.short_streams = False
+            site.said.put_nowait({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            await until(lambda: any(tool.name == "late" for tool in server.listing.tools))  # type: ignore[union-attr]
+
+    run(work())
+
+
 def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
     async def work() -> None:
         async with Site(modern=True, login=True).up() as site:
@@ -294,7 +381,7 @@ def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
                 assert text_of(await server.call("stream", {})) == "streamed"
             assert site.forms == [{"grant_type": "refresh_token", "refresh_token": "fine", "resource": site.url}]
             renewed = kept(site.url)
-            assert renewed is not None and renewed.tokens is not None and renewed.tokens.refresh == "again"
+            assert renewed is not None and renewed.tokens is not None and renewed.tokens.refresh == "again-token-1"
             site.valid.clear()  # the server has changed its mind
             async with site.server() as server:
                 assert text_of(await server.call("stream", {})) == "streamed"
@@ -307,9 +394,74 @@ def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
     run(work())
 
 
+def worn(site: Site, refresh: str, access: str = "old") -> Record:
+    """Return a login whose token is over."""
+    return Record(site.origin, f"{site.origin}/token", Client("me"), Tokens(access, refresh, time.time() - 5))
+
+
+def test_a_login_in_another_window_is_noticed(agent: Path) -> None:
+    async def work() -> None:
+        async with Site(modern=True, login=True).up() as site, site.server() as server:
+            keep(site.url, Record(site.origin, f"{site.origin}/token", Client("me"), Tokens("token-1")))
+            await server.call("stream", {})
+            site.valid.clear()
+            with pytest.raises(McpError, match="it wants a login"):
+                await server.call("stream", {})
+            assert server.state == "login"
+            site.valid.add("token-2")
+            keep(site.url, Record(site.origin, f"{site.origin}/token", Client("me"), Tokens("token-2")))
+            assert text_of(await server.call("stream", {})) == "streamed"
+            assert server.state == "ready" and server.error is None
+
+    run(work())
+
+
+def test_a_refresh_token_is_used_once_though_several_want_to(agent: Path) -> None:
+    async def work() -> None:
+        async with Site(modern=True, login=True).up() as site:
+            keep(site.url, worn(site, "once"))
+            async with site.server() as one, site.server() as two:  # as two processes would: each reads the file
+                answers = await asyncio.gather(one.call("stream", {}), two.call("stream", {}))
+            assert [text_of(answer) for answer in answers] == ["streamed", "streamed"]
+            assert len(site.forms) == 1
+            record = kept(site.url)
+            assert record is not None and record.tokens is not None
+            assert [path.name for path in agent.iterdir() if path.name.endswith(".lock")] == []
+
+    run(work())
+
+
+def test_a_busy_authorization_server_does_not_cost_the_login(agent: Path) -> None:
+    async def work() -> None:
+        async with Site(modern=True, login=True).up() as site:
+            keep(site.url, worn(site, "fine"))
+            site.busy = True
+            async with site.server() as server:
+                with pytest.raises(McpError, match="no token from its authorization server: HTTP status 429"):
+                    await server.connected()
+                assert server.state == "failed"
+            site.busy = False
+            async with site.server() as server:
+                assert text_of(await server.call("stream", {})) == "streamed"
+
+    run(work())
+
+
+BROWSER = """
+import sys, urllib.error, urllib.parse, urllib.request
+asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(sys.argv[1]).query))
+for stray in ("", "?code=stolen&state=%C3%A9", "?error=access_denied"):  # of another program on the machine
+    try:
+        urllib.request.urlopen(asked["redirect_uri"] + stray)
+    except urllib.error.HTTPError as error:
+        assert error.code == 404
+urllib.request.urlopen(sys.argv[1]).read()
+"""
+
+
 def test_the_command_logs_in_and_out(agent: Path, project: Path, tmp_path: Path) -> None:
     walk = tmp_path / "browser"
-    walk.write_text(f"#!{sys.executable}\nimport sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
+    walk.write_text(f"#!{sys.executable}\n{BROWSER}")
     walk.chmod(0o755)
     env = agent_environment(agent, BROWSER=str(walk))
 

@@ -109,6 +109,23 @@ def test_a_client_sets_servers_and_answers_their_questions() -> None:
         until(lambda: not is_alive(state["pid"]))
 
 
+def test_servers_that_a_client_sets_at_once_are_learned_too() -> None:
+    with WithServers({"one": entry("--plain")}) as agent:
+        agent.data("set_mcp_servers", servers={"two": entry("--plain")})  # those of the file are about to be learned
+        until(lambda: [state["state"] for state in agent.states()] == ["ready", "ready"])
+
+
+def test_a_question_goes_when_the_run_is_aborted() -> None:
+    steps = [reply(call("tool_search", {"query": "select:ask"})), reply(call("mcp__mine__ask", {}))]
+    with WithServers({"mine": entry()}, *steps) as agent:
+        agent.prompt("go")
+        asked = agent.wait("extension_ui_request")
+        agent.call("abort")
+        agent.wait("agent_settled")
+        closed = agent.wait("extension_ui_request")
+        assert closed["method"] == "cancel" and closed["targetId"] == asked["id"]
+
+
 def test_files_of_a_project_need_trust(tmp_path: Path) -> None:
     (tmp_path / "work" / ".pi").mkdir(parents=True)
     (tmp_path / "work" / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": entry(), "b": entry()}}))
@@ -168,6 +185,13 @@ def test_the_command_line(agent: Path, project: Path, monkeypatch: pytest.Monkey
     shown = [json.loads(line) for line in spindle("mcp", "list", "--json", "--approve").splitlines()]
     failed = next(state for state in shown if state["name"] == "here")
     assert failed["state"] == "failed" and "exit code 4" in failed["error"] and "words" in failed["error"]
+    (agent / "mcp.json").write_text(json.dumps({"servers": {"x": {"command": "x"}}}))
+    spindle("mcp", "add", "z", "--", "z")
+    assert list(json.loads((agent / "mcp.json").read_text())["servers"]) == ["x", "z"]
+    spindle("mcp", "remove", "x")
+    assert list(json.loads((agent / "mcp.json").read_text())["servers"]) == ["z"]
+    (agent / "mcp.json").write_text('{"mcpServers": {}} // mine')
+    assert f"{agent / 'mcp.json'}: " in spindle("mcp", "add", "z", "--", "z", code=1)
     (agent / "mcp.json").write_text(json.dumps({"mcpServers": {"x": {"type": "sse", "url": "http://x"}, "y": command}}))
     report = spindle("doctor", code=1)
     assert "MCP servers (2)" in report and "  y (stdio): ready, 16 tools" in report and "  error x: invalid" in report

@@ -1,13 +1,12 @@
 """Servers that others have written: npm's everything, filesystem and memory, and PyPI's mcp-server-time.
 
-SPINDLE_TEST_NODE_MODULES names a node_modules folder with the former; the latter is on PATH, or beside this Python.
+SPINDLE_TEST_NODE_MODULES names a node_modules folder with the former, SPINDLE_TEST_MCP a folder with the latter.
 """
 
 import asyncio
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from .helpers import text_of, until
 from .test_http import Site
 
 MODULES = Path(os.environ.get("SPINDLE_TEST_NODE_MODULES", "/nonexistent")) / "@modelcontextprotocol"
-TIME = shutil.which("mcp-server-time", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+TIME = shutil.which("mcp-server-time", path=f"{os.environ.get('SPINDLE_TEST_MCP', '')}:{os.environ.get('PATH', '')}")
 NODE = shutil.which("node")
 
 

@@ -125,10 +125,10 @@ def test_a_call_is_not_repeated_but_reading_is(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_program_that_is_not_there_or_ends_at_once() -> None:
+def test_a_program_that_is_not_there_or_ends_at_once(tmp_path: Path) -> None:
     async def work() -> None:
         for command, args, words in (
-            ("/nonexistent/x", [], "cannot be started: No such file or directory: /nonexistent/x"),
+            (f"{tmp_path}/x", [], f"cannot be started: No such file or directory: {tmp_path}/x"),
             ("sh", ["-c", "echo no luck >&2; exit 3"], "exit code 3\nIts last words:\nno luck"),
         ):
             async with running(command=command, args=args) as server:
@@ -199,6 +199,50 @@ def test_the_user_may_take_time_to_answer() -> None:
     run(work("--modern"))
 
 
+def test_a_question_ends_with_the_call_it_is_for() -> None:
+    asked = []
+
+    async def ask(params: Message) -> Message:
+        asked.append("open")
+        try:
+            await asyncio.sleep(40)
+        finally:
+            asked.append("closed")
+        raise AssertionError
+
+    async def work() -> None:
+        async with running(timeout=0.4) as server:
+            call = asyncio.create_task(server.call("ask", {}, ask=ask))
+            await until(lambda: bool(asked))
+            call.cancel()
+            await until(lambda: asked == ["open", "closed"])
+            assert text_of(await server.call("echo", {"text": "hi"})) == "echo: hi"  # it got an answer, too
+            with pytest.raises(McpError, match=r"no answer to tools/call within 0\.4 s"):
+                await server.call("hang", {})
+            asked.clear()
+            call = asyncio.create_task(server.call("ask_and_withdraw", {}, ask=ask))
+            assert json.loads(text_of(await call)) == {"action": "cancel"} and asked == ["open", "closed"]
+
+    run(work())
+
+
+def test_the_user_is_not_flooded_with_questions() -> None:
+    asked = 0
+
+    async def ask(params: Message) -> Message:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.1)
+        return {"action": "accept", "content": {}}
+
+    async def work() -> None:
+        async with running() as server:
+            answers = json.loads(text_of(await server.call("ask_often", {}, ask=ask)))
+            assert asked == 5 and [answer["action"] for answer in answers].count("decline") == 95
+
+    run(work())
+
+
 def test_secrets_of_ours_are_kept_from_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden")
     monkeypatch.setenv("WANTED", "here")
@@ -233,6 +277,17 @@ def test_a_stubborn_server_is_killed_with_all_below_it(monkeypatch: pytest.Monke
     run(work())
 
 
+def test_rubbish_in_the_place_of_an_answer_is_said_at_once() -> None:
+    async def work() -> None:
+        async with running(timeout=40) as server:
+            with pytest.raises(McpError, match='MCP server "fake": its answer is not JSON'):
+                await server.call("rubbish", {"text": "nan"})
+            for harmless in ("space", "bom"):
+                assert await server.call("rubbish", {"text": harmless}) == {}
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
 def test_a_flood_is_the_end_of_a_server() -> None:
     async def work() -> None:
         async with running(command="sh", args=["-c", "exec tr '\\0' '{' < /dev/zero"]) as server:
@@ -241,6 +296,21 @@ def test_a_flood_is_the_end_of_a_server() -> None:
         async with running(command="yes", args=[]) as server:
             with pytest.raises(McpError, match="other things than messages"):
                 await server.connected()
+
+    run(work())
+
+
+def test_a_server_that_asks_on_without_reading_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.mcp.pipe._MAX_LINE", 1 << 20)
+
+    async def work() -> None:
+        async with running() as server:
+            await server.connected()
+            pid = server.pid
+            with pytest.raises(McpError, match="it does not read what it is sent"):
+                await server.call("deaf", {})
+            await until(lambda: not is_alive(pid or 0))
+            assert text_of(await server.call("echo", {"text": "new"})) == "echo: new"
 
     run(work())
 

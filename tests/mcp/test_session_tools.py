@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from spindle import Agent
 from spindle.agent import AgentError
 from spindle.agent.dialogs import NoDialogs
 from spindle.agent_dir import agent_dir
+from spindle.mcp.content import cut
 from spindle.mcp.exposure import ENTRY, tool_name
 from spindle.mcp.server_config import Servers
 from spindle.shapes.events import ExtensionUIRequest, Notice, ToolExecutionEnd, ToolExecutionUpdate
@@ -91,6 +93,7 @@ def test_many_tools_wait_behind_a_search() -> None:
             ("mcp__fake__extra_17", {}),
             ("tool_search", {"query": "select:mcp__fake__echo,extra_3"}),
             ("tool_search", {"query": "nothing like it"}),
+            ("tool_search", {"query": "select:" + ",".join(f"extra_{n}" for n in range(20, 28))}),
         )
         script = Script(steps)
         servers = {"fake": entry("--tools", "40", description="all kinds of things")}
@@ -104,6 +107,7 @@ def test_many_tools_wait_behind_a_search() -> None:
             assert "mcp__fake__extra_17: Extra number 17." in found[0] and found[1] == "called extra_17"
             assert "mcp__fake__echo" in found[2] and "mcp__fake__extra_3:" in found[2]
             assert found[3].startswith("No tool was found")
+            assert all(f"mcp__fake__extra_{n}:" in found[4] for n in range(20, 28))  # who names tools gets them all
 
     run(work())
 
@@ -175,8 +179,29 @@ def test_resources_and_prompts() -> None:
             assert command.description == "Say hello. <who> [how]"
             outcome = await agent.run("/mcp__fake__greet")
             assert outcome.stop_reason == "error" and "needs who" in (outcome.error or "")
+            await agent.run("/mcp__fake__say_good_bye\nAda")  # a name with spaces, and a line of its own
+            assert "Greet Ada warmly" in agent.messages[-2].content[0].text
 
     run(work())
+
+
+def test_problems_with_resources_name_their_server() -> None:
+    async def work() -> None:
+        await known()
+        servers = {"fake": entry(), "poor": entry("--no-resources"), "broken": {"command": "false"}}
+        steps = calling(("list_mcp_resources", {}), ("list_mcp_resources", {"server": "poor"}))
+        some, none = await results(steps, servers)
+        assert '"server":"fake"' in text(some) and 'MCP server "poor": Method not found: resources/list' in text(some)
+        assert 'MCP server "broken": it ended with exit code 1' in text(some) and not some.is_error
+        assert none.is_error and text(none) == 'MCP server "poor": Method not found: resources/list'
+
+    run(work())
+
+
+def test_more_images_than_a_model_can_use() -> None:
+    shown = cut([Text("here"), *[Image("AAAA", "image/png")] * 25])
+    assert len([block for block in shown if isinstance(block, Image)]) == 20
+    assert [block.text for block in shown if isinstance(block, Text)] == ["here", "[5 more images are left out.]"]
 
 
 class User(NoDialogs):
@@ -277,6 +302,10 @@ def test_names_that_models_take() -> None:
     assert tool_name("fake", "echo") == "mcp__fake__echo"
     odd = tool_name("fake", "dots.and spaces")
     assert odd.startswith("mcp__fake__dots_and_spaces_") and odd != tool_name("fake", "dots.and_spaces")
+    for other in ("fake__more", "fake_", "fake__", "_fake"):  # a rule for fake is not for these
+        name = tool_name(other, "echo")
+        assert not name.startswith("mcp__fake__") and re.fullmatch("mcp__[a-z_]+-[0-9a-f]{8}__echo", name)
+    assert tool_name("fake", "_echo") != tool_name("fake_", "echo")
     long = tool_name("fake", "x" * 100)
     assert len(long) == 64 and long != tool_name("fake", "x" * 101)
 

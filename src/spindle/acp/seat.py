@@ -184,13 +184,14 @@ class Seat(OneSession):
         if wishes.mode or wishes.rules or wishes.directories != before.directories:
             agent.set_permissions(mode=wishes.mode, directories=wishes.directories, **wishes.rules)
         if wishes.servers != before.servers:
-            servers = [
-                {**server, "name": re.sub("[^A-Za-z0-9_-]", "_", str(server.get("name")))} for server in wishes.servers
-            ]
+            servers, problems = _usable(wishes.servers)
             try:
                 await self.command("set_mcp_servers", {"servers": servers})
             except RpcError as error:
-                self._tasks.spawn(self._remark_soon(f"MCP servers of the editor are not used: {error}"), "acp")
+                problems = [str(error)]
+            if problems:
+                text = f"MCP servers of the editor are not used: {'; '.join(problems)}"
+                self._tasks.spawn(self._remark_soon(text), "acp")
 
     def tell_place(self, wanted: str) -> None:
         """Say where the session works if that is not where it began, or not where the editor wants it to."""
@@ -569,3 +570,16 @@ def _read_content(content: list[dict[str, Any]]) -> tuple[str, list[dict[str, An
 def _mention(uri: str) -> str:
     parts = urlsplit(uri)
     return f"@{unquote(parts.path)}" if parts.scheme == "file" else uri
+
+
+def _usable(servers: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the MCP servers that can be used, by names that we can use, and what is wrong with the others."""
+    if not servers:
+        return [], []
+    from spindle.mcp.server_config import Servers
+
+    found = Servers()
+    named = [{**server, "name": re.sub("[^A-Za-z0-9_-]", "_", str(server.get("name")))} for server in servers]
+    found.add(named, "client")
+    problems = [f'"{name}": {text.removeprefix("client: ")}' for name, text in found.problems.items()]
+    return [server for server in named if server["name"] in found.configs], problems

@@ -199,7 +199,7 @@ def _is_for(rule: Rule, tool: str) -> bool:
     return (
         _fits(rule.tool, tool)
         or tool in _FAMILIES.get(rule.tool, ())
-        or (rule.tool.startswith("mcp__") and tool.startswith(f"{rule.tool}__"))
+        or (rule.tool.startswith("mcp__") and rule.tool.count("__") == 1 and tool.startswith(f"{rule.tool}__"))
     )
 
 

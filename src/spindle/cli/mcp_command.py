@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from spindle.agent.hooks import McpServerState
 from spindle.children import kill_all
 from spindle.config.user_files import BadFile, edit_json
 from spindle.mcp import McpError
-from spindle.mcp.server_config import ServerConfig, Servers, load_servers, resolve, user_file
+from spindle.mcp.server_config import KEYS, ServerConfig, Servers, load_servers, resolve, user_file
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.shapes.codec import encode
 
@@ -100,13 +100,10 @@ def _add(options: argparse.Namespace) -> int:
         raise McpError(check.problems[options.name].removeprefix("command line: "))
     path = _chosen_file(options)
 
-    def change(value: dict[str, Any]) -> None:
-        servers = value.setdefault("mcpServers", {})
-        if not isinstance(servers, dict):
-            raise BadFile(f'{path}: "mcpServers" is not an object')
+    def change(servers: dict[str, Any]) -> None:
         servers[options.name] = entry
 
-    edit_json(path, change, 0o644 if options.project else 0o600)  # people write keys into their own
+    _edit(path, change, 0o644 if options.project else 0o600)  # people write keys into their own
     print(f"{options.name}: written to {path}")
     return 0
 
@@ -123,17 +120,31 @@ def _remove(options: argparse.Namespace) -> int:
     path = _chosen_file(options)
     found = False
 
-    def change(value: dict[str, Any]) -> None:
+    def change(servers: dict[str, Any]) -> None:
         nonlocal found
-        servers = value.get("mcpServers")
-        found = isinstance(servers, dict) and servers.pop(options.name, None) is not None
+        found = servers.pop(options.name, None) is not None
 
     if path.exists():
-        edit_json(path, change)
+        _edit(path, change)
     if not found:
         raise McpError(f"there is no server {options.name!r} in {path}")
     print(f"{options.name}: removed from {path}")
     return 0
+
+
+def _edit(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
+    """Change the servers of a file, under the key that it has them. Raises `BadFile`, `OSError`."""
+
+    def edit(value: dict[str, Any]) -> None:
+        servers = value.setdefault(next((key for key in KEYS if key in value), KEYS[0]), {})
+        if not isinstance(servers, dict):
+            raise BadFile("its servers are not an object")
+        change(servers)
+
+    try:
+        edit_json(path, edit, mode)
+    except BadFile as error:
+        raise BadFile(f"{path}: {error} (a file with comments has to be changed by hand)") from None
 
 
 def _chosen_file(options: argparse.Namespace) -> Path:

@@ -18,3 +18,7 @@ class McpError(Exception):
 
 class LoginNeeded(McpError):
     """The server wants the user to log in."""
+
+
+class SessionForgotten(McpError):
+    """The server has not looked at a request, because it does not know our session any more."""

@@ -6,6 +6,7 @@ above is `server`, which knows what to ask for. Whatever a server sends is data:
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import count
@@ -29,8 +30,12 @@ _UNSUPPORTED_VERSION: Final = -32022
 _MAX_ROUNDS: Final = 10
 """A server may ask for input so many times before it answers."""
 _MAX_PAGES: Final = 100
+_MAX_FAILURES: Final = 5
+"""Of the stream of changes, in a row."""
 _MAX_AT_ONCE: Final = 1000
 """Requests under way, ours and the server's: further ones of the server are dropped."""
+_MAX_QUESTIONS: Final = 5
+"""Questions to the user that one call may have open; further ones are declined."""
 
 Ask = Callable[[Message], Awaitable[Message]]
 """Takes the parameters of an `elicitation/create`, returns its result."""
@@ -73,6 +78,15 @@ class _Pending(Struct):
     timeout: float | None
     progress: Callable[[Message], None] | None
     ask: Ask | None
+    questions: set[asyncio.Task[None]] = field(default_factory=set)
+    """What the server wants to know from the user: no clock runs meanwhile, and none outlives the request."""
+
+    def restart_clock(self) -> None:
+        """Begin its time again; while the user is asked, it has no end."""
+        if self.timeout is not None:
+            end = None if self.questions else asyncio.get_running_loop().time() + self.timeout
+            with suppress(RuntimeError):  # it is over
+                self.clock.reschedule(end)
 
 
 class ServerInfo(Struct):
@@ -81,8 +95,6 @@ class ServerInfo(Struct):
     version: str = ""
     """Of the protocol."""
     capabilities: Message = field(default_factory=dict)
-    instructions: str = ""
-    title: str = ""
 
     def has(self, name: str, feature: str | None = None) -> bool:
         found = self.capabilities.get(name)
@@ -105,8 +117,8 @@ class Connection:
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
         self._tasks = Tasks()
-        self._dialogs = 0
-        """Questions to the user that are open: no clock runs meanwhile."""
+        self._answers: dict[int | str, asyncio.Task[None]] = {}
+        """To requests of the server, by their ids."""
         self.info = ServerInfo()
         self.ended: str | None = None
         """Why nothing more can come."""
@@ -152,9 +164,7 @@ class Connection:
         versions = found.get("supportedVersions") if isinstance(found, dict) else None
         if not isinstance(versions, list) or MODERN not in versions:
             return False
-        self._learn(
-            found, found.get("_meta", {}).get(_META + "serverInfo") if isinstance(found.get("_meta"), dict) else None
-        )
+        self._learn(found)
         return True
 
     async def _initialize(self, *, slow: bool) -> None:
@@ -172,17 +182,14 @@ class Connection:
         version = result.get("protocolVersion") if isinstance(result, dict) else None
         if not isinstance(version, str) or version not in HANDSHAKE:
             raise McpError(f"it speaks version {version!r} of the protocol, which is unknown here")
-        self._learn(result, result.get("serverInfo"))
+        self._learn(result)
         self.info.version = version
         self._transport.handshaken(version)
         await self.notify("notifications/initialized")
 
-    def _learn(self, result: Message, server: Any) -> None:
-        capabilities, instructions = result.get("capabilities"), result.get("instructions")
+    def _learn(self, result: Message) -> None:
+        capabilities = result.get("capabilities")
         self.info.capabilities = capabilities if isinstance(capabilities, dict) else {}
-        self.info.instructions = instructions if isinstance(instructions, str) else ""
-        if isinstance(server, dict):
-            self.info.title = str(server.get("title") or server.get("name") or "")
 
     def _listen(self) -> None:
         wanted = {
@@ -194,13 +201,18 @@ class Connection:
             self._tasks.spawn(self._subscribe(wanted), "spindle-mcp-listen")
 
     async def _subscribe(self, wanted: Message) -> None:
-        """Hear of changes until the stream ends; then look again at what may have changed meanwhile."""
-        for _ in range(3):
-            with suppress(McpError, TimeoutError):
+        """Hear of changes; when the stream ends, begin another and look at what may have changed meanwhile."""
+        failures = 0
+        while failures < _MAX_FAILURES:
+            began = time.monotonic()
+            with suppress(McpError):
                 await self._request("subscriptions/listen", {"notifications": wanted}, None)
             if self.ended is not None:
                 return
-            await asyncio.sleep(limits.MCP_RECONNECT)
+            # Proxies end every stream after a while; that is no failure.
+            failures = 0 if time.monotonic() - began > limits.MCP_PROBE else failures + 1
+            await asyncio.sleep(limits.MCP_RECONNECT * 2**failures)
+            self._changed("notifications/list_changed")
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -238,19 +250,6 @@ class Connection:
                 await asyncio.sleep(limits.MCP_RECONNECT / 10)
         raise McpError(f"it asked for input more than {_MAX_ROUNDS} times")
 
-    async def pages(self, method: str, key: str, *, timeout: float) -> list[Any]:
-        """Return the items of a list, of all its pages. Raises `McpError`."""
-        items: list[Any] = []
-        cursor = None
-        for _ in range(_MAX_PAGES):
-            page = await self.request(method, {} if cursor is None else {"cursor": cursor}, timeout=timeout)
-            found = page.get(key)
-            items += found if isinstance(found, list) else []
-            cursor = page.get("nextCursor")
-            if not isinstance(cursor, str) or not cursor:
-                break
-        return items
-
     async def notify(self, method: str, params: Message | None = None) -> None:
         """Raises `McpError`."""
         message: Message = {"jsonrpc": "2.0", "method": method}
@@ -284,14 +283,14 @@ class Connection:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         sending = self._tasks.spawn(self._transport.send(message, routing), "spindle-mcp-send", report=False)
         clock = asyncio.timeout(timeout)
-        self._pending[id] = _Pending(answer, clock, timeout, progress, ask)
-        if self._dialogs:
-            self._hold_clocks()
+        pending = self._pending[id] = _Pending(answer, clock, timeout, progress, ask)
         try:
             async with clock:
                 await asyncio.wait((answer, sending), return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done() and sending.done():
                     sending.result()  # raises what kept the message from being sent
+                    if self._transport.pid is None:  # over HTTP nothing more comes
+                        raise McpError(f"its answer to {method} belongs to another request")
                 return await answer
         except (asyncio.CancelledError, TimeoutError):
             if not answer.done() or answer.cancelled():
@@ -300,7 +299,9 @@ class Connection:
         finally:
             del self._pending[id]
             sending.cancel()
-            if answer.done() and not answer.cancelled():
+            for question in pending.questions:
+                question.cancel()
+            if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # looked at
 
     async def _cancel(self, id: int, method: str) -> None:
@@ -321,7 +322,9 @@ class Connection:
             if id is None:
                 self._notified(method, message.get("params"))
             elif isinstance(id, int | str) and len(self._tasks) < _MAX_AT_ONCE:
-                self._tasks.spawn(self._answer(id, method, message.get("params")), "spindle-mcp-answer")
+                self._answers[id] = self._tasks.spawn(
+                    self._answer(id, method, message.get("params")), "spindle-mcp-answer"
+                )
             return
         pending = self._pending.get(id) if isinstance(id, int) else None
         if pending is None or pending.answer.done():
@@ -337,28 +340,51 @@ class Connection:
             token = params.get("progressToken")
             pending = self._pending.get(token) if isinstance(token, int) else None
             if pending is not None and not pending.answer.done():
-                if pending.timeout is not None and not self._dialogs:
-                    pending.clock.reschedule(asyncio.get_running_loop().time() + pending.timeout)
+                pending.restart_clock()
                 if pending.progress is not None:
                     pending.progress(params)
+        elif method == "notifications/cancelled":
+            asked = params.get("requestId")
+            if isinstance(asked, int | str) and asked in self._answers:
+                self._answers[asked].cancel()
         elif method.endswith("/list_changed"):
             self._changed(method)
 
     async def _answer(self, id: int | str, method: str, params: Any) -> None:
         """Answer a request of the server, as the earlier era has them."""
         reply: Message = {"jsonrpc": "2.0", "id": id}
+        asking = [pending for pending in self._pending.values() if pending.ask is not None]
         try:
             if method == "ping":
                 reply["result"] = {}
+            elif method == "elicitation/create" and asking:
+                reply["result"] = await self._question(params, asking[-1])
             else:
-                asking = [pending.ask for pending in self._pending.values() if pending.ask is not None]
-                reply["result"] = await self._input(
-                    {"method": method, "params": params}, asking[-1] if asking else None
-                )
+                reply["result"] = await self._input({"method": method, "params": params}, None)
         except McpError as error:
             reply["error"] = {"code": error.code or -32603, "message": str(error)}
+        finally:
+            self._answers.pop(id, None)
         with suppress(McpError):
             await self._transport.send(reply, {})
+
+    async def _question(self, params: Any, pending: _Pending) -> Message:
+        """Ask the user for the sake of a request of ours, for as long as that goes on."""
+        task = asyncio.current_task()
+        assert task is not None
+        if len(pending.questions) >= _MAX_QUESTIONS:
+            return {"action": "decline"}
+        pending.questions.add(task)
+        pending.restart_clock()
+        try:
+            return await self._input({"method": "elicitation/create", "params": params}, pending.ask)
+        except asyncio.CancelledError:
+            if self.ended is not None:
+                raise
+            return {"action": "cancel"}  # the server may wait for an answer nevertheless
+        finally:
+            pending.questions.discard(task)
+            pending.restart_clock()
 
     async def _input(self, asked: Any, ask: Ask | None) -> Message:
         """Return what the server wants to know. Raises `McpError` for what it is not told."""
@@ -367,31 +393,10 @@ class Connection:
             return {"roots": [{"uri": Path(self._cwd).as_uri(), "name": Path(self._cwd).name}]}
         if method == "elicitation/create":
             params = asked.get("params")
-            if ask is None or not isinstance(params, dict):
-                return {"action": "decline"}
-            self._dialogs += 1
-            self._hold_clocks()
-            try:
-                return await ask(params)
-            finally:
-                self._dialogs -= 1
-                if not self._dialogs:
-                    self._start_clocks()
+            return {"action": "decline"} if ask is None or not isinstance(params, dict) else await ask(params)
         if method == "sampling/createMessage":
             raise McpError("Sampling is not offered: the server has no use of the user's model", _METHOD_NOT_FOUND)
         raise McpError(f"Method not found: {method}", _METHOD_NOT_FOUND)
-
-    def _hold_clocks(self) -> None:
-        for pending in self._pending.values():
-            with suppress(RuntimeError):  # not entered yet, or over
-                pending.clock.reschedule(None)
-
-    def _start_clocks(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for pending in self._pending.values():
-            if pending.timeout is not None:
-                with suppress(RuntimeError):
-                    pending.clock.reschedule(now + pending.timeout)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -407,10 +412,32 @@ class Connection:
             if not pending.answer.done():
                 pending.answer.set_exception(McpError(reason))
 
+    async def retire(self) -> None:
+        """Close it when nothing waits for an answer any more."""
+        try:
+            while self._pending:
+                await asyncio.wait([pending.answer for pending in self._pending.values()])
+        finally:
+            await self.close()
+
     async def close(self) -> None:
         self._end("the connection was closed")
         await self._tasks.end(limits.HANDLER_END)
         await self._transport.close()
+
+
+async def pages(get: Callable[[str, Message], Awaitable[Message]], method: str, key: str) -> list[Any]:
+    """Return the items of a list, of all its pages; `get` asks for one. Raises `McpError`."""
+    items: list[Any] = []
+    cursor = None
+    for _ in range(_MAX_PAGES):
+        page = await get(method, {} if cursor is None else {"cursor": cursor})
+        found = page.get(key)
+        items += found if isinstance(found, list) else []
+        cursor = page.get("nextCursor")
+        if not isinstance(cursor, str) or not cursor:
+            break
+    return items
 
 
 def rpc_error(error: Any) -> McpError:

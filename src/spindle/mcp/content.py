@@ -90,11 +90,14 @@ async def _image(item: Message, context: ToolContext | None) -> list[Text | Imag
 def cut(blocks: list[Text | Image]) -> list[Text | Image]:
     """Return the blocks with at most `MAX_TEXT` bytes of text; what is cut is kept in a file whose name is told."""
     texts = [block.text for block in blocks if isinstance(block, Text)]
-    images = [block for block in blocks if isinstance(block, Image)][:_MAX_IMAGES]
+    images = [block for block in blocks if isinstance(block, Image)]
+    if len(images) > _MAX_IMAGES:
+        texts.append(f"[{len(images) - _MAX_IMAGES} more images are left out.]")
+        del images[_MAX_IMAGES:]
     whole = "\n".join(texts)
     data = whole.encode("utf-8", "replace")
     if len(data) <= MAX_TEXT:
-        return [*(block for block in blocks if isinstance(block, Text)), *images] if images else list(blocks)
+        return [*map(Text, texts), *images]
     half = MAX_TEXT // 2
     head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
     path = keep_whole(data, "spindle-mcp-")

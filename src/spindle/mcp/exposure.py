@@ -9,7 +9,7 @@ hold. Toolbox and model only ever see what `_visible` returns.
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -24,7 +24,7 @@ from spindle.mcp import McpError, Message
 from spindle.mcp.shared_server import Listing, RemotePrompt, RemoteTool, Server
 from spindle.resources.sources import CommandItem, SourceInfo
 from spindle.shapes.codec import encode
-from spindle.shapes.events import ExtensionError, Notice, ToolResult
+from spindle.shapes.events import ExtensionError, Notice, StateChanged, ToolResult
 from spindle.shapes.messages import Image, Text, text_of
 from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
 
@@ -58,6 +58,8 @@ class SessionTools(Hooks):
         self._tools: dict[str, tuple[tuple[str, RemoteTool], Tool]] = {}
         """Made so far, by name."""
         self._shown: list[Tool] = []
+        self._commands: Collection[str] = ()
+        """Names of prompts that clients know of."""
         self._told: dict[str, str] = {}
         """Failures that clients know of."""
         self._search_tool = self._make_search()
@@ -92,9 +94,14 @@ class SessionTools(Hooks):
     def refresh(self) -> None:
         """Put in force what the servers have now."""
         for server in self._servers.values():
-            if server.state in ("failed", "login") and server.error and self._told.get(server.name) != server.error:
-                self._told[server.name] = server.error
-                self._agent.publish(Notice(server.error))
+            reason = _first_line(server.error or "")  # last words have dates and the like
+            if server.state in ("failed", "login") and reason and self._told.get(server.name) != reason:
+                self._told[server.name] = reason
+                self._agent.publish(Notice(server.error or ""))
+        commands = self._prompts()
+        if commands.keys() != self._commands:
+            self._commands = commands.keys()
+            self._agent.publish(StateChanged())  # clients show them
         visible = self._visible()
         if visible != self._shown:
             self._shown = visible
@@ -167,15 +174,15 @@ class SessionTools(Hooks):
         progress = _Progress(context)
         try:
             return await tool_result(
-                await server.call(tool, args, progress.take, partial(self._ask, server.name)), context
+                await server.call(tool, args, progress.take, partial(self._ask, server.name, call_id)), context
             )
         except McpError as error:
             raise ToolError(str(error)) from None
 
-    async def _ask(self, server: str, params: Message) -> Message:
+    async def _ask(self, server: str, call_id: str | None, params: Message) -> Message:
         from spindle.mcp.elicitation import elicit
 
-        return await elicit(server, params, self._agent.dialogs)
+        return await elicit(server, params, self._agent.dialogs, call_id)
 
     # -- searching -------------------------------------------------------------------------------
 
@@ -200,9 +207,12 @@ class SessionTools(Hooks):
         )
 
     async def _search(self, call_id: str, args: Any, context: ToolContext) -> ToolResult:
-        await self._learn(limits.MCP_SEARCH)
         found = self._matching(args["query"])
-        limit = max(1, min(int(args.get("limit") or FOUND), DIRECT_TOOLS))
+        selected = _selected(args["query"])
+        if not selected or len(found) < len(selected):
+            await self._learn(limits.MCP_SEARCH)
+            found = self._matching(args["query"])
+        limit = max(1, min(int(args.get("limit") or (DIRECT_TOOLS if selected else FOUND)), DIRECT_TOOLS))
         chosen = found[:limit]
         fresh = [item for item in chosen if tool_name(item.server, item.tool.name) not in self._loaded]
         if fresh:
@@ -220,7 +230,7 @@ class SessionTools(Hooks):
 
     async def _learn(self, timeout: float) -> None:
         """Start servers that have not said yet what they have, and wait for them for a while."""
-        unknown = [server for server in self._servers.values() if server.listing is None]
+        unknown = [s for s in self._servers.values() if s.listing is None and s.config.exposure != "hidden"]
         if unknown:
             await asyncio.wait([server.start_soon() for server in unknown], timeout=timeout)
 
@@ -245,8 +255,7 @@ class SessionTools(Hooks):
             for tool in (server.listing.tools if server.listing else ())
             if _exposure(server, tool, direct) == "deferred"
         ]
-        if query.startswith("select:"):
-            wanted = {name.strip() for name in query[7:].split(",")}
+        if wanted := _selected(query):
             return [i for i in items if {tool_name(i.server, i.tool.name), i.tool.name} & wanted]
         words = _words(query)
         scored = [(_score(item, words), item) for item in items]
@@ -283,20 +292,23 @@ class SessionTools(Hooks):
         ]
 
     async def _list_resources(self, method: str, key: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        from spindle.mcp.connection import pages
         from spindle.mcp.content import cut
 
         servers = [self._named(args["server"])] if args.get("server") else list(self._servers.values())
         listed: list[Any] = []
         problems = []
-        for server in servers:
-            if server.config.exposure == "hidden" or (server.listing and not server.listing.resources):
-                continue
+
+        async def ask(server: Server) -> None:
             try:
-                items = await (await server.connected()).pages(method, key, timeout=server.config.timeout)
+                items = await pages(server.get, method, key)
             except McpError as error:
                 problems.append(str(error))
-                continue
-            listed += [{"server": server.name, **item} for item in items if isinstance(item, dict)]
+            else:
+                listed.extend({"server": server.name, **item} for item in items if isinstance(item, dict))
+
+        asked = [s for s in servers if s.config.exposure != "hidden" and (s.listing is None or s.listing.resources)]
+        await asyncio.gather(*map(ask, asked))
         if problems and not listed:
             raise ToolError("\n".join(problems))
         return ToolResult(cut([Text("\n".join([encode({key: listed}).decode(), *problems]))]))
@@ -306,7 +318,7 @@ class SessionTools(Hooks):
 
         server = self._named(args["server"])
         try:
-            answer = await server.get("resources/read", {"uri": args["uri"]}, partial(self._ask, server.name))
+            answer = await server.get("resources/read", {"uri": args["uri"]}, partial(self._ask, server.name, call_id))
         except McpError as error:
             raise ToolError(str(error)) from None
         contents = answer.get("contents")
@@ -325,7 +337,7 @@ class SessionTools(Hooks):
 
     def _prompts(self) -> dict[str, tuple[Server, RemotePrompt]]:
         return {
-            f"mcp__{server.name}__{prompt.name}": (server, prompt)
+            f"mcp__{server.name}__{'_'.join(prompt.name.split())}": (server, prompt)
             for server in self._servers.values()
             for prompt in (server.listing.prompts if server.listing else ())
         }
@@ -347,12 +359,12 @@ class SessionTools(Hooks):
     ) -> tuple[str, list[Image]] | None:
         if not text.startswith("/mcp__"):
             return text, images
-        name, _, rest = text[1:].partition(" ")
+        name, *rest = text[1:].split(maxsplit=1)
         found = self._prompts().get(name)
         if found is None:
             return text, images
         try:
-            made, pictures = await self._prompt(*found, rest)
+            made, pictures = await self._prompt(*found, "".join(rest))
         except McpError as error:
             if behavior is None:
                 raise AgentError(str(error)) from None
@@ -366,7 +378,7 @@ class SessionTools(Hooks):
 
         given = _prompt_arguments(prompt, rest)
         params = {"name": prompt.name, **({"arguments": given} if given else {})}
-        answer = await server.get("prompts/get", params, partial(self._ask, server.name))
+        answer = await server.get("prompts/get", params, partial(self._ask, server.name, None))
         messages = answer.get("messages")
         blocks: list[Text | Image] = []
         for message in messages if isinstance(messages, list) else ():
@@ -397,13 +409,22 @@ class _Progress:
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return the name of a tool as the model has it: what model servers take as a name, and no other's."""
+    """Return the name of a tool as the model has it: what model servers take as a name, and no other's.
+
+    The first "__" after "mcp__" ends the name of the server, so that a permission rule for one is not for another.
+    """
+    if "__" in server or server != server.strip("_"):
+        server = f"{re.sub('_+', '_', server).strip('_')}-{_checksum(server)}"
     name = f"mcp__{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
     if len(name) <= _MAX_NAME and name == f"mcp__{server}__{tool}":
         return name
+    return f"{name[: _MAX_NAME - 9]}_{_checksum(f'{server}/{tool}')}"
+
+
+def _checksum(text: str) -> str:
     import hashlib
 
-    return f"{name[: _MAX_NAME - 9]}_{hashlib.sha256(f'{server}/{tool}'.encode()).hexdigest()[:8]}"
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _few(listings: Sequence[Listing | None]) -> bool:
@@ -427,6 +448,13 @@ def _score(item: LoadedTool, words: set[str]) -> int:
         score += 2 if word in item.server.lower() and len(word) > 2 else 0
         score += 1 if word in about else 0
     return score
+
+
+def _selected(query: str) -> set[str]:
+    """Return the names that a query asks for; none if it has words to look for."""
+    if not query.startswith("select:"):
+        return set()
+    return {name.strip() for name in query[7:].split(",") if name.strip()}
 
 
 def _words(text: str) -> set[str]:

@@ -99,6 +99,7 @@ class McpHost:
         """Put servers in force in the place of those before."""
         agent, before = self._agent, self._servers
         assert agent is not None
+        self._stop_learning()
         if self._tools is not None:
             agent.hooks.remove(self._tools)
             self._tools.detach()
@@ -147,12 +148,15 @@ class McpHost:
         await tools.learn_in_background()
 
     async def leave(self, reason: str, target: str | None = None) -> None:
+        self._stop_learning()
+
+    def _stop_learning(self) -> None:
         if self._learning is not None:
             self._learning.cancel()
+            self._learning = None
 
     async def close(self) -> None:
-        if self._learning is not None:
-            self._learning.cancel()
+        self._stop_learning()
         if self._tools is not None:
             self._tools.detach()
         if self._servers:

@@ -15,14 +15,14 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 
 import msgspec
 from msgspec import Struct, field
 
 from spindle import limits
 from spindle.agent_dir import agent_dir
-from spindle.config.user_files import BadFile, edit_json, read_object
+from spindle.config.user_files import BadFile, edit_json, hold_lock, read_object
 from spindle.llm import http
 from spindle.mcp import LoginNeeded, McpError
 from spindle.mcp.connection import MODERN
@@ -82,8 +82,9 @@ class ServerMetadata(Struct):
     """What an authorization server says about itself (RFC 8414, OpenID Connect Discovery)."""
 
     issuer: str
-    authorization_endpoint: str
     token_endpoint: str
+    authorization_endpoint: str = ""
+    """Empty: only programs log in there."""
     registration_endpoint: str | None = None
     scopes_supported: list[str] | None = None
     grant_types_supported: list[str] | None = None
@@ -171,7 +172,7 @@ class Login:
             current = self._record.tokens.access if self._record is not None and self._record.tokens else None
             if current != token:
                 return True  # another request was quicker
-            if not more and token is not None and await self._renew(token):
+            if await self._renew(token, refresh=not more):
                 return True
             if self._browser is None and (self._given is None or self._given.client_secret is None):
                 wanted = f" with the scope {_parameter(challenge, 'scope')}" if more else ""
@@ -186,28 +187,37 @@ class Login:
 
     # -- renewing --------------------------------------------------------------------------------
 
-    async def _renew(self, used: str) -> bool:
-        """Get another token for one that is over. Returns whether there is one."""
-        record = await asyncio.to_thread(kept, self._url)  # another process may have done so
-        self._record = record
-        if record is None or record.tokens is None:
-            return False
-        if record.tokens.access != used:
-            return True
-        if record.tokens.refresh is None:
-            return False
-        form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh}
-        try:
-            answer = await _token_request(record.token_endpoint, record.client, _with_resource(form, record.resource))
-        except LoginNeeded:
-            self._keep(msgspec.structs.replace(record, tokens=None))
-            return False
-        self._keep(msgspec.structs.replace(record, tokens=_tokens(answer, record.tokens)))
-        return True
+    async def _renew(self, used: str | None, *, refresh: bool = True) -> bool:
+        """Get another token for one that is over; without `refresh`, only one that was got elsewhere.
 
-    def _keep(self, record: Record) -> None:
+        Returns whether there is one. Raises `McpError`.
+        """
+        name = f"mcp-auth-{hashlib.sha256(self._url.encode()).hexdigest()[:16]}"
+        try:
+            async with hold_lock(_file().with_name(name)):  # many servers take a refresh token only once
+                record = self._record = await asyncio.to_thread(kept, self._url)  # another process may have done so
+                if record is None or record.tokens is None:
+                    return False
+                if record.tokens.access != used:
+                    return True
+                if record.tokens.refresh is None or not refresh:
+                    return False
+                form = _with_resource(
+                    {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh}, record.resource
+                )
+                try:
+                    answer = await _token_request(record.token_endpoint, record.client, form)
+                except LoginNeeded:
+                    await self._keep(msgspec.structs.replace(record, tokens=None))
+                    return False
+                await self._keep(msgspec.structs.replace(record, tokens=_tokens(answer, record.tokens)))
+                return True
+        except (BadFile, OSError) as error:
+            raise McpError(f"its login cannot be renewed: {error}") from None
+
+    async def _keep(self, record: Record) -> None:
         self._record = record
-        keep(self._url, record)
+        await asyncio.to_thread(keep, self._url, record)
 
     # -- logging in ------------------------------------------------------------------------------
 
@@ -223,10 +233,12 @@ class Login:
             client = Client(given.client_id, given.client_secret, method)
             form = {"grant_type": "client_credentials", **({} if scope is None else {"scope": scope})}
             answer = await _token_request(metadata.token_endpoint, client, _with_resource(form, target))
-            self._keep(Record(metadata.issuer, metadata.token_endpoint, client, _tokens(answer, None), target))
+            await self._keep(Record(metadata.issuer, metadata.token_endpoint, client, _tokens(answer, None), target))
             return
         if (browser := self._browser) is None:
             raise LoginNeeded(f"it wants a login: spindle mcp login {self._name}")
+        if not metadata.authorization_endpoint:
+            raise McpError('people cannot log in there; a program needs "clientId" and "clientSecret" in "oauth"')
         methods = metadata.code_challenge_methods_supported
         if methods is not None and "S256" not in methods:
             raise McpError("its authorization server does not support PKCE, without which a login is not safe")
@@ -258,7 +270,7 @@ class Login:
         tokens = _tokens(answer, None)
         if tokens.scope is None:
             tokens = msgspec.structs.replace(tokens, scope=scope)
-        self._keep(Record(metadata.issuer, metadata.token_endpoint, client, tokens, target))
+        await self._keep(Record(metadata.issuer, metadata.token_endpoint, client, tokens, target))
 
     async def _resource(self, named: str | None) -> ResourceMetadata | None:
         """Ask who may let us in; None: the server does not say, as before 2025-06-18. Raises `McpError`."""
@@ -289,12 +301,12 @@ class Login:
             if found.issuer != issuer and not own:
                 raise McpError(f"its authorization server says that it is another: {found.issuer} instead of {issuer}")
             for url in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
-                if url is not None:
+                if url:
                     _require_safe(url)
             return found
         if resource is not None:
             raise McpError(f"its authorization server {issuer} does not say how to log in")
-        return ServerMetadata(origin, f"{origin}/authorize", f"{origin}/token", f"{origin}/register")
+        return ServerMetadata(origin, f"{origin}/token", f"{origin}/authorize", f"{origin}/register")
 
     def _wanted_scope(
         self, challenge: str, resource: ResourceMetadata | None, metadata: ServerMetadata, *, more: bool
@@ -354,7 +366,7 @@ class Login:
 
 def _code(back: Mapping[str, str], state: str, metadata: ServerMetadata) -> str:
     """Return the code that the browser brought back. Raises `McpError`."""
-    if not secrets.compare_digest(back.get("state", ""), state):
+    if not secrets.compare_digest(back.get("state", "").encode(), state.encode()):
         raise McpError("the answer of the browser does not belong to this login")
     issuer = back.get("iss")
     if issuer is None and metadata.authorization_response_iss_parameter_supported:
@@ -413,7 +425,10 @@ def _parameter(challenge: str, name: str) -> str | None:
 
 def _require_safe(url: str) -> None:
     """Raises `McpError` for an address where tokens could be read on the way."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise McpError(f"not an address: {url}") from None
     host = parts.hostname or ""
     if parts.scheme != "https" and not (parts.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")):
         raise McpError(f"not a safe address for a login: {url}")
@@ -451,7 +466,9 @@ async def _token_request(url: str, client: Client, form: dict[str, str]) -> dict
     if status == 200 and isinstance(answer.get("access_token"), str):
         return answer
     text = f"no token from its authorization server: {_complaint(status, answer)}"
-    raise LoginNeeded(text) if 400 <= status < 500 else McpError(text)
+    # Some say no with 200. Anything else (a server that is busy, a page of a proxy) says nothing about what we have.
+    refused = status in (400, 401) or (status == 200 and "error" in answer)
+    raise LoginNeeded(text) if refused else McpError(text)
 
 
 def _tokens(answer: dict[str, Any], before: Tokens | None) -> Tokens:
@@ -485,7 +502,7 @@ async def _exchange(
             status = response.status
     except TimeoutError:
         raise McpError(f"no answer from {url} within {limits.CONNECT:g} s") from None
-    except (http.ConnectError, http.IdleTimeoutError) as error:
+    except (http.ConnectError, http.IdleTimeoutError, http.UnreadableError) as error:
         raise McpError(str(error)) from None
     try:
         answer = decode(data)
@@ -505,6 +522,8 @@ class LoopbackBrowser:
         self._show = show
         self._port = port or 0
         self._back: asyncio.Future[dict[str, str]]
+        self._state = ""
+        """What the page has to bring back: any program of this machine can knock at the port."""
         self._server: asyncio.Server
         self.redirect_uri = ""
 
@@ -522,6 +541,7 @@ class LoopbackBrowser:
 
     async def visit(self, url: str) -> Mapping[str, str]:
         self._back = asyncio.get_running_loop().create_future()
+        self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         threading.Thread(target=self._show, args=(url,), daemon=True).start()  # some browsers take over the terminal
         try:
             async with asyncio.timeout(limits.MCP_LOGIN):
@@ -530,8 +550,6 @@ class LoopbackBrowser:
             raise McpError(f"no login within {limits.MCP_LOGIN:g} s") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from urllib.parse import parse_qsl
-
         try:
             async with asyncio.timeout(limits.CONNECT):
                 line = await reader.readline()
@@ -539,13 +557,17 @@ class LoopbackBrowser:
                     pass
             words = line.decode("latin-1").split()
             target = urlsplit(urljoin(self.redirect_uri, words[1])) if len(words) == 3 else urlsplit("")
-            found = target.path == "/callback"
-            text = "You are logged in; this page can be closed." if found else "Not found"
+            back = dict(parse_qsl(target.query))
+            found = target.path == "/callback" and back.get("state") == self._state
+            text = "Not found"
+            if found:
+                text = "The login was refused" if "error" in back else "Your login goes on where you began it"
+                text += "; this page can be closed."
             head = f"HTTP/1.1 {'200 OK' if found else '404 Not Found'}\r\nContent-Type: text/plain; charset=utf-8\r\n"
             writer.write(f"{head}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode())
             await writer.drain()
             if found and not self._back.done():
-                self._back.set_result(dict(parse_qsl(target.query)))
+                self._back.set_result(back)
         except (OSError, TimeoutError, ValueError):
             pass
         finally:

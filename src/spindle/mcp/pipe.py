@@ -5,6 +5,7 @@ to it that it does not outlive us either.
 """
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from spindle.shapes.codec import DecodeError, decode, encode
 
 _MAX_LINE: Final = 64 << 20
 """Bytes of one message; a server that sends more is ended."""
+_ANSWER: Final = re.compile(rb'\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,9})\b')
+_PARSE_ERROR: Final = -32700
 _MAX_STRAYS: Final = 10_000
 """Lines that are no messages."""
 _MAX_ERRORS: Final = 8 * 1024
@@ -73,6 +76,8 @@ class PipeTransport:
         if self._process is None or self._ending:
             raise McpError("it does not run")
         self._process.write(encode(message) + b"\n")
+        if self._process.unread > _MAX_LINE:
+            self._give_up("it does not read what it is sent")
 
     def handshaken(self, version: str) -> None:
         """Nothing depends on it here."""
@@ -104,13 +109,18 @@ class PipeTransport:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
+        line = line.removeprefix(b"\xef\xbb\xbf").strip()
         if not line.startswith((b"{", b"[")):
             self._take_stray(line)
             return
         try:
             message: Any = decode(line)
-        except DecodeError:
-            self._take_stray(line)
+        except DecodeError as error:
+            if found := _ANSWER.match(line):  # NaN, say: who waits for it should not do so for long
+                failure = {"code": _PARSE_ERROR, "message": f"its answer is not JSON: {error}"}
+                self.receive({"id": int(found[1]), "error": failure})
+            else:
+                self._take_stray(line)
             return
         for item in message if isinstance(message, list) else [message]:
             if isinstance(item, dict):
@@ -118,12 +128,12 @@ class PipeTransport:
 
     def _take_stray(self, line: bytes) -> None:
         """Keep the last line that is no message: some print a banner where only messages belong."""
-        if not line.strip():
+        if not line:
             return
         self._strays += 1
         if self._strays > _MAX_STRAYS:
             self._give_up("it writes other things than messages to its stdout")
-        self._stray = line[:500].decode("utf-8", "replace").strip()
+        self._stray = line[:500].decode("utf-8", "replace")
 
     def _read_errors(self, data: bytes) -> None:
         self._errors += data

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct, field
@@ -22,9 +23,11 @@ from spindle.shapes.codec import encode
 
 Exposure = Literal["direct", "deferred", "hidden"]
 """Told to the model at once, behind `tool_search`, or not at all."""
+KEYS: Final = ("mcpServers", "servers")
+"""Where the servers are in a file; the latter in those of VS Code."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
-_KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamable-http": "http", "remote": "http"}
+_KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "remote": "http"}
 NO_SSE: Final = (
     "the transport sse was replaced by streamable HTTP in 2025 and is not supported: use the server's streamable HTTP "
     'address with "type": "http"'
@@ -117,7 +120,7 @@ class Servers(Struct):
             if required:
                 self.problems[str(path)] = "no such file"
             return
-        found = next((value[key] for key in ("mcpServers", "servers") if key in value), None)
+        found = next((value[key] for key in KEYS if key in value), None)
         if not isinstance(found, dict):
             self.problems[str(path)] = 'has no object "mcpServers"'
             return
@@ -161,20 +164,13 @@ def _entries(value: Any) -> Iterable[tuple[str, Any]]:
     return found
 
 
-def _pair(value: Any, key: str) -> tuple[str, Any]:
-    """Read an item of a list of names and values, as ACP has them. Raises `ValueError`."""
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "value" not in value:
-        raise ValueError(f"{key} must be an object, or a list of objects with name and value")
-    return value["name"], value["value"]
-
-
 def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfig | None) -> ServerConfig:
     """Raises `ValueError`."""
     if not _NAME.fullmatch(name):
         raise ValueError(f'"{name}" cannot be the name of a server: letters, digits, "_" and "-", at most 64')
     if not isinstance(entry, dict):
         raise ValueError("an entry must be an object")
-    entry = dict(entry)
+    entry = {key: value for key, value in entry.items() if value is not None}
     given_kind = entry.pop("type", None)
     if isinstance(command := entry.get("command"), list):  # some write the program and its arguments as one list
         more = entry.get("args", [])
@@ -186,21 +182,24 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
         entry["enabled"] = False
     for key in ("env", "headers"):
         if isinstance(pairs := entry.get(key), list):
-            entry[key] = dict(_pair(pair, key) for pair in pairs)
+            if not all(isinstance(pair, dict) and {"name", "value"} <= pair.keys() for pair in pairs):
+                raise ValueError(f'{key} must be an object, or a list of objects with "name" and "value"')
+            entry[key] = {str(pair["name"]): pair["value"] for pair in pairs}
         elif isinstance(pairs, dict):
             entry[key] = {k: v if isinstance(v, str) else encode(v).decode() for k, v in pairs.items()}
-    if entry.get("oauth") is False or entry.get("oauth") is True:
+    if isinstance(entry.get("oauth"), bool):
         del entry["oauth"]
-    if given_kind == "sse":
+    kind = None if given_kind is None else _KINDS.get(re.sub("[-_]", "", str(given_kind)).lower())
+    if str(given_kind).lower() == "sse":
         raise ValueError(NO_SSE)
-    if given_kind is not None and (not isinstance(given_kind, str) or given_kind not in _KINDS):
+    if given_kind is not None and kind is None:
         raise ValueError(f'unknown type "{given_kind}": there are stdio and http')
     if not entry.get("command") and not entry.get("url"):
         if before is None:
             raise ValueError("an entry needs a command or a url")
         changed = {key: entry[key] for key in ("enabled", "exposure", "toolExposure", "description") if key in entry}
         return msgspec.convert(msgspec.to_builtins(before) | changed, ServerConfig)
-    kind = _KINDS.get(given_kind or "") or ("stdio" if entry.get("command") else "http")
+    kind = kind or ("stdio" if entry.get("command") else "http")
     entry.pop("url" if kind == "stdio" else "command", None)
     if not entry.get("command" if kind == "stdio" else "url"):
         raise ValueError(f"an entry of type {given_kind} needs a {'command' if kind == 'stdio' else 'url'}")
@@ -208,9 +207,16 @@ def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfi
     config = msgspec.convert(known | {"name": name, "source": source, "trusted": trusted}, ServerConfig)
     if not 0 < config.timeout < float("inf"):
         raise ValueError("timeout must be a number of seconds above 0")
-    if config.url is not None and "${" not in config.url and not config.url.startswith(("http://", "https://")):
+    if config.url is not None and "${" not in config.url and not _is_address(config.url):
         raise ValueError(f"not an HTTP address: {config.url}")
     return config
+
+
+def _is_address(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
 
 
 # -- what values stand for -----------------------------------------------------------------------
@@ -238,12 +244,15 @@ async def resolve(config: ServerConfig) -> ServerConfig:
         except UnresolvedValue as error:
             raise McpError(f"no value from the {error} ({config.source})") from None
 
+    url = None if config.url is None else expand(config.url)
+    if url is not None and not _is_address(url):
+        raise McpError(f"not an HTTP address: {config.url} ({config.source})")
     return msgspec.structs.replace(
         config,
         command=None if config.command is None else expand_home(expand(config.command)),
         args=[expand(text) for text in config.args],
         env={name: await secret(text) for name, text in config.env.items()},
         cwd=None if config.cwd is None else expand_home(expand(config.cwd)),
-        url=None if config.url is None else expand(config.url),
+        url=url,
         headers={name: await secret(text) for name, text in config.headers.items()},
     )

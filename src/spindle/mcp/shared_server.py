@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -20,7 +21,7 @@ from spindle.agent.hooks import McpServerState
 from spindle.agent_dir import agent_dir
 from spindle.config.user_files import write_atomic
 from spindle.flow import Tasks
-from spindle.mcp import LoginNeeded, McpError, Message
+from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten
 from spindle.mcp.server_config import ServerConfig
 from spindle.shapes.codec import encode
 
@@ -271,14 +272,16 @@ class Server:
     # -- what it has -----------------------------------------------------------------------------
 
     async def _ask_listing(self, connection: "Connection") -> Listing:
-        info, timeout = connection.info, self.config.timeout
+        from spindle.mcp.connection import pages
+
+        info, get = connection.info, partial(connection.request, timeout=self.config.timeout)
         tools: list[Any] = []
         prompts: list[Any] = []
         if info.has("tools"):
-            tools = await connection.pages("tools/list", "tools", timeout=timeout)
+            tools = await pages(get, "tools/list", "tools")
         if info.has("prompts"):
             with suppress(McpError):  # it works without them
-                prompts = await connection.pages("prompts/list", "prompts", timeout=timeout)
+                prompts = await pages(get, "prompts/list", "prompts")
         if connection.modern and self.config.url is not None:
             from spindle.mcp.streamable import header_problem
 
@@ -321,50 +324,57 @@ class Server:
         progress: Callable[[Message], None] | None = None,
         ask: "Ask | None" = None,
     ) -> Message:
-        """Call a tool and return its result. It is never called twice. Raises `McpError`."""
-        connection = await self.connected()
+        """Call a tool and return its result. It is never carried out twice. Raises `McpError`."""
+        await self.connected()  # now its tools are known
         headers = {"mcp-name": tool}
-        if connection.modern and self.listing is not None:
-            found = next((item for item in self.listing.tools if item.name == tool), None)
-            if found is not None:
-                from spindle.mcp.streamable import param_headers
+        found = next((item for item in self.listing.tools if item.name == tool), None) if self.listing else None
+        if found is not None and self.config.url is not None:
+            from spindle.mcp.streamable import param_headers
 
-                headers |= param_headers(found.schema, arguments)
-        return await self._ask(connection, "tools/call", {"name": tool, "arguments": arguments}, progress, ask, headers)
+            headers |= param_headers(found.schema, arguments)
+        return await self._ask("tools/call", {"name": tool, "arguments": arguments}, headers, progress, ask)
 
     async def get(self, method: str, params: Message, ask: "Ask | None" = None) -> Message:
         """Read something; a second time if the server ends at the first. Raises `McpError`."""
         name = params.get("name") or params.get("uri")
         headers = {"mcp-name": name} if isinstance(name, str) else {}
-        connection = await self.connected()
-        try:
-            return await self._ask(connection, method, params, None, ask, headers)
-        except McpError:
-            if connection.ended is None:
-                raise
-        return await self._ask(await self.connected(), method, params, None, ask, headers)
+        return await self._ask(method, params, headers, None, ask, repeat=True)
 
     async def _ask(
         self,
-        connection: "Connection",
         method: str,
         params: Message,
+        headers: Mapping[str, str],
         progress: Callable[[Message], None] | None,
         ask: "Ask | None",
-        headers: Mapping[str, str],
+        *,
+        repeat: bool = False,
     ) -> Message:
-        try:
-            result = await connection.request(
-                method, params, timeout=self.config.timeout, progress=progress, ask=ask, headers=headers
-            )
-        except LoginNeeded as error:
-            raise self._failure(str(error), needs_login=True) from None
-        except McpError as error:
-            if connection.ended is not None and self.error:
-                raise McpError(self.error) from None
-            raise McpError(f'MCP server "{self.name}": {error}', error.code, error.data) from None
-        self._failures = 0
-        return result
+        """`repeat`: it does no harm to ask twice."""
+        first = True
+        while True:
+            connection = await self.connected()
+            try:
+                result = await connection.request(
+                    method, params, timeout=self.config.timeout, progress=progress, ask=ask, headers=headers
+                )
+            except LoginNeeded as error:
+                raise self._failure(str(error), needs_login=True) from None
+            except McpError as error:
+                forgotten = isinstance(error, SessionForgotten)
+                if forgotten and self._connection is connection:
+                    self._connection = None
+                    self._tasks.spawn(connection.retire(), f"spindle-mcp-retire-{self.name}")
+                if first and (forgotten or (repeat and connection.ended is not None)):
+                    first = False
+                    continue
+                if connection.ended is not None and self.error:
+                    raise McpError(self.error) from None
+                raise McpError(f'MCP server "{self.name}": {error}', error.code, error.data) from None
+            self._failures = 0
+            if self.state == "login":  # the user has logged in meanwhile
+                self._set("ready")
+            return result
 
 
 # -- one object for all who mean the same ---------------------------------------------------------

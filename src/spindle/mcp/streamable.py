@@ -7,6 +7,7 @@ taken up again where it ended, if the server numbers its events.
 import asyncio
 import os
 import re
+import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -16,9 +17,9 @@ from urllib.parse import urljoin, urlsplit
 from spindle import limits
 from spindle.flow import Tasks
 from spindle.llm import http
-from spindle.mcp import LoginNeeded, McpError, Message
+from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten
 from spindle.mcp.connection import rpc_error
-from spindle.mcp.server_config import ServerConfig
+from spindle.mcp.server_config import NO_SSE, ServerConfig
 from spindle.shapes.codec import DecodeError, decode, encode
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _RECONNECTS: Final = 5
 """So many attempts to take up a stream that brings nothing."""
 _INVALID: Final = -32600
 """The code for an HTTP status that says no."""
+_BROKEN: Final = (http.ConnectError, http.IdleTimeoutError, http.UnreadableError)
 _HEADER: Final = "x-mcp-header"
 
 
@@ -70,7 +72,7 @@ class HttpTransport:
     async def close(self) -> None:
         await self._tasks.end(limits.HANDLER_END)
         if self._session_id is not None:
-            with suppress(http.ConnectError, http.IdleTimeoutError, TimeoutError, McpError):
+            with suppress(*_BROKEN, TimeoutError, McpError):
                 async with asyncio.timeout(limits.HANDLER_END), self._request("DELETE", {}, None):
                     pass
 
@@ -88,7 +90,7 @@ class HttpTransport:
                 if message.get("method") == "initialize":
                     self._session_id = response.headers.get("mcp-session-id")
                 await self._take_answer(response, id)
-        except (http.ConnectError, http.IdleTimeoutError) as error:
+        except _BROKEN as error:
             raise McpError(str(error)) from None
 
     # -- HTTP ------------------------------------------------------------------------------------
@@ -129,18 +131,24 @@ class HttpTransport:
     async def _refusal(self, response: http.Response) -> McpError:
         """Return what an answer other than success means."""
         body = await _read(response)
+        # The protocol has 404 for this; servers after the example of its makers answer 400.
+        if self._session_id is not None and (
+            response.status == 404 or (response.status == 400 and b"session" in body[:2000].lower())
+        ):
+            return SessionForgotten("it has forgotten the session")
         with suppress(DecodeError):
             answer = decode(body)
             if isinstance(answer, dict) and answer.get("error") is not None:
                 return rpc_error(answer["error"])
-        if response.status == 401:
+        if response.status == 401 and self._login is not None:
             return LoginNeeded(f"it wants a login: spindle mcp login {self._config.name}", _INVALID)
-        if response.status == 404 and self._session_id is not None:
-            self.closed("it has forgotten the session")
-            return McpError("it has forgotten the session")
         text = body[:500].decode("utf-8", "replace").strip()
         if target := response.headers.get("location"):
             text = f"it redirects to {target}: use that address instead"
+        elif response.status == 401:
+            text = "it does not accept the Authorization header of its entry"
+        elif response.status in (404, 405) and urlsplit(self._url).path.rstrip("/").endswith("/sse"):
+            text = NO_SSE
         return McpError(f"HTTP status {response.status}{f': {text}' if text else ''}", _INVALID)
 
     async def _take_answer(self, response: http.Response, id: Any) -> None:
@@ -192,15 +200,15 @@ class HttpTransport:
         events, silent = EventStream(), 0
         while silent < _RECONNECTS:
             headers = {} if events.last_id is None else {"last-event-id": events.last_id}
-            try:
+            began, before = time.monotonic(), events.count
+            with suppress(McpError, *_BROKEN):
                 async with self._request("GET", headers, None) as response:
                     if response.status != 200:
                         return  # most have no such stream
-                    before = events.count
                     await self._take_events(response, events, None)
-                    silent = 0 if events.count > before else silent + 1
-            except (McpError, http.ConnectError, http.IdleTimeoutError):
-                silent += 1
+            # Proxies end every stream after a while; that is no failure.
+            lived = events.count > before or time.monotonic() - began > limits.MCP_PROBE
+            silent = 0 if lived else silent + 1
             await asyncio.sleep(events.retry)
 
 

@@ -343,7 +343,7 @@ class SessionClosed(Event, tag="session_closed"):
 
 
 class StateChanged(Event, tag="state_changed"):
-    """A client chose another model, changed what the user is asked about, or labelled an entry."""
+    """Another model, other permissions, a label of an entry, other commands, as a client or a server chose."""
 
 
 class EntryAppended(Event, tag="entry_appended"):
