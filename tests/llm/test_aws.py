@@ -222,3 +222,10 @@ def test_without_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_regions(tmp_path: Path, env: dict[str, Any], region: str | None) -> None:
     profiles(tmp_path)
     assert asyncio.run(find_region(StreamOptions(env=env))) == region
+
+
+def test_keys_that_are_set_up_later_are_found(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="No AWS credentials were found"):
+        credentials()
+    profiles(tmp_path)
+    assert credentials() == Credentials("d", "ds", None)

@@ -75,21 +75,20 @@ async def find_credentials(options: StreamOptions) -> Credentials:
 
 def _from_botocore(profile: str | None) -> Credentials:
     try:
-        found = _chain(profile)
-        keys = found and found.get_frozen_credentials()
+        keys = _chain(profile).get_frozen_credentials()
     except ModelError:
         raise
     except Exception as error:  # expired SSO, an unknown profile, a role that cannot be assumed
         raise ModelError(f"AWS credentials{f' of profile {profile!r}' if profile else ''}: {error}") from None
-    if not keys:
-        raise ModelError(_NO_CREDENTIALS)
     return Credentials(keys.access_key, keys.secret_key, keys.token)
 
 
 @cache
 def _chain(profile: str | None) -> Any:
-    """Return credentials that renew themselves, so they are kept."""
-    return _session(profile).get_credentials()
+    """Return credentials that renew themselves, so they are kept. That there are none is not: some may be set up."""
+    if found := _session(profile).get_credentials():
+        return found
+    raise ModelError(_NO_CREDENTIALS)
 
 
 def _session(profile: str | None) -> Any:
