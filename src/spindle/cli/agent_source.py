@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.cli import warn
-from spindle.cli.args import Options, UsageError
+from spindle.cli.args import Options, UsageError, unknown_options
 from spindle.cli.assemble import make_agent, resource_options
 from spindle.protocol.live import Wanted
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
@@ -47,6 +47,9 @@ class CommandLineAgents:
         self._roots = [os.path.realpath(root) for root in roots]
         self._resource_options = resources
         """A pipe among the options can be read only once."""
+        self.unknown: str | None = None
+        """What is wrong with the options, known when the first agent is made: extensions may have added some."""
+        self._is_first = True
 
     def find(self, session: str, cwd: str | None) -> str | None:
         if self._options.no_session:
@@ -73,9 +76,14 @@ class CommandLineAgents:
         if wanted.model is not None:
             options = replace(options, model=wanted.model, provider=None, api_key=None)
         try:
-            agent, _ = await make_agent(options, self._mode, session, resources)
+            agent, extensions = await make_agent(options, self._mode, session, resources)
         except UsageError as error:
             raise AgentError(str(error)) from None
+        if self._is_first:
+            self._is_first = False
+            self.unknown = unknown_options(options, [flag.name for flag in extensions.flags()])
+            if self.unknown and self._mode == "acp":  # an editor hears of it too late to be refused
+                warn(self.unknown)
         if wanted.name is not None and wanted.name.strip():
             agent.set_name(wanted.name)
         return agent

@@ -74,7 +74,8 @@ async def make_agent(
     servers = mcp_host(McpOptions(options.mcp_config, False if options.no_mcp else None, warn), tools)
     wanted = replace(wanted, mode=mode, dialogs=dialogs, warn=warn)
     agent = await create_session(session, wanted, resources, PluginChain(extensions, *servers))
-    for found in (resources.registry.error, resources.registry.auth.problem):
+    auth = resources.registry.auth
+    for found in (resources.registry.error, auth.problem, *auth.flaws()):
         if found:
             warn(str(found))
     return agent, extensions
@@ -112,7 +113,8 @@ def run_limits(options: Options) -> RunLimits:
         except ValueError:
             given[name] = 0
         if not given[name] > 0 or given[name] == float("inf"):
-            raise UsageError(f"--{name.replace('_', '-')} must be a number above 0, not {text!r}")
+            number = "whole number" if kind is int else "number"
+            raise UsageError(f"--{name.replace('_', '-')} must be a {number} above 0, not {text!r}")
     return RunLimits(**given)
 
 
@@ -124,8 +126,10 @@ def result_schema(options: Options) -> dict[str, Any] | None:
     try:
         text = given if given.lstrip().startswith("{") else Path(given).read_text()
         schema = decode(text)
-    except (OSError, DecodeError, UnicodeError) as error:
-        raise UsageError(f"--json-schema: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--json-schema: cannot read {given}: {error.strerror or error}") from None
+    except (DecodeError, UnicodeError, ValueError) as error:
+        raise UsageError(f"--json-schema is no JSON: {error}") from None
     if not isinstance(schema, dict):
         raise UsageError("--json-schema must be a JSON object")
     return schema

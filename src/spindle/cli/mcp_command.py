@@ -3,13 +3,16 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from spindle import limits
 from spindle.agent.hooks import McpServerState
 from spindle.children import kill_all
+from spindle.cli import tell
+from spindle.cli.args import UsageError
+from spindle.cli.usage import CommandParser
 from spindle.config.user_files import BadFile, edit_json
 from spindle.mcp import McpError
 from spindle.mcp.server_config import ServerConfig, Servers, load_servers, resolve, user_file
@@ -29,17 +32,16 @@ def run(argv: list[str]) -> int:
         parser.error(f"unrecognized arguments: {' '.join(wrong)}")
     options.command = [*getattr(options, "command", []), *more, *command]
     if dashes and options.action is not _add:
-        print("Error: -- is for the command of a server", file=sys.stderr)
-        return 2
+        raise UsageError("-- is for the command of a server: spindle mcp add NAME -- COMMAND")
     try:
         return int(options.action(options))
     except (McpError, BadFile, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)
+        tell("Error", str(error))
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="spindle mcp", description="MCP servers: tools of other programs.")
+def _parser() -> CommandParser:
+    parser = CommandParser("spindle mcp", description="MCP servers: tools of other programs.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, text: str, *, approve: bool = True) -> argparse.ArgumentParser:
@@ -103,10 +105,10 @@ def _add(options: argparse.Namespace) -> int:
     def change(value: dict[str, Any]) -> None:
         servers = value.setdefault("mcpServers", {})
         if not isinstance(servers, dict):
-            raise BadFile(f'{path}: "mcpServers" is not an object')
+            raise BadFile('"mcpServers" is not an object')
         servers[options.name] = entry
 
-    edit_json(path, change, 0o644 if options.project else 0o600)  # people write keys into their own
+    _edit(path, change, 0o644 if options.project else 0o600)  # people write keys into their own
     print(f"{options.name}: written to {path}")
     return 0
 
@@ -129,11 +131,21 @@ def _remove(options: argparse.Namespace) -> int:
         found = isinstance(servers, dict) and servers.pop(options.name, None) is not None
 
     if path.exists():
-        edit_json(path, change)
+        _edit(path, change)
     if not found:
         raise McpError(f"there is no server {options.name!r} in {path}")
     print(f"{options.name}: removed from {path}")
     return 0
+
+
+def _edit(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
+    """Raises `BadFile`, with the path."""
+    try:
+        edit_json(path, change, mode)
+    except BadFile as error:
+        raise BadFile(f"Cannot change {path}: {error}") from None
+    except OSError as error:
+        raise BadFile(f"Cannot change {path}: {error.strerror or error}") from None
 
 
 def _chosen_file(options: argparse.Namespace) -> Path:

@@ -84,7 +84,7 @@ class Server:
         """Serve until the end and return the exit code."""
         self._outbox.put(Ready(__version__))
         self._agent.subscribe(self._outbox)
-        self._wire.attach(self._outbox, on_broken=lambda: self._end(1))
+        self._wire.attach(self._outbox, on_broken=self._lost)
         self._catch_signals()
         reading = asyncio.create_task(self._read())
         reading.add_done_callback(self._read_ended)
@@ -151,6 +151,12 @@ class Server:
             kill_all()
             os._exit(code)
         self._end(code)
+
+    def _lost(self) -> None:
+        """The client, or our way to it, is gone."""
+        if not self._exit.done():
+            print("Error: Cannot write to stdout any more", file=sys.stderr)
+        self._end(1)
 
     def _end(self, code: int) -> None:
         if not self._exit.done():
