@@ -31,7 +31,11 @@ if TYPE_CHECKING:  # loaded only if there is an extension
     from spindle.extensions.loader import LoadFailure
 
 
-FOREIGN = "Extensions in TypeScript and JavaScript cannot be used here, not loaded: {}"
+FOREIGN = (
+    "Extensions in TypeScript and JavaScript cannot be used here, not loaded: {} "
+    '("!*.ts" in the setting extensions leaves them out on purpose)'
+)
+"""Told at every start: what is missing may be what kept the agent from doing harm."""
 
 
 class ExtensionOptions(Struct, frozen=True):
