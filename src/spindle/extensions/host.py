@@ -32,10 +32,10 @@ if TYPE_CHECKING:  # loaded only if there is an extension
 
 
 FOREIGN = (
-    "Extensions in TypeScript and JavaScript cannot be used here, not loaded: {} "
-    '("!*.ts" in the setting extensions leaves them out on purpose)'
+    "Extensions in TypeScript and JavaScript cannot be used here, not loaded "
+    "(what they would forbid is not forbidden): {}"
 )
-"""Told at every start: what is missing may be what kept the agent from doing harm."""
+"""Told at every start, not only by `doctor`: a gate that the user relies on is missing from this run."""
 
 
 class ExtensionOptions(Struct, frozen=True):
