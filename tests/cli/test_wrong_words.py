@@ -80,6 +80,17 @@ def test_what_has_no_effect_is_told(place: Place, model: list[str], arguments: l
     assert '"Note' not in done.stdout
 
 
+@pytest.mark.parametrize("option", ["--tools", "--exclude-tools"])
+def test_a_tool_that_is_almost_ours_is_told_to_clients_too(place: Place, model: list[str], option: str) -> None:
+    done = place.run(*model, "--mode", "rpc", option, "bsh,my_own_tool")
+    assert (done.returncode, done.stderr) == (0, 'Warning: There is no tool "bsh". Did you mean bash?\n')
+
+
+def test_a_provider_that_is_almost_one_is_named(place: Place) -> None:
+    told = said(place, "--provider", "antropic", "-p", "hi", code=1)
+    assert told.startswith('Error: Unknown provider "antropic". Did you mean anthropic?')
+
+
 def test_a_server_tells_it_too_and_serves(place: Place, model: list[str]) -> None:
     process = place.start(*model, "--remote", "0", "--mode", "json", "hi")
     assert process.stderr

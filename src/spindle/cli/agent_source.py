@@ -35,7 +35,7 @@ class CommandLineAgents:
         `roots`: sessions may work in these directories and below; none: anywhere.
         """
         self._cwd = os.getcwd()
-        self._options = replace(
+        self.options = replace(
             options,
             extensions=[self._here(path) for path in options.extensions],
             skills=[self._here(path) for path in options.skills],
@@ -52,7 +52,7 @@ class CommandLineAgents:
         self._is_first = True
 
     def find(self, session: str, cwd: str | None) -> str | None:
-        if self._options.no_session:
+        if self.options.no_session:
             return None
         place = cwd or self._cwd
         if "/" in session or "\\" in session or session.endswith(".jsonl"):
@@ -72,7 +72,7 @@ class CommandLineAgents:
     async def make(self, wanted: Wanted) -> AgentSession:
         # Files are read in a thread: a long session or a slow disk holds up no other session.
         session, resources = await asyncio.to_thread(self._prepare, wanted)
-        options = self._options
+        options = self.options
         if wanted.model is not None:
             options = replace(options, model=wanted.model, provider=None, api_key=None)
         try:
@@ -96,7 +96,7 @@ class CommandLineAgents:
         resources = self._resources(cwd or self._cwd)
         directory = self._directory(resources)
         saving: Saving = {"fsync": resources.settings.fsync, "on_write_error": warn}
-        if self._options.no_session:
+        if self.options.no_session:
             return sessions.in_memory(cwd or self._cwd), resources
         if wanted.session is None:
             return sessions.create(cwd or self._cwd, directory, id=wanted.id, **saving), resources
@@ -109,13 +109,13 @@ class CommandLineAgents:
         return session, resources.at(session.cwd)
 
     def _resources(self, cwd: str) -> Resources:
-        options = self._resource_options or resource_options(self._options)
+        options = self._resource_options or resource_options(self.options)
         resources = load_resources(cwd, options)
         self._resource_options = resources.options
         return resources
 
     def _directory(self, resources: Resources) -> str | None:
-        return sessions.wanted_directory(self._options.session_dir, resources.settings.session_dir)
+        return sessions.wanted_directory(self.options.session_dir, resources.settings.session_dir)
 
     def _check(self, cwd: str) -> None:
         """Raises `AgentError` if no session may work there."""

@@ -29,6 +29,8 @@ from spindle.mcp.mcp_host import McpOptions, mcp_host
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
 from spindle.shapes.codec import DecodeError, decode
+from spindle.spelling import did_you_mean
+from spindle.tools.base import BUILTIN_TOOLS
 
 
 def resource_options(options: Options) -> ResourceOptions:
@@ -54,8 +56,20 @@ async def assemble(options: Options, mode: str) -> AgentSession:
         raise UsageError(problem)
     if options.name:
         agent.set_name(options.name)
+    tell_slips(options, agent)
     end_of_start()
     return agent
+
+
+def tell_slips(options: Options, agent: AgentSession) -> None:
+    """Warn of names of tools that are almost those of ours; others may be tools that a client brings later."""
+    given = [*(options.tools or ()), *options.exclude_tools]
+    if agent.mode in ("print", "json") or not given:
+        return  # there they are errors
+    known = [tool.name for tool in agent.all_tools()]
+    for name in given:
+        if name not in known and (near := did_you_mean(name, BUILTIN_TOOLS)):
+            warn(f'There is no tool "{name}".{near}')
 
 
 async def make_agent(

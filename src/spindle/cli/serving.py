@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from spindle.children import kill_all
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble, resource_options, run_and_exit
+from spindle.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
 from spindle.cli.process_limits import apply, chosen_limits
 from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
@@ -156,6 +156,7 @@ async def _try_agent(source: "CommandLineAgents") -> None:
     try:
         if source.unknown:
             raise UsageError(source.unknown)
+        tell_slips(source.options, agent)
         if agent.model is None:
             warn("No model is ready to use: clients get an error until there is a key (spindle doctor tells more)")
         else:
