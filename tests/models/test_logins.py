@@ -15,6 +15,7 @@ import pytest
 from spindle.models.credentials import MissingCredentials, ModelAuth
 from spindle.models.model_registry import ModelRegistry
 from spindle.models.models_file import open_model
+from tests.support.agent_process import agent_environment
 from tests.support.login_server import LoginServer
 from tests.support.mock_model import MockModel, Step, failure, raw
 
@@ -613,3 +614,22 @@ def test_a_token_that_another_process_has_renewed_is_taken(agent: Path, write: A
     found = asyncio.run(refused())
     assert found is not None and found.api_key == new
     assert server.asked(CODEX_TOKEN) == []
+
+
+def test_the_program_goes_on_after_a_refusal(agent: Path, write: Any, serve: Any) -> None:
+    old, new = jwt(salt="old"), jwt(salt="new")
+    write("agent/auth.json", {"openai-codex": login(old)})
+    server = serve()({CODEX_TOKEN: [(200, {"access_token": new, "refresh_token": "r2", "expires_in": 3600})]})
+    with MockModel([failure(401, "token_expired"), responses_answer()]) as mock:
+        write("agent/models.json", {"providers": {"openai-codex": {"baseUrl": mock.openai_url}}})
+        done = subprocess.run(
+            [sys.executable, "-m", "spindle", "--no-session", "--model", "openai-codex/gpt-6.1-sol", "-p", "hi"],
+            env=agent_environment(agent, SPINDLE_TEST_LOGIN_SERVER=server.url),
+            cwd=agent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "Hello\n", "")
+        assert sent_tokens(mock) == [f"Bearer {old}", f"Bearer {new}"]

@@ -339,6 +339,7 @@ class MessagesReader:
         for name in ("input", "output", "cache_read", "cache_write"):
             if (tokens := getattr(reported, name)) is not None and tokens >= 0:  # below 0 it is no count
                 setattr(usage, name, tokens)
-        if reported.cache_creation is not None and reported.cache_creation.ephemeral_1h_input_tokens:
-            usage.cache_write_1h = reported.cache_creation.ephemeral_1h_input_tokens
+        kept = reported.cache_creation
+        if kept is not None and (hour := kept.ephemeral_1h_input_tokens) is not None and hour > 0:
+            usage.cache_write_1h = hour
         add_cost(usage, self._live.price, billed=reported.total(self._live))

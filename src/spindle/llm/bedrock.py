@@ -413,7 +413,8 @@ class ConverseReader:
     def _take_usage(self, reported: _Usage | None) -> None:
         if reported is None:
             return
-        if hour := sum(detail.input_tokens or 0 for detail in reported.cache_details or [] if detail.ttl == "1h"):
+        hour = sum(detail.input_tokens or 0 for detail in reported.cache_details or [] if detail.ttl == "1h")
+        if hour > 0:
             self._live.usage.cache_write_1h = hour
         read, written = reported.cache_read_input_tokens or 0, reported.cache_write_input_tokens or 0
         sent = reported.input_tokens
