@@ -1,6 +1,7 @@
-"""The long description of the package: README.md, with links that work away from the repository.
+"""The long description of the package: README.md, without links that lead nowhere away from the repository.
 
-Hatchling calls this when it builds (`tool.hatch.metadata.hooks.custom` in pyproject.toml).
+Where the repository is published, `Repository` in `[project.urls]` says so, and links lead there; until then they are
+plain text. Hatchling calls this when it builds (`tool.hatch.metadata.hooks.custom` in pyproject.toml).
 """
 
 import re
@@ -12,6 +13,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 class LongDescription(MetadataHookInterface):
     def update(self, metadata):
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        place = f"{metadata['urls']['Repository']}/blob/main/"
-        text = re.sub(r"\]\((?![a-z]+:|#)([^)\s]+)\)", rf"]({place}\1)", text)
+        place = metadata.get("urls", {}).get("Repository")
+        link = rf"[\1]({place}/blob/main/\2)" if place else r"\1"
+        text = re.sub(r"\[([^\]]+)\]\((?![a-z]+:|#)([^)\s]+)\)", link, text)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}

@@ -27,7 +27,7 @@ from .conftest import Place
             "--fork cannot be combined with --continue, --no-session",
         ),
         (["--model", "scripted/x", "--session-id", "a", "-c"], "--session-id cannot be combined with --continue"),
-        (["--model", "scripted/x", "--session-id", "../x"], "Session id must be"),
+        (["--model", "scripted/x", "--session-id", "../x"], "--session-id '../x': Session id must be"),
     ],
 )
 def test_bad_input_is_one_line(place: Place, arguments: list[str], told: str) -> None:

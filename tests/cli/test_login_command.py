@@ -347,7 +347,8 @@ def test_a_broken_file_is_not_touched(place: Place) -> None:
     with copilot_server((200, {"access_token": "ghu_1"})) as server:
         done = place.run("login", "github-copilot", env={"SPINDLE_TEST_LOGIN_SERVER": server.url})
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: Cannot write ")
+    assert done.stderr.startswith("Error: Cannot use ")
+    assert server.requests == [], "told before anybody has signed in"
     assert (place.agent / "auth.json").read_text() == "{broken"
 
 

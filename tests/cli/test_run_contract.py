@@ -67,7 +67,8 @@ def test_a_structured_result(place: Place, schema) -> None:
 )
 def test_a_limit_must_be_a_number(place: Place, args) -> None:
     done = run(place, ["fine"], *args)
-    assert done.returncode != 0 and f"{args[0]} must be a number above 0" in done.stderr
+    number = "whole number" if args[0] == "--max-turns" else "number"
+    assert done.returncode == 2 and f"{args[0]} must be a {number} above 0" in done.stderr
 
 
 @pytest.mark.parametrize("schema", ["[]", "{", "missing.json"])

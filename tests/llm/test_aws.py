@@ -1,6 +1,7 @@
 """Signatures and event-stream frames, beside those of botocore; where keys and regions come from."""
 
 import asyncio
+import json
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -90,7 +91,7 @@ STREAM = b"".join(
 EVENTS = [
     b'{"messageStart":{"role": "assistant"}}',
     b'{"contentBlockDelta":{"contentBlockIndex": 0, "delta": {"text": "Gr\\u00fc\\u00dfe"}}}',
-    b'{"throttlingException":{"message": "Too many"}}',
+    b'{"throttlingException":{"message": "Too many"},"exception":"throttlingException"}',
     b'{"empty":{}}',
 ]
 
@@ -108,7 +109,9 @@ def test_botocore_reads_the_same_frames() -> None:
     buffer = EventStreamBuffer()
     buffer.add_data(STREAM)
     theirs = [(message.headers, message.payload) for message in buffer]
-    assert [payload for _, payload in theirs] == [event[event.index(b":") + 1 : -1] for event in EVENTS[:-1]] + [b""]
+    assert [json.loads(payload or b"{}") for _, payload in theirs] == [
+        next(iter(json.loads(e).values())) for e in EVENTS
+    ]
     assert theirs[2][0][":exception-type"] == "throttlingException"
 
 
@@ -222,3 +225,10 @@ def test_without_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_regions(tmp_path: Path, env: dict[str, Any], region: str | None) -> None:
     profiles(tmp_path)
     assert asyncio.run(find_region(StreamOptions(env=env))) == region
+
+
+def test_keys_that_are_set_up_later_are_found(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="No AWS credentials were found"):
+        credentials()
+    profiles(tmp_path)
+    assert credentials() == Credentials("d", "ds", None)

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from spindle.llm.azure import azure_base
+from spindle.llm.stream import StreamOptions
 from tests.support.mock_model import MockModel, reply
 
 from .helpers import answer_of, collect, make_model, shape
@@ -38,6 +40,20 @@ def test_settings_stored_with_the_key_come_first(monkeypatch: pytest.MonkeyPatch
     with MockModel([reply("Hello")]) as mock:
         assert shape(ask(mock, {"AZURE_OPENAI_BASE_URL": f"{mock.url}/gateway"})) == [("text", "Hello")]
         assert mock.requests[0].path == "/gateway/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("mine.openai.azure.com", "https://mine.openai.azure.com/openai/v1"),
+        ("localhost:8080", "https://localhost:8080/openai/v1"),
+        (" https://mine.openai.azure.com/ ", "https://mine.openai.azure.com/openai/v1"),
+        ("http://gateway/azure?api-version=1", "http://gateway/azure"),
+    ],
+)
+def test_addresses(given: str, address: str) -> None:
+    options = StreamOptions(env={"AZURE_OPENAI_BASE_URL": given})
+    assert azure_base(make_model(provider="azure", base_url=""), options) == address
 
 
 def test_the_resource_must_be_named() -> None:

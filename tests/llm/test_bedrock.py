@@ -452,6 +452,7 @@ def test_an_unknown_ending_with_calls_means_tool_use() -> None:
         event("metadata", usage=None),
         event("metadata", usage={"inputTokens": None}, trace={"x": 1}),
         frame(b"null", event_type="metadata", message_type="event"),
+        frame(b"\xff\x00", event_type="newEvent", message_type="event", content_type="application/octet-stream"),
         frame(b'{"p":"padding"}', event_type="ping", message_type="event", x_new="1"),
     ],
 )
@@ -473,6 +474,8 @@ def test_what_a_server_may_add(odd: bytes) -> None:
         ("internalServerException", "Internal server error: what", True),
         ("modelStreamErrorException", "Model stream error: what", True),
         ("serviceUnavailableException", "Service unavailable: what", True),
+        ("modelTimeoutException", "modelTimeoutException: what", True),
+        ("accessDeniedException", "accessDeniedException: what", False),
     ],
 )
 def test_exceptions_in_the_stream(kind: str, text: str, retry: bool) -> None:

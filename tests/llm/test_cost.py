@@ -30,9 +30,20 @@ TIERED = ModelCost(
         (Usage(input=100, output=1, cache_read=1), 400 + 8 + 0.1),
         (Usage(input=400, output=10, cache_read=301, cache_write=300), 4000 + 200 + 301 + 3600),
         (Usage(input=10, cache_write=10, cache_write_1h=4), 10 + 6 * 1.25 + 4 * 2),
+        (Usage(input=10, cache_write=10, cache_write_1h=400), 10 + 10 * 2),
+        (Usage(input=10, cache_write=10, cache_write_1h=-4), 10 + 10 * 1.25),
         (Usage(), 0),
     ],
-    ids=["plain", "at a threshold", "first tier", "highest tier", "kept for an hour", "nothing"],
+    ids=[
+        "plain",
+        "at a threshold",
+        "first tier",
+        "highest tier",
+        "kept for an hour",
+        "kept more than written",
+        "kept less than nothing",
+        "nothing",
+    ],
 )
 def test_cost(usage, cost):
     add_cost(usage, TIERED)

@@ -175,6 +175,16 @@ def test_numbers_as_text_are_numbers(api: str) -> None:
 
 
 @each_api
+def test_numbers_below_zero_lower_no_cost(api: str) -> None:
+    usage = {key: -value if isinstance(value, int) else value for key, value in USAGES[api].items()}
+    answer = ask(api, stream_of(api, STOPS[api], usage))
+    assert (said(answer), answer.stop_reason) == (WHOLE, "toolUse")
+    counts = answer.usage
+    assert min(counts.input, counts.output, counts.cache_read, counts.cache_write, counts.total_tokens) >= 0
+    assert counts.cost.total >= 0 and counts.cost.source == "unknown"
+
+
+@each_api
 def test_an_unknown_reason_after_a_call_means_tool_use(api: str) -> None:
     answer = ask(api, stream_of(api, "brand_new_reason", USAGES[api]))
     assert (said(answer), answer.stop_reason, answer.error_message) == (WHOLE, "toolUse", None)

@@ -15,7 +15,9 @@ import pytest
 from spindle.models.credentials import MissingCredentials, ModelAuth
 from spindle.models.model_registry import ModelRegistry
 from spindle.models.models_file import open_model
+from tests.support.agent_process import agent_environment
 from tests.support.login_server import LoginServer
+from tests.support.mock_model import MockModel, Step, failure, raw
 
 HOUR_MS = 3_600_000
 COPILOT_TOKEN = "api.github.com/copilot_internal/v2/token"
@@ -488,3 +490,146 @@ def test_credentials_of_a_machine(agent: Path, write: Any, monkeypatch: pytest.M
 def test_keys_stored_under_a_former_name(agent: Path, write: Any) -> None:
     write("agent/auth.json", {"azure-openai-responses": {"type": "api_key", "key": "k"}})
     assert auth(agent, "azure").api_key == "k"
+
+
+@pytest.mark.parametrize(
+    ("provider", "env"),
+    [
+        (
+            "google-vertex",
+            {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "l", "GOOGLE_APPLICATION_CREDENTIALS": 5},
+        ),
+        ("google-vertex", {"GOOGLE_CLOUD_PROJECT": ["p"]}),
+        ("amazon-bedrock", {"AWS_SHARED_CREDENTIALS_FILE": "~no-such-user/x"}),
+        ("amazon-bedrock", {"AWS_PROFILE": 5, "AWS_SHARED_CREDENTIALS_FILE": "/none"}),
+    ],
+)
+def test_settings_that_make_no_sense_are_no_credentials(
+    agent: Path, write: Any, monkeypatch: pytest.MonkeyPatch, provider: str, env: Any
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(agent))
+    write("agent/auth.json", {provider: {"env": env}})
+    assert ModelRegistry(agent).credential_source(provider) is None
+
+
+@pytest.mark.parametrize("odd", ["inf", 1e300, "nan", -5, None, [], "soon"])
+def test_a_time_that_makes_no_sense_is_an_hour(agent: Path, write: Any, serve: Any, odd: Any) -> None:
+    write("agent/auth.json", {"openai-codex": login(left_ms=-1)})
+    serve()({CODEX_TOKEN: [(200, {"access_token": jwt(), "refresh_token": 7, "expires_in": odd})]})
+    assert auth(agent, "openai-codex").api_key == jwt()
+    entry = stored(agent)["openai-codex"]
+    assert entry["expires"] == pytest.approx(now_ms() + HOUR_MS, abs=60_000)
+    assert entry["refresh"] == "refresh-1", "the old one goes on"
+
+
+# -- a token that is refused before its time -------------------------------------------------------
+
+
+def codex(agent: Path, *steps: Step) -> "tuple[str, MockModel]":
+    """Ask a model as the agent does; return the answer or its error, and the server."""
+    from spindle.llm.stream import Finished, Request, StreamOptions, builtin_stream
+    from spindle.shapes.messages import UserMessage, text_of
+
+    with MockModel(list(steps)) as mock:
+        registry = ModelRegistry(agent)
+        model = open_model("openai-codex", "m", "openai-codex-responses", mock.openai_url)
+
+        async def run() -> Any:
+            auth = await registry.auth_for(model)
+            options = StreamOptions(
+                api_key=auth.api_key,
+                headers=auth.headers,
+                if_refused=auth.if_refused,
+                renew=lambda: registry.auth_after_refusal(model, auth),
+            )
+            stream = builtin_stream(model.api)(model, Request("", [UserMessage("hi", 1)]), options)
+            return [chunk async for chunk in stream]
+
+        chunks = asyncio.run(run())
+        assert [type(chunk) for chunk in chunks].count(Finished) == 1
+        message = chunks[-1].message
+        return message.error_message or text_of(message.content), mock
+
+
+def responses_answer() -> Step:
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "m1"}},
+        {"type": "response.output_text.delta", "output_index": 0, "delta": "Hello"},
+        {"type": "response.output_item.done", "output_index": 0, "item": {"type": "message", "id": "m1"}},
+        {"type": "response.completed", "response": {"id": "r1", "status": "completed"}},
+    ]
+    return raw(*(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events))
+
+
+def sent_tokens(mock: MockModel) -> list[str]:
+    return [request.headers["authorization"] for request in mock.requests]
+
+
+def test_a_token_refused_before_its_time_is_renewed_and_the_request_made_again(
+    agent: Path, write: Any, serve: Any
+) -> None:
+    old, new = jwt(salt="old"), jwt(salt="new")
+    write("agent/auth.json", {"openai-codex": login(old)})
+    server = serve()({CODEX_TOKEN: [(200, {"access_token": new, "refresh_token": "r2", "expires_in": 3600})]})
+    text, mock = codex(agent, failure(401, "token_expired"), responses_answer())
+    assert text == "Hello"
+    assert sent_tokens(mock) == [f"Bearer {old}", f"Bearer {new}"]
+    assert len(server.asked(CODEX_TOKEN)) == 1
+    assert stored(agent)["openai-codex"]["refresh"] == "r2"
+
+
+def test_it_is_made_again_once(agent: Path, write: Any, serve: Any) -> None:
+    write("agent/auth.json", {"openai-codex": login(jwt(salt="old"))})
+    server = serve()(
+        {CODEX_TOKEN: [(200, {"access_token": jwt(salt="new"), "refresh_token": "r2", "expires_in": 3600})]}
+    )
+    text, mock = codex(agent, failure(401, "token_revoked"))
+    assert "(401)" in text and text.endswith("Sign in again with spindle login openai-codex")
+    assert (len(mock.requests), len(server.asked(CODEX_TOKEN))) == (2, 1)
+
+
+def test_if_there_is_no_other_token_the_refusal_is_told(agent: Path, write: Any, serve: Any) -> None:
+    entry = login(jwt())
+    write("agent/auth.json", {"openai-codex": entry})
+    serve()({CODEX_TOKEN: [(400, {"error": "invalid_grant"})]})
+    text, mock = codex(agent, failure(401, "token_revoked"))
+    assert "token_revoked" in text and len(mock.requests) == 1
+    assert stored(agent)["openai-codex"] == entry
+
+
+def test_a_token_that_another_process_has_renewed_is_taken(agent: Path, write: Any, serve: Any) -> None:
+    old, new = jwt(salt="old"), jwt(salt="new")
+    write("agent/auth.json", {"openai-codex": login(old)})
+    server = serve()({CODEX_TOKEN: [(500, {})]})
+    registry = ModelRegistry(agent)
+    model = open_model("openai-codex", "m", "openai-codex-responses", "https://x")
+
+    async def refused() -> ModelAuth | None:
+        auth = await registry.auth_for(model)
+        write("agent/auth.json", {"openai-codex": login(new, refresh_is="another")})
+        return await registry.auth_after_refusal(model, auth)
+
+    found = asyncio.run(refused())
+    assert found is not None and found.api_key == new
+    assert server.asked(CODEX_TOKEN) == []
+
+
+def test_the_program_goes_on_after_a_refusal(agent: Path, write: Any, serve: Any) -> None:
+    old, new = jwt(salt="old"), jwt(salt="new")
+    write("agent/auth.json", {"openai-codex": login(old)})
+    server = serve()({CODEX_TOKEN: [(200, {"access_token": new, "refresh_token": "r2", "expires_in": 3600})]})
+    with MockModel([failure(401, "token_expired"), responses_answer()]) as mock:
+        write("agent/models.json", {"providers": {"openai-codex": {"baseUrl": mock.openai_url}}})
+        done = subprocess.run(
+            [sys.executable, "-m", "spindle", "--no-session", "--model", "openai-codex/gpt-6.1-sol", "-p", "hi"],
+            env=agent_environment(agent, SPINDLE_TEST_LOGIN_SERVER=server.url),
+            cwd=agent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "Hello\n", "")
+        assert sent_tokens(mock) == [f"Bearer {old}", f"Bearer {new}"]

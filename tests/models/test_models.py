@@ -52,7 +52,7 @@ def test_a_provider_of_ones_own(agent: Path, write: Any) -> None:
               "models": [
                 {"id": "small"},
                 {"id": "big", "name": "Big", "reasoning": true, "input": ["text", "image"], "contextWindow": 1e6,
-                 "maxTokens": 32000, "cost": {"input": 1}, "compat": {"supportsStore": true},
+                 "maxTokens": 32000, "cost": {"input": 1, "output": 0}, "compat": {"supportsStore": true},
                  "thinkingLevelMap": {"xhigh": "max", "low": null}, "api": "anthropic-messages", "baseUrl": "http://x"},
               ],
             },
@@ -125,6 +125,15 @@ GOOD = {**LOCAL, "models": [{"id": "ok"}]}
             {**LOCAL, "models": [{"id": "x", "cost": {"input": "1"}}, {"id": "m"}]},
             "providers.bad.models[0].cost.input: ",
         ),
+        *(
+            ({**LOCAL, "models": [{"id": "x", "cost": cost}, {"id": "m"}]}, f"providers.bad.models[0].cost{where}: ")
+            for cost, where in (
+                ({"input": -1, "output": 2}, ".input"),
+                ({"input": 1, "output": 2, "tiers": [{"inputTokensAbove": "200k"}]}, ".tiers[0].inputTokensAbove"),
+                ({"input": 1, "output": 2, "tiers": [{"inputTokensAbove": 5, "input": "3"}]}, ".tiers[0].input"),
+                ({"input": 1, "output": 2, "tiers": [{"input": 3}]}, ".tiers[0]"),
+            )
+        ),
         ({**LOCAL, "models": [{"id": "m"}], "modelOverrides": {"m": 5}}, "providers.bad.modelOverrides.m: "),
         ({**LOCAL, "models": [{"id": ""}, {"id": "m"}]}, "providers.bad.models[0].id: "),
         ({"apiKey": "k", "baseUrl": "http://x", "models": [{"id": "x"}]}, "providers.bad.models[0]: api is required"),
@@ -145,6 +154,28 @@ def test_one_mistake_hides_nothing_else(agent: Path, write: Any, bad: Any, told:
     assert models.find("anthropic", "claude-opus-4-8")
     if isinstance(bad, dict) and isinstance(bad.get("models"), list) and {"id": "m"} in bad["models"]:
         assert [m.id for m in models.all("bad")] == ["m"]
+
+
+def test_half_a_price_is_no_price(agent: Path, write: Any) -> None:
+    half, whole = {"input": 3}, {"input": 3, "output": 15}
+    tiers = [{"inputTokensAbove": 10, "output": 30}]
+    models = [
+        {"id": "half", "cost": half},
+        {"id": "whole", "cost": whole},
+        {"id": "tiers", "cost": {**whole, "tiers": tiers}},
+    ]
+    override = {"modelOverrides": {"claude-opus-4-8": {"cost": half}}}
+    write("agent/models.json", {"providers": {"w": {**LOCAL, "models": models}, "anthropic": override}})
+    found = registry(agent)
+    assert "providers.w.models[0].cost: needs input and output: the price counts as unknown" in (found.error or "")
+    assert [model.cost_unknown for model in found.all("w")] == [True, False, False]
+    priced = found.find("w", "tiers")
+    opus = found.find("anthropic", "claude-opus-4-8")
+    assert priced is not None and opus is not None
+    # What a cache saves or costs is not known: it counts as any other input.
+    cost = priced.cost
+    assert (cost.input, cost.output, cost.cache_read, cost.cache_write, cost.tiers) == (3, 15, 3, 3, tiers)
+    assert (opus.cost_unknown, opus.cost.input) == (False, 3) and opus.cost.output > 3
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"providers": 5}', '{"providers": {"x": }}'])

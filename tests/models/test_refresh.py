@@ -234,3 +234,29 @@ def test_what_is_known_of_a_model(
     assert 'Cannot use radius/balanced: it speaks the API "pi-messages"' in capsys.readouterr().out
     assert models_command.run(["show", "no-such-model"]) == 1
     assert 'Model "no-such-model" not found' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("models", ['[{"id": 5}]', "[{}]", '[{"id": "x", "cost": {"input": "1"}}]', "[", ""])
+def test_a_damaged_file_leaves_the_built_in_models(agent: Path, models: str) -> None:
+    (agent / "catalog").mkdir()
+    head = '{"source": "s", "updated": "2999-01-01", "api": "openai-responses", "baseUrl": "https://x", "models": '
+    (agent / "catalog" / "openai.json").write_text(head + models + "}")
+    registry = ModelRegistry(agent)
+    model = registry.find("openai", "gpt-5.5")
+    assert model is not None and model.base_url == "https://api.openai.com/v1"
+    assert registry.source_of(model).startswith("npm ")
+
+
+def test_tiers_of_another_kind_are_no_tiers_of_input(agent: Path, site: ModelsDev) -> None:
+    cost = {"input": 7, "output": 8, "tiers": [{"input": 1, "output": 1, "tier": {"type": "output", "size": 10}}]}
+    site.serve(openai=[{**NEW, "cost": cost}])
+    assert refresh(site) == 0
+    model = ModelRegistry(agent).find("openai", "brand-new")
+    assert model is not None and (model.cost.input, model.cost.tiers) == (7, None)
+
+
+def test_half_a_file_changes_nothing(agent: Path, site: ModelsDev, capsys: pytest.CaptureFixture[str]) -> None:
+    site.body = site.body[: len(site.body) // 2]
+    assert refresh(site) == 1
+    assert "Nothing was changed" in capsys.readouterr().err
+    assert not (agent / "catalog").exists()

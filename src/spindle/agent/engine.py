@@ -526,6 +526,7 @@ class Engine:
             headers=auth.headers,
             env=auth.env,
             if_refused=auth.if_refused,
+            renew=partial(self.choice.registry.auth_after_refusal, model, auth) if auth.if_refused else None,
             reasoning=self.choice.level,
             thinking_budgets=self.settings.thinking_budgets,
             max_tokens=max_tokens,

@@ -104,7 +104,7 @@ def rules_of(behavior: Behavior, texts: Iterable[str], source: str) -> list[Rule
 def _parse(behavior: Behavior, text: str, source: str) -> Rule:
     match = re.fullmatch(r"(?s)\s*([\w*.:-]+)(?:\((.*)\))?\s*", text)
     if match is None:
-        raise ValueError(f'Not a permission rule: "{text}". A rule is Tool or Tool(pattern)')
+        raise ValueError(f'Not a permission rule ({source}): "{text}". A rule is Tool or Tool(pattern)')
     tool, pattern = match[1].lower(), match[2]
     tool = _OTHER_NAMES.get(tool, tool)
     if pattern is not None and pattern.strip() in ("", "*"):
@@ -113,7 +113,7 @@ def _parse(behavior: Behavior, text: str, source: str) -> Rule:
         try:
             _globs(_anchored(pattern, "/", wide=True)[1])
         except GlobError as error:
-            raise ValueError(f'Not a permission rule: "{text}": {error}') from None
+            raise ValueError(f'Not a permission rule ({source}): "{text}": {error}') from None
     return Rule(behavior, tool, pattern, text.strip(), source)
 
 

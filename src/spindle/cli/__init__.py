@@ -19,8 +19,7 @@ def version_text(program: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments in (["--version"], ["-v"], ["-V"]):
-        print(version_text(sys.argv[0]))
+    if arguments in (["--version"], ["-v"], ["-V"]) and _print_version():
         return 0
     import signal
 
@@ -38,6 +37,15 @@ def main(argv: list[str] | None = None) -> int:
     from spindle.cli.main import run
 
     return run(arguments)
+
+
+def _print_version() -> bool:
+    """False: stdout cannot be written to, which the usual way will say."""
+    try:
+        print(version_text(sys.argv[0]), flush=True)
+    except (OSError, AttributeError, ValueError):
+        return False
+    return True
 
 
 def end_of_start() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
 from spindle.cli import warn
-from spindle.cli.args import Options, UsageError
+from spindle.cli.args import Options, UsageError, unknown_options
 from spindle.cli.assemble import make_agent, resource_options
 from spindle.protocol.live import Wanted
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
@@ -35,7 +35,7 @@ class CommandLineAgents:
         `roots`: sessions may work in these directories and below; none: anywhere.
         """
         self._cwd = os.getcwd()
-        self._options = replace(
+        self.options = replace(
             options,
             extensions=[self._here(path) for path in options.extensions],
             skills=[self._here(path) for path in options.skills],
@@ -47,9 +47,12 @@ class CommandLineAgents:
         self._roots = [os.path.realpath(root) for root in roots]
         self._resource_options = resources
         """A pipe among the options can be read only once."""
+        self.unknown: str | None = None
+        """What is wrong with the options, known when the first agent is made: extensions may have added some."""
+        self._is_first = True
 
     def find(self, session: str, cwd: str | None) -> str | None:
-        if self._options.no_session:
+        if self.options.no_session:
             return None
         place = cwd or self._cwd
         if "/" in session or "\\" in session or session.endswith(".jsonl"):
@@ -69,13 +72,18 @@ class CommandLineAgents:
     async def make(self, wanted: Wanted) -> AgentSession:
         # Files are read in a thread: a long session or a slow disk holds up no other session.
         session, resources = await asyncio.to_thread(self._prepare, wanted)
-        options = self._options
+        options = self.options
         if wanted.model is not None:
             options = replace(options, model=wanted.model, provider=None, api_key=None)
         try:
-            agent, _ = await make_agent(options, self._mode, session, resources)
+            agent, extensions = await make_agent(options, self._mode, session, resources)
         except UsageError as error:
             raise AgentError(str(error)) from None
+        if self._is_first:
+            self._is_first = False
+            self.unknown = unknown_options(options, [flag.name for flag in extensions.flags()])
+            if self.unknown and self._mode == "acp":  # an editor hears of it too late to be refused
+                warn(self.unknown)
         if wanted.name is not None and wanted.name.strip():
             agent.set_name(wanted.name)
         return agent
@@ -88,7 +96,7 @@ class CommandLineAgents:
         resources = self._resources(cwd or self._cwd)
         directory = self._directory(resources)
         saving: Saving = {"fsync": resources.settings.fsync, "on_write_error": warn}
-        if self._options.no_session:
+        if self.options.no_session:
             return sessions.in_memory(cwd or self._cwd), resources
         if wanted.session is None:
             return sessions.create(cwd or self._cwd, directory, id=wanted.id, **saving), resources
@@ -101,13 +109,13 @@ class CommandLineAgents:
         return session, resources.at(session.cwd)
 
     def _resources(self, cwd: str) -> Resources:
-        options = self._resource_options or resource_options(self._options)
+        options = self._resource_options or resource_options(self.options)
         resources = load_resources(cwd, options)
         self._resource_options = resources.options
         return resources
 
     def _directory(self, resources: Resources) -> str | None:
-        return sessions.wanted_directory(self._options.session_dir, resources.settings.session_dir)
+        return sessions.wanted_directory(self.options.session_dir, resources.settings.session_dir)
 
     def _check(self, cwd: str) -> None:
         """Raises `AgentError` if no session may work there."""

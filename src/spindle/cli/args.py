@@ -169,6 +169,8 @@ class Option(Struct, frozen=True):
     choices: tuple[str, ...] = ()
     missing: str = ""
     """What `maybe` means without a value."""
+    modes: str = ""
+    """Modes in which it means something, separated by blanks; empty: in all."""
 
 
 def _switch(names: str, attribute: str, help: str, kind: str = "yes") -> Option:
@@ -184,10 +186,17 @@ OPTIONS: tuple[Option, ...] = (
     Option("--system-prompt", "system_prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
     Option("--append-system-prompt", "append_system_prompt", "TEXT", "Text or file to add to it; repeatable", "list"),
     Option(
-        "--mode", "mode", "MODE", "text (default), json (events), rpc or acp", choices=("text", "json", "rpc", "acp")
+        "--mode",
+        "mode",
+        "MODE",
+        "text (default), json (events), rpc or acp",
+        choices=("text", "json", "rpc", "acp"),
+        modes="text json rpc acp",
     ),
     Option("--attach", "attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see --remote)"),
-    Option("--print -p", "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print"),
+    Option(
+        "--print -p", "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print", modes="text json"
+    ),
     _switch("--continue -c", "continue_recent", "Go on with the newest session of this directory"),
     _switch("--resume -r", "resume", "Choose a session from a list"),
     Option("--session", "session", "PATH|ID", "Go on with this session"),
@@ -195,7 +204,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--fork", "fork", "PATH|ID", "Start a new session as a copy of this one"),
     Option("--session-dir", "session_dir", "DIR", "Where sessions are kept"),
     _switch("--no-session", "no_session", "Keep nothing on disk"),
-    Option("--name -n", "name", "NAME", "Name of the session"),
+    Option("--name -n", "name", "NAME", "Name of the session", modes="text json rpc chat"),
     Option("--tools -t", "tools", "A,B", "Only these tools", "words"),
     Option("--exclude-tools -xt", "exclude_tools", "A,B", "Not these tools", "words"),
     Option("--permission-mode", "permission_mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
@@ -217,30 +226,78 @@ OPTIONS: tuple[Option, ...] = (
     _switch("--approve -a", "approve", "Trust this project for this run"),
     _switch("--no-approve -na", "approve", "Do not trust it", "no"),
     Option("--export", "export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
-    _switch("--redact", "redact", "Leave what looks like keys and tokens out of the exported page"),
+    Option(
+        "--redact",
+        "redact",
+        "",
+        "Leave what looks like keys and tokens out of the exported page",
+        "yes",
+        modes="export",
+    ),
     Option("--list-models", "list_models", "[SEARCH]", "List models that are ready to use", "maybe"),
     Option("--max-turns", "max_turns", "N", "End a run after so many model calls"),
     Option("--max-cost", "max_cost", "USD", "End a run when it has cost so much"),
     Option("--max-time", "max_time", "SECONDS", "End a run after this time"),
     Option("--max-total-tokens", "max_total_tokens", "N", "End a run after so many tokens, input and output"),
-    Option("--json-schema", "json_schema", "FILE|JSON", "The result has to fit this JSON Schema"),
-    Option("--output", "output", "FORM", "With -p: text, or json (one object)", choices=("text", "json")),
-    Option("--dialect", "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS),
-    Option("--updates", "updates", "FORM", "full or delta message updates", choices=("full", "delta")),
+    Option(
+        "--json-schema", "json_schema", "FILE|JSON", "The result has to fit this JSON Schema", modes="text json batch"
+    ),
+    Option("--output", "output", "FORM", "With -p: text, or json (one object)", choices=("text", "json"), modes="text"),
+    Option("--dialect", "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS, modes="json rpc"),
+    Option(
+        "--updates", "updates", "FORM", "full or delta message updates", choices=("full", "delta"), modes="json rpc"
+    ),
     Option("--remote", "remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
     Option(
-        "--remote-token-file", "remote_token_file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)"
+        "--remote-token-file",
+        "remote_token_file",
+        "FILE",
+        "Token that clients must have (or SPINDLE_REMOTE_TOKEN)",
+        modes="remote chat",
     ),
-    Option("--remote-origin", "remote_origins", "URL", "Let pages of this site connect too; repeatable", "list"),
-    Option("--remote-cert", "remote_cert", "FILE", "TLS certificate"),
-    Option("--remote-key", "remote_key", "FILE", "TLS key"),
-    _switch("--remote-insecure", "remote_insecure", "Serve other machines without a token"),
-    Option("--remote-option", "remote_options", "NAME=N", "Change a limit of the server; repeatable", "list"),
     Option(
-        "--log-format", "log_format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json")
+        "--remote-origin",
+        "remote_origins",
+        "URL",
+        "Let pages of this site connect too; repeatable",
+        "list",
+        modes="remote",
     ),
-    Option("--limit", "limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list"),
-    Option("--root", "roots", "DIR", "Let sessions that clients open work only here and below; repeatable", "list"),
+    Option("--remote-cert", "remote_cert", "FILE", "TLS certificate", modes="remote"),
+    Option("--remote-key", "remote_key", "FILE", "TLS key", modes="remote"),
+    Option("--remote-insecure", "remote_insecure", "", "Serve other machines without a token", "yes", modes="remote"),
+    Option(
+        "--remote-option",
+        "remote_options",
+        "NAME=N",
+        "Change a limit of the server; repeatable",
+        "list",
+        modes="remote",
+    ),
+    Option(
+        "--log-format",
+        "log_format",
+        "FORM",
+        "What a server writes on stderr: text or json",
+        choices=("text", "json"),
+        modes="remote",
+    ),
+    Option(
+        "--limit",
+        "limit",
+        "NAME=N",
+        "sessions, idleSeconds, modelCalls, children of this process",
+        "list",
+        modes="rpc remote",
+    ),
+    Option(
+        "--root",
+        "roots",
+        "DIR",
+        "Let sessions that clients open work only here and below; repeatable",
+        "list",
+        modes="rpc remote acp",
+    ),
     Option("--provider-session-id", "provider_session_id", "ID", "Id for the provider's cache"),
     _switch("--no-title", "no_title", "Invent no session titles (never done)"),
     _switch("--offline", "offline", "No network but the model's"),
@@ -287,11 +344,18 @@ def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] 
             continue
         if equals:
             waiting.append(attached)
+        elif option.value and waiting and option.kind in ("text", "list", "words") and _is_option(waiting[-1], by_name):
+            raise UsageError(f"{name} needs a value ({option.value}), and {waiting[-1]} is an option")
         _apply(options, option, name, waiting, attached=bool(equals))
     if bare and not more and _may_be_command(options) and not (options.help or options.version):
         _refuse_command(options.messages)
     _check_level(options)
+    _check_model(options)
     return options
+
+
+def _is_option(word: str, by_name: dict[str, Option]) -> bool:
+    return word == "--" or word.partition("=")[0] in by_name
 
 
 def _may_be_command(options: Options) -> bool:
@@ -323,6 +387,16 @@ def _check_level(options: Options) -> None:
         raise UsageError(text)
     options.notes.append(text)  # as with pi: a client may know levels that we do not
     options.thinking = None
+
+
+def _check_model(options: Options) -> None:
+    """A script may have an empty variable there: another model than was meant must not answer in silence."""
+    for name in ("model", "provider"):
+        if getattr(options, name) == "":
+            if options.mode != "rpc":
+                raise UsageError(f"--{name} is empty: give it a name, or leave it out")
+            options.notes.append(f"--{name} is empty and ignored")
+            setattr(options, name, None)
 
 
 def _positional(options: Options, argument: str) -> None:
@@ -376,6 +450,36 @@ def _set_value(options: Options, option: Option, name: str, value: str) -> None:
     elif option.kind == "words":
         result = [word.strip() for word in value.split(",") if word.strip()]
     setattr(options, option.field, result)
+
+
+MODE_NAMES = {
+    "text": "-p",
+    "json": "--mode json",
+    "rpc": "--mode rpc",
+    "acp": "spindle acp",
+    "remote": "--remote",
+    "chat": "the chat",
+    "batch": "spindle batch",
+}
+
+
+def ignored_options(options: Options, mode: str) -> list[str]:
+    """Return the names of the given options that mean nothing in a mode."""
+    plain = Options()
+    others = [option for option in OPTIONS if option.modes and mode not in option.modes.split()]
+    return [
+        option.names.split()[0] for option in others if getattr(options, option.field) != getattr(plain, option.field)
+    ]
+
+
+def ignored_note(options: Options, mode: str) -> str | None:
+    """Return a line for stderr if something on the command line has no effect in a mode."""
+    names = ignored_options(options, mode)
+    if options.messages and mode in ("rpc", "acp", "remote"):
+        names.append(f'the message "{options.messages[0]}"')
+    if not names:
+        return None
+    return f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect with {MODE_NAMES[mode]}"
 
 
 def unknown_options(options: Options, registered: Sequence[str]) -> str | None:

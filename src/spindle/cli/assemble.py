@@ -29,6 +29,8 @@ from spindle.mcp.mcp_host import McpOptions, mcp_host
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
 from spindle.shapes.codec import DecodeError, decode
+from spindle.spelling import did_you_mean
+from spindle.tools.base import BUILTIN_TOOLS
 
 
 def resource_options(options: Options) -> ResourceOptions:
@@ -54,8 +56,20 @@ async def assemble(options: Options, mode: str) -> AgentSession:
         raise UsageError(problem)
     if options.name:
         agent.set_name(options.name)
+    tell_slips(options, agent)
     end_of_start()
     return agent
+
+
+def tell_slips(options: Options, agent: AgentSession) -> None:
+    """Warn of names of tools that are almost those of ours; others may be tools that a client brings later."""
+    given = [*(options.tools or ()), *options.exclude_tools]
+    if agent.mode in ("print", "json") or not given:
+        return  # there they are errors
+    known = [tool.name for tool in agent.all_tools()]
+    for name in given:
+        if name not in known and (near := did_you_mean(name, BUILTIN_TOOLS)):
+            warn(f'There is no tool "{name}".{near}')
 
 
 async def make_agent(
@@ -74,7 +88,8 @@ async def make_agent(
     servers = mcp_host(McpOptions(options.mcp_config, False if options.no_mcp else None, warn), tools)
     wanted = replace(wanted, mode=mode, dialogs=dialogs, warn=warn)
     agent = await create_session(session, wanted, resources, PluginChain(extensions, *servers))
-    for found in (resources.registry.error, resources.registry.auth.problem):
+    auth = resources.registry.auth
+    for found in (resources.registry.error, auth.problem, *auth.flaws()):
         if found:
             warn(str(found))
     return agent, extensions
@@ -112,7 +127,8 @@ def run_limits(options: Options) -> RunLimits:
         except ValueError:
             given[name] = 0
         if not given[name] > 0 or given[name] == float("inf"):
-            raise UsageError(f"--{name.replace('_', '-')} must be a number above 0, not {text!r}")
+            number = "whole number" if kind is int else "number"
+            raise UsageError(f"--{name.replace('_', '-')} must be a {number} above 0, not {text!r}")
     return RunLimits(**given)
 
 
@@ -124,8 +140,10 @@ def result_schema(options: Options) -> dict[str, Any] | None:
     try:
         text = given if given.lstrip().startswith("{") else Path(given).read_text()
         schema = decode(text)
-    except (OSError, DecodeError, UnicodeError) as error:
-        raise UsageError(f"--json-schema: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--json-schema: cannot read {given}: {error.strerror or error}") from None
+    except (DecodeError, UnicodeError, ValueError) as error:
+        raise UsageError(f"--json-schema is no JSON: {error}") from None
     if not isinstance(schema, dict):
         raise UsageError("--json-schema must be a JSON object")
     return schema

@@ -13,7 +13,7 @@ from spindle.batch.attempt import Plan
 from spindle.batch.ledger import LedgerError
 from spindle.batch.runner import Batch
 from spindle.cli import tell
-from spindle.cli.args import Option, Options, UsageError, parse_into
+from spindle.cli.args import Option, Options, UsageError, ignored_options, parse_into
 from spindle.cli.assemble import agent_options, resource_options, result_schema, run_and_exit
 from spindle.cli.batch_view import View, make_view
 from spindle.cli.session_choice import choosing_options
@@ -91,9 +91,10 @@ def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
 
 def _plan(options: _Options) -> Plan:
     given = [*choosing_options(options), *(f"--{name}" for name in options.unknown)]
-    given += [f"--{name}" for name in ("mode", "remote", "export", "name") if getattr(options, name) is not None]
-    if given or options.print or options.files:
-        raise UsageError(f"{(given or ['-p', '@files'])[0]} means nothing to spindle batch (see spindle batch --help)")
+    given += [f"--{name}" for name in ("remote", "export", "attach") if getattr(options, name) is not None]
+    given += [*ignored_options(options, "batch"), *(["@files"] if options.files else ())]
+    if given:
+        raise UsageError(f"{given[0]} means nothing to spindle batch (see spindle batch --help)")
     if len(options.messages) != 1 or options.out is None:
         raise UsageError("Say which tasks, and where results go: spindle batch TASKS -o DIR")
     agent = agent_options(options)

@@ -211,6 +211,9 @@ def _files(resources: "Resources") -> Iterator[str]:
     if error := resources.registry.error:
         models = str(home / "models.json")
         broken[models] = error.removesuffix(f"\n\nFile: {models}").replace("\n", "\n    ")
+    if flaws := resources.registry.auth.flaws():
+        auth = str(home / "auth.json")
+        broken[auth] = "\n    ".join(flaw.removeprefix(f"{auth}: ") for flaw in flaws)
     own = [home / name for name in ("settings.json", "models.json", "auth.json", "trust.json")]
     for path in (*own, resources.store.project_path):
         if problem := broken.get(str(path)):

@@ -41,8 +41,22 @@ def run_login(argv: list[str]) -> int:
         raise UsageError("--enterprise is for github-copilot")
     if device and provider not in ("github-copilot", "openai-codex"):
         raise UsageError("--device is for github-copilot and openai-codex")
+    _check_file(store)
     options = SignInOptions(agent_dir(), enterprise=enterprise, device=device)
     return asyncio.run(_sign_in(provider, SIGN_INS[provider], options, store))
+
+
+def _check_file(store: AuthStore) -> None:
+    """Raise `UsageError` if a login could not be kept: better before the person has signed in than after."""
+    if store.problem:
+        raise UsageError(f"{store.problem.message}. The login could not be kept there: mend the file first", 1)
+    folder = store.path.parent
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"The login could not be kept: {folder}: {error.strerror}", 1) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"The login could not be kept: {folder} cannot be written to", 1)
 
 
 def run_logout(argv: list[str]) -> int:

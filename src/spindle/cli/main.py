@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from spindle.cli import end_of_start, silence_stdout, tell, version_text
-from spindle.cli.args import COMMANDS, Options, UsageError, parse, parse_into
+from spindle.cli.args import COMMANDS, MODE_NAMES, Options, UsageError, ignored_note, parse, parse_into
 
 _MODES = {
     "text": "one_shot:run_print",
@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
         silence_stdout()
         return 1
     except OSError as error:
-        code = _fail(str(error))
+        code = _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
         silence_stdout()
         return code
 
@@ -77,6 +77,8 @@ def _run(argv: list[str]) -> int:
     if options.export is not None:
         from spindle.export import run_export
 
+        if more := options.messages[1:]:
+            raise UsageError(f'--export writes one page; "{more[0]}" is one name too many')
         return run_export(options.export, next(iter(options.messages), None), redact=options.redact)
     return _run_agent(options, mode or _mode(options))
 
@@ -97,6 +99,12 @@ def _run_agent(options: Options, mode: str) -> int:
     from spindle.cli.session_choice import NothingChosen
     from spindle.sessions.entries import SessionError
 
+    if options.attach is not None and mode != "chat":
+        if options.print or options.mode is not None or options.remote is not None:
+            raise UsageError(f"--attach is for the chat and does not go with {MODE_NAMES[mode]}")
+        mode = "chat"  # which says that it needs a terminal
+    if note := ignored_note(options, mode):
+        tell("Note", note)
     run_mode = _load("spindle.cli." + _MODES[mode])
     try:
         return run_mode(options)

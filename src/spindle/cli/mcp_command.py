@@ -10,6 +10,9 @@ from typing import Any
 from spindle import limits
 from spindle.agent.hooks import McpServerState
 from spindle.children import kill_all
+from spindle.cli import tell
+from spindle.cli.args import UsageError
+from spindle.cli.usage import CommandParser
 from spindle.config.user_files import BadFile, edit_json
 from spindle.mcp import McpError
 from spindle.mcp.server_config import KEYS, ServerConfig, Servers, load_servers, resolve, user_file
@@ -29,17 +32,16 @@ def run(argv: list[str]) -> int:
         parser.error(f"unrecognized arguments: {' '.join(wrong)}")
     options.command = [*getattr(options, "command", []), *more, *command]
     if dashes and options.action is not _add:
-        print("Error: -- is for the command of a server", file=sys.stderr)
-        return 2
+        raise UsageError("-- is for the command of a server: spindle mcp add NAME -- COMMAND")
     try:
         return int(options.action(options))
     except (McpError, BadFile, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)
+        tell("Error", str(error))
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="spindle mcp", description="MCP servers: tools of other programs.")
+def _parser() -> CommandParser:
+    parser = CommandParser("spindle mcp", description="MCP servers: tools of other programs.")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, text: str, *, approve: bool = True) -> argparse.ArgumentParser:
@@ -133,7 +135,7 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _edit(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o644) -> None:
-    """Change the servers of a file, under the key that it has them. Raises `BadFile`, `OSError`."""
+    """Change the servers of a file, under the key that it has them. Raises `BadFile`, with the path."""
 
     def edit(value: dict[str, Any]) -> None:
         servers = value.setdefault(next((key for key in KEYS if key in value), KEYS[0]), {})
@@ -144,7 +146,9 @@ def _edit(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 0o64
     try:
         edit_json(path, edit, mode)
     except BadFile as error:
-        raise BadFile(f"{path}: {error} (a file with comments has to be changed by hand)") from None
+        raise BadFile(f"Cannot change {path}: {error} (a file with comments has to be changed by hand)") from None
+    except OSError as error:
+        raise BadFile(f"Cannot change {path}: {error.strerror or error}") from None
 
 
 def _chosen_file(options: argparse.Namespace) -> Path:

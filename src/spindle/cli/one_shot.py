@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # -- the input: piped text, @files, and the words themselves -------------------------------------
 
 
+_MOST_BYTES = 64 << 20
+"""Of a file; a device may have no end."""
 _Inputs: TypeAlias = tuple[list[str], list[Image]]
 """The prompts in order, and images that go with the first."""
 
@@ -75,11 +77,13 @@ def _read_file(path: str) -> tuple[str, Image | None]:
 
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            data = file.read(_MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"File not found: {path}") from None
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror or error}") from None
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"Cannot send {path}: it has more than {_MOST_BYTES >> 20} MiB")
     if not data:
         return "", None
     if mime_type := sniff_image(data[:SNIFF_BYTES]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from spindle.children import kill_all
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
-from spindle.cli.assemble import assemble, resource_options, run_and_exit
+from spindle.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
 from spindle.cli.process_limits import apply, chosen_limits
 from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
@@ -63,9 +63,11 @@ async def _serve(options: Options, dialect: Dialect) -> int:
 
 def run_acp(options: Options) -> NoReturn:
     """Serve an editor on stdio, then end the process. Raises `UsageError`."""
-    for name in choosing_options(options):
+    for name in (*choosing_options(options), *(["--root"] if options.roots else ())):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with ACP: the editor chooses")
+    if options.files:
+        raise UsageError("@file arguments do not go with ACP: the editor sends files")
     run_and_exit(_serve_editor(options))
 
 
@@ -91,6 +93,8 @@ def run_remote(options: Options) -> int:
     for name in choosing_options(options):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
+    if options.files:
+        raise UsageError("@file arguments do not go with --remote: clients send files")
 
     try:
         host, port = parse_address(options.remote or "")
@@ -150,6 +154,9 @@ async def _try_agent(source: "CommandLineAgents") -> None:
     except Exception as error:
         raise UsageError(str(error) or type(error).__name__) from None
     try:
+        if source.unknown:
+            raise UsageError(source.unknown)
+        tell_slips(source.options, agent)
         if agent.model is None:
             warn("No model is ready to use: clients get an error until there is a key (spindle doctor tells more)")
         else:

@@ -6,7 +6,7 @@ import sys
 import time
 
 from spindle.agent_dir import agent_dir_problem
-from spindle.cli import warn
+from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError
 from spindle.config.settings import Settings
 from spindle.sessions import open as sessions
@@ -16,6 +16,8 @@ from spindle.sessions.index import Found, SessionInfo, find_by_id, find_sessions
 from spindle.sessions.session import Saving, Session
 
 _LISTED = 20
+_BY_STRENGTH = ("--no-session", "--fork", "--session", "--session-id", "--resume", "--continue")
+"""Of several that are given the first counts, as with pi."""
 
 
 class NothingChosen(Exception):
@@ -56,8 +58,12 @@ def _choose(options: Options, settings: Settings, cwd: str) -> Session:
         found = find_by_id(cwd, options.session_id, directory)
         if found is not None:
             return _open(found, directory, saving)
+        try:
+            session = sessions.create(cwd, directory, id=options.session_id, **saving)
+        except SessionError as error:
+            raise UsageError(f"--session-id {options.session_id!r}: {error}") from None
         warn(f"No session with id {options.session_id}, creating it")
-        return sessions.create(cwd, directory, id=options.session_id, **saving)
+        return session
     if options.resume:
         return _open(_pick(list_sessions(cwd, directory)), directory, saving)
     if options.continue_recent:
@@ -84,6 +90,9 @@ def _check(options: Options) -> None:
         raise UsageError(f"--fork cannot be combined with {others}")
     if options.session_id is not None and (others or options.fork is not None):
         raise UsageError(f"--session-id cannot be combined with {others or '--fork'}")
+    given = [name for name in _BY_STRENGTH if name in choosing_options(options)]
+    if weaker := given[1:]:
+        tell("Note", f"{', '.join(weaker)} {'has' if len(weaker) == 1 else 'have'} no effect with {given[0]}")
 
 
 def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> Session:

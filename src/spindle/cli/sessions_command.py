@@ -45,7 +45,7 @@ _SHORT_ID = 8
 
 def run(argv: list[str]) -> int:
     """Carry out `spindle sessions <argv>`. Returns the exit code."""
-    if not argv or argv[0] in ("--all", "--json", "--session-dir"):
+    if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help")):
         argv = ["list", *argv]
     options = _parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -319,7 +319,8 @@ class SettingsStore:
         project = self._read(self.project_path) if project_trusted else {}
         self.project = {key: value for key, value in project.items() if key not in _GLOBAL_ONLY}
         self.settings, problems = decode_settings(merge(self.user, self.project))
-        self.diagnostics += [Diagnostic("warning", f"Setting {problem}") for problem in problems]
+        files = f"{self.global_path}{f' and {self.project_path}' if self.project else ''}"
+        self.diagnostics += [Diagnostic("warning", f"Setting {problem} ({files})") for problem in problems]
         return self.settings
 
     def _read(self, path: Path) -> dict[str, Any]:

@@ -31,7 +31,11 @@ if TYPE_CHECKING:  # loaded only if there is an extension
     from spindle.extensions.loader import LoadFailure
 
 
-FOREIGN = "Extensions in TypeScript and JavaScript cannot be used here, not loaded: {}"
+FOREIGN = (
+    "Extensions in TypeScript and JavaScript cannot be used here, not loaded "
+    "(what they would forbid is not forbidden): {}"
+)
+"""Told at every start, not only by `doctor`: a gate that the user relies on is missing from this run."""
 
 
 class ExtensionOptions(Struct, frozen=True):

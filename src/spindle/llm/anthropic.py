@@ -279,7 +279,7 @@ class MessagesReader:
             if event.delta is not None and event.delta.stop_reason:
                 self._end = event.delta
             self._take_usage(event.usage)
-            if event.usage is not None and event.usage.output is not None:
+            if event.usage is not None and event.usage.output is not None and event.usage.output >= 0:
                 usage = self._live.usage
                 # No prompt is empty, so 0 is no count.
                 self._live.counted = usage.input + usage.cache_read + usage.cache_write > 0
@@ -337,8 +337,9 @@ class MessagesReader:
             return
         usage = self._live.usage
         for name in ("input", "output", "cache_read", "cache_write"):
-            if (tokens := getattr(reported, name)) is not None:
+            if (tokens := getattr(reported, name)) is not None and tokens >= 0:  # below 0 it is no count
                 setattr(usage, name, tokens)
-        if reported.cache_creation is not None and reported.cache_creation.ephemeral_1h_input_tokens:
-            usage.cache_write_1h = reported.cache_creation.ephemeral_1h_input_tokens
+        kept = reported.cache_creation
+        if kept is not None and (hour := kept.ephemeral_1h_input_tokens) is not None and hour > 0:
+            usage.cache_write_1h = hour
         add_cost(usage, self._live.price, billed=reported.total(self._live))

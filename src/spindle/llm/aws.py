@@ -75,21 +75,20 @@ async def find_credentials(options: StreamOptions) -> Credentials:
 
 def _from_botocore(profile: str | None) -> Credentials:
     try:
-        found = _chain(profile)
-        keys = found and found.get_frozen_credentials()
+        keys = _chain(profile).get_frozen_credentials()
     except ModelError:
         raise
     except Exception as error:  # expired SSO, an unknown profile, a role that cannot be assumed
         raise ModelError(f"AWS credentials{f' of profile {profile!r}' if profile else ''}: {error}") from None
-    if not keys:
-        raise ModelError(_NO_CREDENTIALS)
     return Credentials(keys.access_key, keys.secret_key, keys.token)
 
 
 @cache
 def _chain(profile: str | None) -> Any:
-    """Return credentials that renew themselves, so they are kept."""
-    return _session(profile).get_credentials()
+    """Return credentials that renew themselves, so they are kept. That there are none is not: some may be set up."""
+    if found := _session(profile).get_credentials():
+        return found
+    raise ModelError(_NO_CREDENTIALS)
 
 
 def _session(profile: str | None) -> Any:
@@ -154,7 +153,7 @@ _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 class EventStreamParser:
     """Splits `application/vnd.amazon.eventstream` into events, each as the JSON object `{type: payload}`.
 
-    Exceptions look the same. Raises `ModelError` for a frame that is damaged.
+    An exception has its type under `exception`, too. Raises `ModelError` for a frame that is damaged.
     """
 
     def __init__(self) -> None:
@@ -196,12 +195,15 @@ def _event(frame: bytes) -> bytes:
         raise ModelError("The server sent an event that was damaged on its way (its checksum is wrong)")
     end = _PRELUDE_BYTES + int.from_bytes(frame[4:8], "big")
     headers = _headers(frame[_PRELUDE_BYTES:end])
-    payload = frame[end:-4] or b"{}"
+    is_json = headers.get(":content-type", "application/json").startswith("application/json")
+    payload = (frame[end:-4] if is_json else b"") or b"{}"
     kind = headers.get(":message-type", "event")
     if kind == "error":
         raise ModelError(f"{headers.get(':error-code', 'Error')}: {headers.get(':error-message', '')}")
-    name = headers.get(":exception-type" if kind == "exception" else ":event-type", "")
-    return b'{"%s":%s}' % (re.sub(r"\W", "", name).encode(), payload)
+    name = re.sub(r"\W", "", headers.get(":exception-type" if kind == "exception" else ":event-type", "")).encode()
+    return (
+        b'{"%s":%s,"exception":"%s"}' % (name, payload, name) if kind == "exception" else b'{"%s":%s}' % (name, payload)
+    )
 
 
 def _headers(data: bytes) -> dict[str, str]:

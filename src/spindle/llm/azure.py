@@ -20,7 +20,8 @@ def azure_base(model: Model, options: StreamOptions) -> str:
         base = f"https://{resource}.openai.azure.com" if resource else model.base_url
     if not base:
         raise ModelError("Set AZURE_OPENAI_BASE_URL or AZURE_OPENAI_RESOURCE_NAME to use Azure OpenAI")
-    parts = urlsplit(base.strip())
+    base = base.strip()
+    parts = urlsplit(base if "://" in base else f"https://{base}")
     path = parts.path.rstrip("/")
     return urlunsplit((parts.scheme, parts.netloc, _API_PATH if path in _ROOTS else path, "", ""))
 

@@ -13,11 +13,11 @@ import msgspec
 
 from spindle.llm.aws import EventStreamParser, arn_region, find_credentials, find_region, signed_headers
 from spindle.llm.cost import effort_word, output_limit, take_usage, thinking_budget
-from spindle.llm.errors import ModelError, limit_body
+from spindle.llm.errors import ModelError, error_words, limit_body
 from spindle.llm.exchange import Call, event_decoder, over_http
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
 from spindle.llm.stream import Request, StreamOptions
-from spindle.shapes.codec import DecodeError, decode
+from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage
 from spindle.shapes.model import Model
@@ -308,6 +308,8 @@ class _Event(msgspec.Struct, gc=False, rename="camel"):
     validation_exception: _Exception | None = None
     throttling_exception: _Exception | None = None
     service_unavailable_exception: _Exception | None = None
+    exception: str | None = None
+    """The type of any exception, one that we do not know included."""
 
 
 _PREFIXES = {
@@ -361,6 +363,10 @@ class ConverseReader:
             for name, prefix in _PREFIXES.items():
                 if (error := getattr(event, name)) is not None:
                     raise ModelError(f"{prefix}: {error.message or 'no message'}")
+            if event.exception is not None:
+                raise ModelError(
+                    f"{event.exception}: {error_words(encode(decode(data).get(event.exception)).decode())}"
+                )
 
     def finish(self, out: list[StreamEvent]) -> str:
         live, reason = self._live, self._stop_reason
@@ -413,7 +419,8 @@ class ConverseReader:
     def _take_usage(self, reported: _Usage | None) -> None:
         if reported is None:
             return
-        if hour := sum(detail.input_tokens or 0 for detail in reported.cache_details or [] if detail.ttl == "1h"):
+        hour = sum(detail.input_tokens or 0 for detail in reported.cache_details or [] if detail.ttl == "1h")
+        if hour > 0:
             self._live.usage.cache_write_1h = hour
         read, written = reported.cache_read_input_tokens or 0, reported.cache_write_input_tokens or 0
         sent = reported.input_tokens

@@ -58,8 +58,13 @@ def take_usage(
     factor: float = 1.0,
     billed: float | None = None,
 ) -> None:
-    """Fill in what a server reported. `sent` is all it was sent, cached or not; None stands for what it left out."""
+    """Fill in what a server reported. `sent` is all it was sent, cached or not; None stands for what it left out.
+
+    A number below 0 is none: nothing may lower the cost of a run.
+    """
     usage = live.usage
+    sent, cache_read, cache_write = _count(sent), _count(cache_read), _count(cache_write)
+    output, reasoning = _count(output), _count(reasoning)
     usage.cache_read = cache_read or 0
     usage.cache_write = cache_write or 0
     usage.input = max(0, (sent or 0) - usage.cache_read - usage.cache_write)
@@ -68,6 +73,10 @@ def take_usage(
         usage.reasoning = reasoning
     live.counted = bool(sent) and output is not None  # no prompt is empty, so 0 is no count
     add_cost(usage, live.price, factor, billed)
+
+
+def _count(number: int | None) -> int | None:
+    return number if number is not None and number >= 0 else None
 
 
 def add_cost(usage: Usage, price: ModelCost | None, factor: float = 1.0, billed: float | None = None) -> None:
@@ -88,7 +97,7 @@ def _computed(usage: Usage, price: ModelCost, factor: float) -> Cost:
     passed = [tier for tier in price.tiers or [] if _threshold(tier) < sent]
     rates: dict[str, Any] = to_builtins(price) | max(passed, key=_threshold, default={})
     # Writes that are kept for an hour cost twice the input rate, whatever the catalogue says of writes.
-    hour = 0 if usage.cache_write_1h is UNSET else usage.cache_write_1h
+    hour = 0 if usage.cache_write_1h is UNSET else max(0, min(usage.cache_write_1h, usage.cache_write))
     per_token = factor / 1e6
     cost = Cost(
         input=rates["input"] * usage.input * per_token,

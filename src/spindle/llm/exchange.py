@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
+from msgspec.structs import replace
 
 from spindle.llm import http
 from spindle.llm.compat import COPILOT, copilot_headers
@@ -98,14 +99,14 @@ async def _exchange(
 
     error_text: ErrorText = refused
     try:
-        request = transform_request(request, model)
-        prepared = prepare(model, request, options, live)
+        clean = transform_request(request, model)
+        prepared = prepare(model, clean, options, live)
         call = prepared if isinstance(prepared, Call) else await prepared
         error_text = call.error_text or refused
         layers = (call.headers, model.headers or {}, options.headers)
         headers = {name.lower(): value for layer in layers for name, value in layer.items()}
         if model.provider == COPILOT:
-            headers = copilot_headers(request) | headers
+            headers = copilot_headers(clean) | headers
         body = call.body
         if options.on_headers is not None:
             await options.on_headers(headers)
@@ -141,6 +142,11 @@ async def _exchange(
         if isinstance(error, http.StatusError) and options.on_response is not None:
             await options.on_response(error.status, error.headers)
         failure = _failure(error)
+        if failure.status == 401 and options.renew is not None and (other := await options.renew()) is not None:
+            again = replace(options, api_key=other.api_key, headers=other.headers, renew=None)
+            async for chunk_again in _exchange(prepare, other.at_its_address(model), request, again):
+                yield chunk_again
+            return
         text = hide_secrets(_describe(error, error_text), secrets)
         if failure.status == 401 and options.if_refused:
             text += f"\n\n{options.if_refused}"

@@ -37,6 +37,14 @@ class Request(msgspec.Struct, frozen=True):
     tools: list[ToolSpec] = msgspec.field(default_factory=list)
 
 
+class Credentials(Protocol):
+    @property
+    def api_key(self) -> str | None: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    def at_its_address(self, model: Model) -> Model: ...
+
+
 class StreamOptions(msgspec.Struct, frozen=True):
     api_key: str | None = None
     key_source: Callable[[], str | None] = lambda: None
@@ -47,6 +55,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """Settings of this provider that come before those of the environment."""
     if_refused: str = ""
     """What to tell the user when the server does not accept the credentials."""
+    renew: "Callable[[], Awaitable[Credentials | None]] | None" = None
+    """Gets others when the server does not accept them; None if there are no others."""
     reasoning: str = "off"
     """Thinking level."""
     thinking_budgets: Mapping[str, int] = msgspec.field(default_factory=dict)

@@ -70,7 +70,10 @@ class McpHost:
         self._found = self._read(str(resources.cwd), trusted=resources.trust.trusted, client=self._set)
         if self._found is not None and self._agent is None:
             for name, problem in self._found.problems.items():
-                self._options.warn(f'MCP server "{name}" is left out: {problem}')
+                is_file = os.path.isabs(name)  # what is wrong with a file as a whole stands under its path
+                self._options.warn(
+                    f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
+                )
 
     def _read(self, cwd: str, *, trusted: bool, client: Any) -> "Servers | None":
         """Return what is configured. Raises `AgentError`."""

@@ -17,7 +17,8 @@ def ambient_source(provider: str, entry: Mapping[str, Any] | None) -> str | None
     if provider not in (BEDROCK, VERTEX):
         return None
     stored = entry.get("env") if entry else None
-    env = {**os.environ, **(stored if isinstance(stored, dict) else {})}
+    texts = stored.items() if isinstance(stored, dict) else ()
+    env = {**os.environ, **{name: value for name, value in texts if isinstance(value, str)}}
     if provider == VERTEX:
         return _google(env)
     return "auth.json" if entry and entry.get("type") == "api_key" else _amazon(env)
@@ -34,7 +35,7 @@ def _amazon(env: Mapping[str, str]) -> str | None:
     ):
         if env.get(name):
             return name
-    file = Path(env.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+    file = Path(os.path.expanduser(env.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"))
     if not file.is_file():
         return None
     from importlib.util import find_spec
@@ -46,5 +47,5 @@ def _google(env: Mapping[str, str]) -> str | None:
     if not (env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT")) or not env.get("GOOGLE_CLOUD_LOCATION"):
         return None
     default = "~/.config/gcloud/application_default_credentials.json"
-    file = Path(env.get("GOOGLE_APPLICATION_CREDENTIALS") or default).expanduser()
+    file = Path(os.path.expanduser(env.get("GOOGLE_APPLICATION_CREDENTIALS") or default))
     return str(file) if file.is_file() else None

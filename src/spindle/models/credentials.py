@@ -149,6 +149,12 @@ class AuthStore:
         self.stored("")
         return self._problem
 
+    def flaws(self) -> list[str]:
+        """Return a line for every entry of `auth.json` that cannot be used, with what is wrong; never its value."""
+        self.stored("")
+        found = {name: _flaw(entry) for name, entry in (self._stored or {}).items()}
+        return [f"{self.path}: {name}: {flaw}" for name, flaw in found.items() if flaw]
+
     def stored(self, provider: str) -> Entry | None:
         """Return the entry of `auth.json`, which is read on first use and when it has changed."""
         try:
@@ -239,19 +245,39 @@ class AuthStore:
 
         login = LOGINS.get(provider)
         if is_due(entry) and login is not None:
-            if provider not in self._renewals:
-                task = asyncio.create_task(self._renew(provider))
-                self._renewals[provider] = task
-                task.add_done_callback(lambda _: self._renewals.pop(provider).cancelled() or task.exception())
-            # Who waits may be aborted; the old token may be void already, so the new one must be written.
-            entry = await asyncio.shield(self._renewals[provider])
+            entry = await self._renewed(provider)
         if not isinstance(entry.get("access"), str) or expires(entry) <= time.time() * 1000:
             raise MissingCredentials(f"The login for {provider} has expired. {_sign_in_again(provider)}")
         auth = login.auth(entry) if login is not None else _bearer(entry["access"])
         return replace(auth, if_refused=_sign_in_again(provider))
 
-    async def _renew(self, provider: str) -> Entry:
-        """Ask for a new token and write it down, unless another process has just done it."""
+    async def replace_refused(self, provider: str, token: str | None) -> bool:
+        """Get another token after a server refused this one before its time; say whether there is another now."""
+        from spindle.models.logins import LOGINS
+
+        entry = self.stored(provider)
+        if not entry or entry.get("type") != "oauth" or provider in self.api_keys or provider not in LOGINS:
+            return False
+        if entry.get("access") == token:
+            try:
+                entry = await self._renewed(provider, token)
+            except MissingCredentials:
+                return False  # the refusal says it better
+        return entry.get("access") != token
+
+    async def _renewed(self, provider: str, refused: str | None = None) -> Entry:
+        if provider not in self._renewals:
+            task = asyncio.create_task(self._renew(provider, refused))
+            self._renewals[provider] = task
+            task.add_done_callback(lambda _: self._renewals.pop(provider).cancelled() or task.exception())
+        # Who waits may be aborted; the old token may be void already, so the new one must be written.
+        return await asyncio.shield(self._renewals[provider])
+
+    async def _renew(self, provider: str, refused: str | None) -> Entry:
+        """Ask for a new token and write it down, unless another process has just done it.
+
+        `refused`: a token that is void whatever its time says.
+        """
         from spindle.models.logins import LOGINS, expires, is_due
         from spindle.models.sign_in import LoginError
 
@@ -260,14 +286,15 @@ class AuthStore:
                 entry = (read_object(self.path) or {}).get(provider)
                 if not isinstance(entry, dict) or entry.get("type") != "oauth":
                     raise MissingCredentials(f"The login for {provider} is gone. {_sign_in_again(provider)}")
-                if not is_due(entry):
+                is_void = refused is not None and entry.get("access") == refused
+                if not is_due(entry) and not is_void:
                     return entry
                 if not isinstance(entry.get("refresh"), str):
                     raise LoginError("its entry has no refresh token", refused=True)
                 try:
                     entry |= await LOGINS[provider].renew(entry, self.proxy)
                 except LoginError:
-                    if expires(entry) > time.time() * 1000:
+                    if expires(entry) > time.time() * 1000 and not is_void:
                         return entry  # what is left of it may be enough for this request
                     raise
                 self._write(lambda entries: entries.__setitem__(provider, entry))
@@ -300,6 +327,14 @@ _BEARER_VARIABLES = ("_OAUTH_TOKEN", "_AUTH_TOKEN", "COPILOT_GITHUB_TOKEN")
 def _sign_in_again(provider: str) -> str:
     program = "spindle login" if provider in SIGN_IN_PROVIDERS else "pi: /login"
     return f"Sign in again with {program} {provider}"
+
+
+def _flaw(entry: Any) -> str | None:
+    if not isinstance(entry, dict):
+        return 'must be an object, as {"type": "api_key", "key": "…"}'
+    if entry.get("type") == "oauth":
+        return None if isinstance(entry.get("access"), str) else 'the login has no "access" token'
+    return None if isinstance(entry.get("key", ""), str) else '"key" must be a text'
 
 
 def _env(entry: dict[str, Any]) -> dict[str, str]:

@@ -87,10 +87,11 @@ async def _token(url: str, form: Mapping[str, str], what: str, proxy: str | None
 def _entry(answer: Mapping[str, Any], *, refresh: str | None = None, margin_ms: int = 0) -> Entry:
     """Make an entry of a token server's answer; without a new refresh token the old one goes on."""
     seconds = number_in(answer, "expires_in", 3600)
+    new = answer.get("refresh_token")
     return {
         "type": "oauth",
         "access": text_in(answer, "access_token"),
-        "refresh": answer.get("refresh_token") or refresh or text_in(answer, "refresh_token"),
+        "refresh": (new if isinstance(new, str) else "") or refresh or text_in(answer, "refresh_token"),
         "expires": int((time.time() + seconds) * 1000) - margin_ms,
     }
 

@@ -259,6 +259,14 @@ class ModelRegistry:
         own_address = any(spec.base_url for spec in specs)
         return ModelAuth(auth.api_key, headers, env, None if own_address else auth.base_url, auth.if_refused)
 
+    async def auth_after_refusal(self, model: Model, refused: ModelAuth) -> ModelAuth | None:
+        """Return other credentials after a server refused those of a login; None if there are none."""
+        try:
+            renewed = await self.auth.replace_refused(model.provider, refused.api_key)
+            return await self.auth_for(model) if renewed else None
+        except MissingCredentials:
+            return None
+
     def require_credentials(self, model: Model) -> None:
         """Raise `MissingCredentials` if a request to the model could not even be tried."""
         if not self.speaks(model):

@@ -24,16 +24,27 @@ _MERGED = ("thinking_level_map", "cost", "headers", "compat")
 T = TypeVar("T")
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(gt=0)]
+Price = Annotated[float, Meta(ge=0)]
+
+
+class TierSpec(Wire, kw_only=True):
+    """Prices above a number of input tokens; what is not given is as below it."""
+
+    input_tokens_above: Annotated[int, Meta(ge=0)]
+    input: Price | None = None
+    output: Price | None = None
+    cache_read: Price | None = None
+    cache_write: Price | None = None
 
 
 class CostSpec(Wire):
     """Prices that may be given in part."""
 
-    input: float | None = None
-    output: float | None = None
-    cache_read: float | None = None
-    cache_write: float | None = None
-    tiers: list[dict[str, Any]] | None = None
+    input: Price | None = None
+    output: Price | None = None
+    cache_read: Price | None = None
+    cache_write: Price | None = None
+    tiers: list[TierSpec] | None = None
 
 
 class ModelChange(Wire, kw_only=True):
@@ -169,6 +180,8 @@ class _Reader:
             self.misspelt(item, ModelSpec, f"{path}.models[{index}]")
             model = self.convert(item, ModelSpec, f"{path}.models[{index}]")
             if model and self.complete(model, spec, f"{path}.models[{index}]", known):
+                if model.cost is not None and None in (model.cost.input, model.cost.output):
+                    self.problem(f"{path}.models[{index}].cost", "needs input and output: the price counts as unknown")
                 spec.models.append(model)
         for model_id, item in overrides.items():
             self.misspelt(item, ModelChange, f"{path}.modelOverrides.{model_id}")
@@ -215,13 +228,24 @@ def _change(model: Model, change: ModelChange) -> Model:
     """
     plain = _given(change, [name for name in ModelChange.__struct_fields__ if name not in _MERGED])
     if change.cost is not None:
-        plain["cost"] = replace(model.cost, **_given(change.cost, change.cost.__struct_fields__))
-        plain["cost_unknown"] = False
+        plain |= _priced(model, change.cost)
     if change.compat is not None:
         plain["compat"] = {**(model.compat or {}), **change.compat}
     if change.thinking_level_map is not None:
         plain["thinking_level_map"] = {**(model.thinking_level_map or {}), **change.thinking_level_map}
     return replace(model, **plain)
+
+
+def _priced(model: Model, cost: CostSpec) -> dict[str, Any]:
+    """Return the price with what is given of it. Half a price is none: what is missing must not count as free."""
+    given = _given(cost, cost.__struct_fields__)
+    if cost.tiers is not None:
+        given["tiers"] = msgspec.to_builtins(cost.tiers)
+    if model.cost_unknown:
+        if cost.input is None or cost.output is None:
+            return {}
+        given = {"cache_read": cost.input, "cache_write": cost.input, "tiers": None, **given}
+    return {"cost": replace(model.cost, **given), "cost_unknown": False}
 
 
 def _given(source: ModelChange | CostSpec, keys: Sequence[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from spindle.models.catalog import builtin_providers
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
 from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel, masked_url
+from spindle.spelling import did_you_mean
 
 
 class ModelNotFound(Exception):
@@ -129,7 +130,10 @@ def find_model(registry: ModelRegistry, pattern: str | None, provider: str | Non
     if provider is not None:
         known = names.get(provider.lower())
         if known is None:
-            raise ModelNotFound(f'Unknown provider "{provider}". Use --list-models to see available providers/models.')
+            near = did_you_mean(provider, names.values())
+            raise ModelNotFound(
+                f'Unknown provider "{provider}".{near} Use --list-models to see available providers/models.'
+            )
         pattern = pattern or registry.default_model_id(known) or next((m.id for m in registry.all(known)), "")
         prefix, slash, rest = pattern.partition("/")
         return _within(registry, known, rest if slash and prefix.lower() == known.lower() else pattern)

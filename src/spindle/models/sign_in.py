@@ -24,6 +24,8 @@ _STAND_IN = "SPINDLE_TEST_LOGIN_SERVER"
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _POLL_SECONDS = 5.0
 _SLOW_DOWN_SECONDS = 5.0
+_MOST_SECONDS = 1e11
+"""No time that a login server tells is as late, not even the one of a clock."""
 
 
 class LoginError(Exception):
@@ -148,7 +150,7 @@ def number_in(answer: Mapping[str, Any], name: str, default: float) -> float:
         value = float(answer.get(name) or 0)
     except (TypeError, ValueError):
         return default
-    return value if value > 0 else default
+    return value if 0 < value < _MOST_SECONDS else default
 
 
 # -- a browser that comes back -------------------------------------------------------------------

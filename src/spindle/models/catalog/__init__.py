@@ -64,7 +64,13 @@ def load_catalog(provider: str, agent_dir: Path | None = None) -> Catalog | None
         return None
     own = _read(FOLDER / f"{provider}.json")
     newer = _read(agent_dir / REFRESHED / f"{provider}.json") if agent_dir else None
-    return newer if newer and (own is None or newer.updated >= own.updated) else own
+    if newer is None or (own is not None and newer.updated < own.updated):
+        return own
+    try:
+        newer.build(provider)
+    except msgspec.ValidationError:  # damaged, though it is JSON
+        return own
+    return newer
 
 
 def _read(path: Path) -> Catalog | None:

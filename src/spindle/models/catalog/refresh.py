@@ -277,8 +277,9 @@ def _rates(cost: _Rates, before: Mapping[str, Any]) -> dict[str, Any]:
     rates: dict[str, Any] = {"input": _plain(cost.input), "output": _plain(cost.output)}
     for name, value in (("cacheRead", cost.cache_read), ("cacheWrite", cost.cache_write)):
         rates[name] = before.get(name, 0) if value is None else _plain(value)
-    if isinstance(cost, _Cost) and cost.tiers:
-        rates["tiers"] = [{"inputTokensAbove": tier.tier.size, **_rates(tier, rates)} for tier in cost.tiers]
+    tiers = [tier for tier in cost.tiers if tier.tier.type == "context"] if isinstance(cost, _Cost) else []
+    if tiers:
+        rates["tiers"] = [{"inputTokensAbove": tier.tier.size, **_rates(tier, rates)} for tier in tiers]
     elif isinstance(cost, _Cost) and "tiers" in before:
         rates["tiers"] = before["tiers"]
     return rates
