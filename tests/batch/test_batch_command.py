@@ -13,24 +13,11 @@ from typing import Any
 
 import pytest
 
-from ..support.agent_process import write_models
 from ..support.mock_model import MockModel, failure, gate, reply, silent
 from .conftest import Tasks
 
 TOUCH = {"calls": [{"name": "bash", "arguments": {"command": "pwd > here.txt"}}]}
 SCHEMA = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
-DEAR = {"cost": {"input": 100_000, "output": 0, "cacheRead": 0, "cacheWrite": 0}}
-"""A dollar for ten tokens of input."""
-
-
-@pytest.fixture
-def served(tasks: Tasks):
-    """Tasks whose model is behind HTTP."""
-    with MockModel() as mock:
-        write_models(tasks.place.agent, mock.openai_url, **DEAR)
-        tasks.model = "mock/m1"
-        tasks.place.write("agent/settings.json", {"retry": {"baseDelayMs": 10, "maxRetries": 1}})
-        yield tasks, mock
 
 
 def test_files_of_a_task_and_its_line(tasks: Tasks) -> None:
@@ -146,49 +133,6 @@ def test_a_provider_that_refuses_is_left_alone_by_all(served: tuple[Tasks, MockM
     assert "mock takes no more requests: all its tasks wait 2 s" in done.stdout
     assert [line["status"] for line in tasks.lines()] == ["error", "ok", "ok", "ok", "ok"]
     assert len(mock.requests) == 2 + 4
-
-
-def test_money_of_a_task_and_of_all(served: tuple[Tasks, MockModel]) -> None:
-    tasks, mock = served
-    mock.script(reply("", usage=(10, 0, 0)))
-    tasks.write({"id": "dear", "prompt": "p", "max_cost": 0.5, "tools": ["read"]})
-    mock.script(*[reply("hm", usage=(10, 0, 0))])
-    assert tasks.run().returncode == 0, "a limit is checked before a call; there was only one"
-    tasks.write(*({"id": f"t{number}", "prompt": "p"} for number in range(6)))
-    done = tasks.run("--total-cost", "3", "-j", "1")
-    assert done.returncode == 4, done.stdout
-    assert sorted(tasks.statuses()) == ["dear", "t0", "t1"], "what was spent before counts"
-    assert "4 not begun" in done.stdout
-    assert tasks.run("--total-cost", "30").returncode == 0
-
-
-def test_money_is_looked_at_before_each_call(served: tuple[Tasks, MockModel]) -> None:
-    from ..support.mock_model import call
-
-    tasks, mock = served
-    step = reply(call("bash", {"command": "true"}), usage=(10, 0, 0))
-    mock.script(step)
-    tasks.write({"id": "own", "prompt": "p", "max_cost": 2}, {"id": "turns", "prompt": "p", "max_turns": 3})
-    assert tasks.run("-j", "1", "--workspace", "none").returncode == 1
-    lines = {line["id"]: line for line in tasks.lines()}
-    assert {name: (line["status"], line["stop_reason"], line["turns"]) for name, line in lines.items()} == {
-        "own": ("budget", "maxCost", 2),
-        "turns": ("budget", "maxTurns", 3),
-    }
-    tasks.write({"id": "x", "prompt": "p"}, {"id": "y", "prompt": "p"})
-    assert tasks.run("--total-cost", "11", "--workspace", "copy").returncode == 4
-    running = [line for line in tasks.lines() if line["id"] in "xy"]
-    assert [(line["status"], line["stop_reason"]) for line in running] == [("budget", "totalCost")] * 2
-    assert 11 <= sum(line["cost_usd"] for line in tasks.lines()) <= 12, "one call of each may be under way"
-
-
-def test_money_needs_prices(served: tuple[Tasks, MockModel]) -> None:
-    tasks, mock = served
-    write_models(tasks.place.agent, mock.openai_url)
-    tasks.write("p")
-    done = tasks.run("--total-cost", "1")
-    assert done.returncode == 1
-    assert "the price of mock/m1 is unknown" in done.stderr
 
 
 def test_a_task_that_takes_too_long(served: tuple[Tasks, MockModel]) -> None:

@@ -392,11 +392,14 @@ class _Try:
         extensions = ExtensionHost(ExtensionOptions(warn=self._log.write))
         return await create_session(session, options, resources, extensions)
 
+    @property
+    def _own_cost(self) -> float | None:
+        """US dollars that this attempt may cost, if the others are not looked at."""
+        return self._job.task.max_cost or self._shared.plan.max_cost
+
     def _limits(self) -> RunLimits:
         task, plan = self._job.task, self._shared.plan
-        return RunLimits(
-            max_turns=task.max_turns or plan.max_turns, max_cost=task.max_cost or plan.max_cost or plan.total_cost
-        )
+        return RunLimits(max_turns=task.max_turns or plan.max_turns, max_cost=self._own_cost or plan.total_cost)
 
     def _only_reads(self) -> bool:
         tools = self._shared.plan.agent.tools if self._job.task.tools is None else self._job.task.tools
@@ -415,7 +418,7 @@ class _Try:
         line.output = result.text if result.value is UNSET else result.value
         line.status = result.status if result.status in ("ok", "denied") else "failed"
         line.status = _STATUSES.get(result.stop_reason, line.status)
-        if watch.stopped_by_total:
+        if watch.stopped_by_total or (result.stop_reason == "maxCost" and self._own_cost is None):
             line.status, line.stop_reason = "budget", TOTAL_COST
         if line.status != "ok":
             line.error = why(result)
