@@ -1,5 +1,6 @@
 """Repositories of users: whatever tasks do in their workspaces, the user's own checkout stays as it is."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -177,3 +178,25 @@ def test_results_inside_a_repository_are_not_part_of_it(tasks: Tasks, repo: Path
         assert "+x" in text and "runs/" not in text
     subprocess.run(["rm", "-r", str(repo / "runs")], check=True)
     assert state(repo) == before
+
+
+def test_what_git_cannot_add_is_no_failure(tasks: Tasks) -> None:
+    make_repo(tasks.place.project / "repo")
+    tasks.script(bash("git init -q inner && echo x > inner/x && echo y > y.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p", "repo": "repo"})
+    done = tasks.run()
+    assert done.returncode == 0, done.stdout
+    assert "+++ b/y.txt" in (tasks.runs / "a/patch.diff").read_text()
+    assert "inner/' does not have a commit checked out" in (tasks.runs / "a/log").read_text()
+
+
+def test_a_large_patch_takes_no_memory(tasks: Tasks) -> None:
+    make_repo(tasks.place.project / "repo")
+    tasks.script(bash("head -c 60000000 /dev/zero | tr '\\0' 'x' > big.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p", "repo": "repo"})
+    process = tasks.place.start(*tasks.arguments(), stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert tasks.lines()[0]["patch_bytes"] > 60_000_000
+    assert used.ru_maxrss < 75 << 10

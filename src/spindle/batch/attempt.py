@@ -341,7 +341,7 @@ class _Try:
         place = await shared.place(job)
         kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
         kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
-        space = self._space = Workspace(place, kind, self._folder, job.task.ref, shared.turns)
+        space = self._space = Workspace(place, kind, self._folder, job.task.ref, shared.turns, self._log.write)
         if kind == "none" and not self._only_reads():
             self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {place.source}"))
             await space.take_turn()
@@ -425,12 +425,8 @@ class _Try:
         self._again = line.stop_reason == "stalled" or is_retryable(line.error or "")
 
     async def _save_patch(self) -> None:
-        if self._space is None or not self._space.is_ready:
-            return
-        patch = await self._space.changes()
-        if patch is not None:
-            self.line.patch_bytes = len(patch)
-            (self._folder / PATCH).write_bytes(patch)
+        if self._space is not None and self._space.is_ready:
+            self.line.patch_bytes = await self._space.changes(self._folder / PATCH)
 
     async def _verify(self) -> None:
         command = self._job.task.verify or self._shared.plan.verify
