@@ -1,6 +1,7 @@
 """Repositories of users: whatever tasks do in their workspaces, the user's own checkout stays as it is."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -200,3 +201,28 @@ def test_a_large_patch_takes_no_memory(tasks: Tasks) -> None:
     assert process.returncode == 0
     assert tasks.lines()[0]["patch_bytes"] > 60_000_000
     assert used.ru_maxrss < 75 << 10
+
+
+def test_a_copy_leaves_out_what_is_no_file(tasks: Tasks) -> None:
+    os.mkfifo(tasks.place.project / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(tasks.place.project / "server"))  # the name of a socket has to be short
+        tasks.script(bash("ls > names"), "done")
+        tasks.write({"id": "a", "prompt": "p"})
+        done = tasks.run("--workspace", "copy")
+    assert done.returncode == 0, done.stdout
+    assert "+tasks.jsonl" in (tasks.runs / "a/patch.diff").read_text()
+
+
+def test_results_in_the_directory_of_the_tasks(tasks: Tasks) -> None:
+    make_repo(tasks.place.project / "repo")
+    tasks.script(bash("echo new > new.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p"})
+    repo = tasks.place.project / "repo"
+    run = ("batch", "../tasks.jsonl", "-o", ".", "--model", tasks.model, "--retries", "0", "--workspace")
+    done = tasks.place.run(*run, "copy", cwd=repo)
+    assert "The results are in" in done.stdout and "Traceback" not in done.stderr
+    assert tasks.place.run(*run, "worktree", cwd=repo).returncode == 0
+    assert "+new" in (repo / "a/patch.diff").read_text()
+    (repo / "later.txt").write_text("seen")
+    assert "?? later.txt" in git(repo, "status", "--short"), "the project is not hidden from git"

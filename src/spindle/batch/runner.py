@@ -230,7 +230,7 @@ def _check(plan: Plan) -> None:
 def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if not (out / ".gitignore").exists():
+        if not any(out.iterdir()):
             (out / ".gitignore").write_text("*\n")  # results inside a repository are not part of it
     except OSError as error:
         raise AgentError(f"Cannot make {out}: {error.strerror}") from None

@@ -341,16 +341,17 @@ def _append(part: Path, whole: Path) -> None:
 
 
 def _copy(source: Path, target: Path, out: Path) -> None:
-    """Copy a directory, but not the results in it."""
+    """Copy a directory, but not the results in it, nor sockets and the like."""
+    if out == source:
+        raise WorkspaceError(f"The results are in {source} itself, which is to be copied: let them go elsewhere")
 
     def left_out(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if Path(folder, name) == out]
 
     def copy_file(one: str, other: str) -> None:
-        try:
-            shutil.copy2(one, other)
-        except FileNotFoundError:
-            pass  # it has gone meanwhile
+        with suppress(FileNotFoundError):  # it has gone meanwhile
+            if os.path.isfile(one):
+                shutil.copy2(one, other)
 
     try:
         shutil.copytree(source, target, symlinks=True, ignore=left_out, copy_function=copy_file)
