@@ -83,6 +83,28 @@ def test_verify_decides(tasks: Tasks) -> None:
     assert [line["id"] for line in tasks.lines()[3:]] == ["bad"]
 
 
+def test_what_setup_leaves_running_lives_as_long_as_the_attempt(tasks: Tasks) -> None:
+    began = time.monotonic()
+    tasks.script({"calls": [{"name": "bash", "arguments": {"command": "kill -0 $(cat pid) && echo > alive"}}]}, "done")
+    tasks.write({"id": "a", "prompt": "p", "setup": "sleep 50 & echo $! > pid"})
+    done = tasks.run("--workspace", "copy", "--verify", "kill -0 $(cat pid); test -e alive; cp pid $SPINDLE_TASK_DIR")
+    assert done.returncode == 0, done.stdout
+    assert time.monotonic() - began < 40
+    assert not Path("/proc", (tasks.runs / "a/pid").read_text().strip()).exists()
+
+
+def test_what_a_command_prints_is_not_kept_in_memory(tasks: Tasks) -> None:
+    tasks.script("done")
+    tasks.write({"id": "a", "prompt": "p", "verify": "yes | head -c 80000000; echo last; exit 7"})
+    process = tasks.place.start(*tasks.arguments("--workspace", "copy"), stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert (process.returncode, tasks.lines()[0]["exit"]) == (1, 7)
+    log = (tasks.runs / "a/log").read_text()
+    assert "\ny\nlast\n" in log and len(log) < 100_000
+    assert used.ru_maxrss < 75 << 10
+
+
 def test_results_fit_a_schema(tasks: Tasks) -> None:
     tasks.place.write(
         "script.json",

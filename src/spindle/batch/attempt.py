@@ -18,7 +18,6 @@ from typing import Any, TextIO
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
-from spindle import process
 from spindle.agent import AgentError
 from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
@@ -31,11 +30,12 @@ from spindle.batch.gate import Gate, Gates
 from spindle.batch.ledger import TOTAL_COST, Attempt, Tokens
 from spindle.batch.tasks import Job
 from spindle.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate
-from spindle.children import environment
+from spindle.children import environment, kill_all
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.inprocess import check_tools
 from spindle.llm.errors import ModelError, is_retryable
 from spindle.models.credentials import MissingCredentials
+from spindle.process import Process
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.resources.trust import TrustStore
 from spindle.sessions import open as sessions
@@ -60,7 +60,7 @@ _STATUSES = {
 """By the stop reason of the run; every other one is the model's own fault."""
 _READING = frozenset(("read", "grep", "find", "ls"))
 _SAID = 64_000
-"""So many characters of what a command printed are kept."""
+"""So many bytes of what a command printed are kept."""
 _STASH = re.compile(r"\bgit\b[^|;&\n]*\bstash\b")
 _NO_STASH = "This checkout shares its stash with the repository of the user: commit, or copy files, instead."
 
@@ -298,6 +298,7 @@ class _Try:
         await self._step(self._save_patch)
         if line.stop_reason in ("end", "handled") and line.status in ("ok", "denied"):
             await self._step(self._verify)
+        kill_all(self)
         if self._space is not None:
             await self._step(lambda: self._leave(keep=keep and line.status != "ok"))
         line.seconds = round(time.monotonic() - began, 3)
@@ -439,16 +440,24 @@ class _Try:
             line.error = f"verify ended with {line.exit}, see {LOG}" if line.exit else None
 
     async def _shell(self, name: str, command: str) -> int:
-        """Run a command of the user in the workspace; what it prints goes to the log. Returns its exit code."""
+        """Run a command of the user in the workspace; the end of what it prints goes to the log. Returns its exit code.
+
+        What it leaves running may go on until the end of the attempt.
+        """
         assert self._space is not None
         self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost_usd or 0.0))
         extra = {"SPINDLE_TASK_ID": self._job.id, "SPINDLE_TASK_DIR": str(self._folder)}
-        done = await process.run(
-            ["/bin/sh", "-c", command], cwd=str(self._space.cwd), env=environment(extra=extra), owner=self
-        )
-        said = (done.output + done.errors).decode("utf-8", "replace")
-        self._log.write(f"{name} ended with {done.code}: {command}\n{said[-_SAID:]}")
-        return done.code
+        said = bytearray()
+
+        def keep(data: bytes) -> None:
+            said.extend(data)
+            if len(said) > 2 * _SAID:
+                del said[:-_SAID]
+
+        words, cwd = ["/bin/sh", "-c", command], str(self._space.cwd)
+        code = await Process(words, cwd=cwd, env=environment(extra=extra), on_output=keep, owner=self).wait()
+        self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
+        return code
 
     async def _leave(self, *, keep: bool) -> None:
         assert self._space is not None
