@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -192,6 +193,22 @@ def test_one_interrupt_lets_running_tasks_end(served: tuple[Tasks, MockModel]) -
     assert len(tasks.lines()) == 4
 
 
+def test_an_interrupt_ends_the_wait_for_a_turn(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    mock.script(reply("a", gate("go"), "b"), reply("too late"))
+    tasks.write(*({"id": f"t{number}", "prompt": "p"} for number in range(4)))
+    process = tasks.place.start(*tasks.arguments("--workspace", "none"), text=True)
+    mock.wait_gate("go")
+    process.send_signal(signal.SIGINT)
+    wait_for(process, "Running tasks may end")
+    mock.release("go")
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert sorted(tasks.statuses().values()) == ["cancelled", "cancelled", "cancelled", "ok"]
+    assert len(mock.requests) == 1
+    assert tasks.run().returncode == 0
+
+
 def test_two_interrupts_stop_them(served: tuple[Tasks, MockModel]) -> None:
     tasks, mock = served
     mock.script(reply("a", gate("never")))
@@ -207,6 +224,17 @@ def test_two_interrupts_stop_them(served: tuple[Tasks, MockModel]) -> None:
     mock.script(reply("now"))
     assert tasks.run().returncode == 0
     assert tasks.statuses() == {"t0": "ok", "t1": "ok", "t2": "ok"}
+
+
+def test_lines_are_counted_and_waiting_is_not_their_time(tasks: Tasks) -> None:
+    tasks.script({"text": "yes", "delay": 0.3})
+    tasks.write(*({"id": f"t{number}", "prompt": "p"} for number in range(5)))
+    done = tasks.run("--workspace", "none")
+    assert [line.split()[0] for line in done.stdout.splitlines()[:5]] == [f"[{n}/5]" for n in range(1, 6)]
+    assert tasks.lines()[-1]["seconds"] < 1.2, "it waited for four others"
+    shutil.rmtree(tasks.runs)
+    done = tasks.run("--workspace", "copy", "-j", "5")
+    assert [line.split()[0] for line in done.stdout.splitlines()[:5]] == [f"[{n}/5]" for n in range(1, 6)]
 
 
 def test_events_as_json(tasks: Tasks) -> None:

@@ -126,6 +126,8 @@ class Shared:
         self.spent_elsewhere = spent
         """US dollars, before and in other processes."""
         self.spent_here = 0.0
+        self.finishing = False
+        """Whether attempts that wait for their turn should not begin any more."""
         self.resources: Resources = load_resources(os.getcwd(), plan.resources)
         self.places: dict[str, Place] = {}
         """By task, if someone knows better than its own words."""
@@ -285,6 +287,7 @@ class _Try:
         self._shared = shared
         self._log = _Log(folder / LOG)
         self._space: Workspace | None = None
+        self._began = time.monotonic()
         self._timeout = task.timeout or shared.plan.timeout
         self._broken = False
         """Whether it is over because something went wrong outside of the run."""
@@ -293,7 +296,7 @@ class _Try:
         self._result: RunResult | None = None
 
     async def run(self, *, keep: bool) -> tuple[Attempt, bool]:
-        line, began = self.line, time.monotonic()
+        line = self.line
         await self._step(self._work)
         await self._step(self._save_patch)
         if line.stop_reason in ("end", "handled") and line.status in ("ok", "denied"):
@@ -301,7 +304,7 @@ class _Try:
         kill_all(self)
         if self._space is not None:
             await self._step(lambda: self._leave(keep=keep and line.status != "ok"))
-        line.seconds = round(time.monotonic() - began, 3)
+        line.seconds = round(time.monotonic() - self._began, 3)
         line.finished = iso_time(now_ms())
         self._log.write(f"{line.status} after {line.seconds} s" + (f": {line.error}" if line.error else ""))
         await self._step(self._save_result)
@@ -346,6 +349,9 @@ class _Try:
         if kind == "none" and not self._only_reads():
             self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {place.source}"))
             await space.take_turn()
+            if shared.finishing:
+                raise asyncio.CancelledError
+            self._began = time.monotonic()
         async with asyncio.timeout(self._timeout) as clock:
             await space.make()
             self.line.commit = space.commit

@@ -183,6 +183,9 @@ class RayPool:
             async with asyncio.timeout(limits.BATCH_STOP):
                 return await answer
 
+    def finish(self) -> None:
+        """Nothing waits for a turn: each attempt has a clone of its own."""
+
     # -- nodes -----------------------------------------------------------------------------------
 
     async def _choose(self) -> _Member:

@@ -46,6 +46,9 @@ class Pool(Protocol):
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
         """Make an attempt, and leave its files in `folder`."""
 
+    def finish(self) -> None:
+        """Begin nothing that still waits for its turn."""
+
     @property
     def exhausted(self) -> bool:
         """Whether all money is spent."""
@@ -65,6 +68,9 @@ class LocalPool:
 
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
         return await attempt(job, number, images, folder, self._shared)
+
+    def finish(self) -> None:
+        self._shared.finishing = True
 
     @property
     def exhausted(self) -> bool:
@@ -127,6 +133,8 @@ class Batch:
     def finish(self) -> None:
         """Start nothing more; what runs may end."""
         self._finishing = True
+        if self._pool is not None:
+            self._pool.finish()
 
     def cancel(self) -> None:
         """Stop what runs; it is done again the next time."""
