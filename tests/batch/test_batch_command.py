@@ -300,6 +300,7 @@ def test_that_no_one_reads_is_no_reason_to_stop(tasks: Tasks) -> None:
         (["tasks.jsonl", "-o", "runs", "--workspace", "tmp"], "--workspace must be one of"),
         (["tasks.jsonl", "-o", "runs", "--on", "mars"], 'not on "mars"'),
         (["tasks.jsonl", "-o", "runs", "--filter", "("], "not a regular expression"),
+        (["tasks.jsonl", "-o", "runs", "--filter", "nosuch"], "No task has an id with 'nosuch' in it"),
         (["tasks.jsonl", "-o", "runs", "--continue"], "--continue means nothing"),
         (["tasks.jsonl", "-o", "runs", "--retires", "2"], "--retires means nothing"),
         (["tasks.jsonl", "-o", "tasks.jsonl"], "Cannot make"),

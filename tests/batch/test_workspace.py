@@ -129,7 +129,7 @@ def test_a_commit_a_directory_and_an_address(tasks: Tasks, repo: Path) -> None:
         {"id": "below", "prompt": "p", "cwd": "repo/sub"},
         {"id": "url", "prompt": "p", "repo": f"file://{tasks.place.root / 'inner'}", "ref": "main"},
         {"id": "bad", "prompt": "p", "repo": "repo", "ref": "nothing"},
-        {"id": "gone", "prompt": "p", "repo": "nowhere"},
+        {"id": "gone", "prompt": "p", "repo": f"file://{tasks.place.root / 'gone'}"},
     )
     tasks.script(bash("pwd; ls"), "done")
     assert tasks.run("--retries", "0").returncode == 1
@@ -139,7 +139,7 @@ def test_a_commit_a_directory_and_an_address(tasks: Tasks, repo: Path) -> None:
     assert "i.txt" in (tasks.runs / "url/session.jsonl").read_text()
     assert (lines["bad"]["status"], lines["gone"]["status"]) == ("error", "error")
     assert "Needed a single revision" in lines["bad"]["error"]
-    assert "Not a directory" in lines["gone"]["error"]
+    assert "git clone" in lines["gone"]["error"]
 
 
 def test_without_workspace_tasks_take_turns_unless_they_only_read(tasks: Tasks) -> None:

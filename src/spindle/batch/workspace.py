@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from spindle import limits, process
 from spindle.agent import AgentError
-from spindle.batch.tasks import Task
+from spindle.batch.tasks import Task, is_address
 from spindle.children import environment
 
 KINDS = ("none", "copy", "worktree", "clone")
@@ -97,7 +97,7 @@ async def git(
 
 async def locate(task: Task, base: str) -> Place:
     """Find out what a task works on. Raises `WorkspaceError`."""
-    if task.repo is not None and _is_address(task.repo):
+    if task.repo is not None and is_address(task, base):
         return Place(task.repo, task.cwd or ".", is_remote=True)
     given = task.repo if task.repo is not None else task.cwd
     start = os.path.realpath(os.path.join(base, given)) if given is not None else os.getcwd()
@@ -122,10 +122,6 @@ async def locate(task: Task, base: str) -> Place:
     if inside.startswith(".."):
         raise WorkspaceError(f"{task.cwd} is outside of {task.repo}")
     return Place(top, inside, repository)
-
-
-def _is_address(repo: str) -> bool:
-    return "://" in repo or (":" in repo.split("/")[0] and not os.path.exists(repo))
 
 
 class Workspace:

@@ -160,4 +160,4 @@ async def _drive(batch: Batch, view: View) -> int:
         return 128 + signals[-1]
     if batch.over_budget:
         return 4
-    return 1 if batch.failures() else 0
+    return 1 if batch.failures() or batch.undone() else 0
