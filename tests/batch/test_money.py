@@ -1,7 +1,7 @@
 """What tasks cost, and what they may cost."""
 
 from ..support.agent_process import write_models
-from ..support.mock_model import MockModel, call, reply
+from ..support.mock_model import MockModel, call, gate, reply
 from .conftest import Tasks
 
 DOLLAR = reply(call("bash", {"command": "true"}), usage=(10, 0, 0))
@@ -58,3 +58,38 @@ def test_one_task_that_spends_the_money_of_all_is_done_again_with_more(served: t
     ]
     mock.script(reply("done", usage=(10, 0, 0)))
     assert tasks.run("--total-cost", "9").returncode == 0
+
+
+def test_summaries_cost_money_too(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    tasks.place.write("agent/settings.json", {"compaction": {"keepRecentTokens": 1}})
+    mock.script(
+        reply(call("bash", {"command": "true"}), usage=(10, 0, 0)),
+        reply("long", usage=(99_000, 0, 0)),
+        reply("a summary", usage=(50_000, 0, 0)),
+    )
+    tasks.write({"id": "a", "prompt": "p"}, {"id": "b", "prompt": "p"})
+    done = tasks.run("--total-cost", "12000", "-j", "1", "--workspace", "none")
+    assert (done.returncode, sorted(tasks.statuses())) == (4, ["a"]), done.stdout
+    assert tasks.lines()[0]["cost_usd"] == 1 + 9900 + 5000
+
+
+def test_what_a_killed_attempt_has_cost_counts(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    tasks.write({"id": "a", "prompt": "p"}, {"id": "b", "prompt": "p"})
+    for never in ("1", "2"):
+        mock.script(DOLLAR, reply("a", gate(never)))
+        process = tasks.place.start(*tasks.arguments("-j", "1", "--workspace", "copy"))
+        mock.wait_gate(never)
+        process.kill()
+        process.communicate()
+    mock.script(DOLLAR)
+    assert tasks.run("--total-cost", "4", "-j", "1", "--workspace", "copy").returncode == 4
+    told = [(line["id"], line["attempt"], line["stop_reason"], line["cost_usd"]) for line in tasks.lines()]
+    assert told == [("a", 1, "killed", 1), ("a", 2, "killed", 1), ("a", 3, "totalCost", 2)]
+    assert tasks.lines()[2]["error"] == "The money of the whole batch is spent"
+    mock.script(reply("done", usage=(10, 0, 0)))
+    assert tasks.run("-j", "1", "--workspace", "copy").returncode == 0
+    assert len(tasks.lines()) == 5, "what is recorded is not counted again"
+    assert tasks.run("--redo", "all").returncode == 0
+    assert sum(line["cost_usd"] for line in tasks.lines()) == 4 + 2 + 2

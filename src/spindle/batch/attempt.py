@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,6 +20,7 @@ from msgspec.structs import asdict, replace
 
 from spindle.agent import AgentError
 from spindle.agent.budget import RunLimits
+from spindle.agent.conversation import StatsCounter
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.result import RunResult, why
@@ -27,7 +28,7 @@ from spindle.agent.session import AgentSession
 from spindle.agent.submission import RunOptions
 from spindle.agent_dir import agent_dir
 from spindle.batch.gate import Gate, Gates
-from spindle.batch.ledger import TOTAL_COST, Attempt, Tokens
+from spindle.batch.ledger import KILLED, TOTAL_COST, Attempt, Tokens
 from spindle.batch.tasks import Job
 from spindle.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate
 from spindle.children import environment, kill_all
@@ -42,8 +43,16 @@ from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
 from spindle.sessions.file import put_side_file
 from spindle.shapes.codec import encode, to_builtins
-from spindle.shapes.events import AutoRetryStart, Event, ExtensionError, Notice, ToolExecutionStart, TurnStart
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Image
+from spindle.shapes.events import (
+    AutoRetryStart,
+    CompactionEnd,
+    Event,
+    ExtensionError,
+    Notice,
+    ToolExecutionStart,
+    TurnStart,
+)
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
 from spindle.tools.base import Tool
 
 SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
@@ -61,6 +70,7 @@ _STATUSES = {
 _READING = frozenset(("read", "grep", "find", "ls"))
 _SAID = 64_000
 """So many bytes of what a command printed are kept."""
+_SPENT = "The money of the whole batch is spent"
 _STASH = re.compile(r"\bgit\b[^|;&\n]*\bstash\b")
 _NO_STASH = "This checkout shares its stash with the repository of the user: commit, or copy files, instead."
 
@@ -167,7 +177,9 @@ class Shared:
 class _Watch(Hooks):
     """Looks at every model call of an attempt: is there money left, does the provider take requests?"""
 
-    listening = frozenset(("turn_start", "tool_execution_start", "auto_retry_start", "extension_error", "notice"))
+    listening = frozenset(
+        ("turn_start", "tool_execution_start", "auto_retry_start", "compaction_end", "extension_error", "notice")
+    )
 
     def __init__(self, shared: Shared, progress: Progress, log: "_Log", clock: asyncio.Timeout, *, keeps_stash: bool):
         self.agent: AgentSession | None = None
@@ -197,7 +209,7 @@ class _Watch(Hooks):
             await self._gate.enter(self)
         if self._shared.exhausted:
             self.stopped_by_total = True
-            raise ModelError("The money of the whole batch is spent")
+            raise ModelError(_SPENT)
 
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
         self._gate.answered(self, status, headers)
@@ -205,9 +217,7 @@ class _Watch(Hooks):
     def committed(self, message: AgentMessage) -> None:
         if isinstance(message, AssistantMessage):
             self._gate.leave(self)  # it may have failed without an answer
-            cost = message.usage.cost.total
-            self._shared.spent_here += cost
-            self._progress.cost_usd += cost
+            self._spend(message.usage)
             if message.error_message:
                 self._log.write(f"model: {message.error_message}")
             self._tell()
@@ -223,6 +233,9 @@ class _Watch(Hooks):
         elif isinstance(event, ToolExecutionStart):
             self._log.write(f"{event.tool_name}: {encode(event.args).decode()[:500]}")
             self._tell(tool=event.tool_name)
+        elif isinstance(event, CompactionEnd):
+            if event.result is not None and event.result.usage is not None:
+                self._spend(event.result.usage)
         elif isinstance(event, AutoRetryStart):
             if (end := self._clock.when()) is not None and not self._clock.expired():
                 self._clock.reschedule(end + event.delay_ms / 1000)
@@ -233,6 +246,10 @@ class _Watch(Hooks):
             self._log.write(f"error: {event.error}")
         elif isinstance(event, Notice):
             self._log.write(event.message)
+
+    def _spend(self, usage: Usage) -> None:
+        self._shared.spent_here += usage.cost.total
+        self._progress.cost_usd += usage.cost.total
 
     def _tell(self, **news: Any) -> None:
         self._progress.note = None
@@ -273,6 +290,32 @@ async def attempt(
     Cancelling it ends it as `cancelled`. With `keep` the workspace stays unless all is well. Raises nothing.
     """
     return await _Try(job, number, images, folder, shared).run(keep=keep)
+
+
+def killed(job: Job, known: Sequence[Attempt], folder: Path) -> Attempt | None:
+    """Return a line for the attempt that was cut off in `folder`, if it cost something and is not among the known."""
+    try:
+        session = sessions.load(folder / SESSION, read_only=True)
+    except SessionError:  # none was begun
+        return None
+    used = StatsCounter()
+    used.catch_up(session.entries)
+    session.close()
+    if not used.tokens.total or any(line.session_id == session.id for line in known):
+        return None
+    return Attempt(
+        id=job.id,
+        attempt=len(known) + 1,
+        status="cancelled",
+        stop_reason=KILLED,
+        turns=used.assistant,
+        tool_calls=used.calls,
+        tokens=Tokens(**asdict(used.tokens)),
+        cost_usd=None if joint_source(used.cost_sources) == "unknown" else used.cost,
+        error="Killed in the middle",
+        session_id=session.id,
+        meta=job.task.meta,
+    )
 
 
 class _Try:
@@ -376,7 +419,7 @@ class _Try:
         finally:
             await agent.close()
             watch.close()
-            self._take(agent.last_result(), watch)
+            self._take(agent, watch)
         if agent.session.write_error is not None:
             self._failed("error", f"The session cannot be kept: {agent.session.write_error}", again=False)
 
@@ -412,10 +455,11 @@ class _Try:
         tools = self._shared.plan.agent.tools if self._job.task.tools is None else self._job.task.tools
         return tools is not None and all(isinstance(tool, str) and tool in _READING for tool in tools)
 
-    def _take(self, result: RunResult | None, watch: "_Watch") -> None:
+    def _take(self, agent: AgentSession, watch: "_Watch") -> None:
         """Take over what the run came to."""
         line = self.line
-        self._result = result
+        result = self._result = agent.last_result()
+        line.session_id = agent.session.id
         if result is None:  # a command of an extension
             line.status, line.stop_reason = "ok", "handled"
             return
@@ -426,8 +470,8 @@ class _Try:
         line.status = result.status if result.status in ("ok", "denied") else "failed"
         line.status = _STATUSES.get(result.stop_reason, line.status)
         if watch.stopped_by_total or (result.stop_reason == "maxCost" and self._own_cost is None):
-            line.status, line.stop_reason = "budget", TOTAL_COST
-        if line.status != "ok":
+            line.status, line.stop_reason, line.error = "budget", TOTAL_COST, _SPENT
+        elif line.status != "ok":
             line.error = why(result)
         self._again = line.stop_reason == "stalled" or is_retryable(line.error or "")
 

@@ -21,6 +21,8 @@ from spindle.shapes.codec import decode, encode
 NAME = "results.jsonl"
 TOTAL_COST = "totalCost"
 """The stop reason of an attempt that ended because the whole batch has used up its money."""
+KILLED = "killed"
+"""That of an attempt that ended with our process; the next one has recorded what it cost."""
 
 
 class Tokens(Struct):
@@ -58,6 +60,7 @@ class Attempt(Struct, kw_only=True):
     """Where the work began."""
     session: str | None = None
     """Path of the session, relative to the results."""
+    session_id: str | None = None
     finished: str = ""
     task_hash: str = ""
     meta: Any = None

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.batch.attempt import LOG, PATCH, RESULT, SESSION, Hold, Plan, Progress, Shared, attempt
+from spindle.batch.attempt import LOG, PATCH, RESULT, SESSION, Hold, Plan, Progress, Shared, attempt, killed
 from spindle.batch.ledger import Attempt, Ledger, LedgerError
 from spindle.batch.tasks import Job, TaskSource, chosen, read_jobs
 from spindle.batch.workspace import KINDS
@@ -147,6 +147,7 @@ class Batch:
         """Yield every attempt when it is in the results. Leaving the loop cancels the rest. Raises `AgentError`."""
         try:
             if self._waiting:
+                await self._record_killed()
                 self._pool = self._make_pool()
                 await self._pool.start(check=any(job.task.model is None for job in self._waiting))
                 for number in range(min(self.plan.jobs, len(self._waiting))):
@@ -163,6 +164,15 @@ class Batch:
             if self._pool is not None:
                 await self._pool.close()
             self._ledger.close()
+
+    async def _record_killed(self) -> None:
+        """Count what attempts had cost when an earlier run was killed."""
+        for job in self._waiting:
+            if (self.out / job.folder / SESSION).exists():
+                known = self._ledger.attempts.get(job.id, ())
+                line = await asyncio.to_thread(killed, job, known, self.out / job.folder)
+                if line is not None:
+                    await self._ledger.append(line)
 
     def _make_pool(self) -> Pool:
         if self.plan.on == "local":
