@@ -372,6 +372,22 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); from spindle.cli import
     assert sorted(line["id"] for line in tasks.lines() if line["status"] == "ok") == [f"t{n:02}" for n in range(20)]
 
 
+def test_many_at_a_time_need_many_files(tasks: Tasks) -> None:
+    tasks.script({"calls": [{"name": "bash", "arguments": {"command": "sleep 0.1"}}]}, "yes")
+    tasks.write(*({"id": f"t{number:02}", "prompt": "p"} for number in range(40)))
+    few = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 2000)); \
+from spindle.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", few, *tasks.arguments("-j", "40", "--workspace", "copy", "--retries", "0")],
+        cwd=tasks.place.project,
+        env=tasks.place.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_as_an_iterator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 

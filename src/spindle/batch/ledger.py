@@ -102,20 +102,22 @@ class Ledger:
             raise
 
     def _read(self) -> None:
+        self._size = 0
         with open(self.path, "rb") as file:
-            data = file.read()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):  # the last writer was killed in the middle of a line
-            os.ftruncate(self._descriptor, whole)
-        for number, line in enumerate(data[:whole].split(b"\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                attempt = msgspec.convert(decode(line), Attempt)
-            except msgspec.DecodeError as error:
-                raise LedgerError(f"{self.path}:{number} is not a result: {error}. Mend or remove that line") from None
-            self.attempts.setdefault(attempt.id, []).append(attempt)
-        self._size = whole
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):  # the last writer was killed in the middle of it
+                    os.ftruncate(self._descriptor, self._size)
+                    break
+                self._size += len(line)
+                if line.strip():
+                    self._learn(number, line)
+
+    def _learn(self, number: int, line: bytes) -> None:
+        try:
+            attempt = msgspec.convert(decode(line), Attempt)
+        except msgspec.DecodeError as error:
+            raise LedgerError(f"{self.path}:{number} is not a result: {error}. Mend or remove that line") from None
+        self.attempts.setdefault(attempt.id, []).append(attempt)
 
     @property
     def spent(self) -> float:
