@@ -10,6 +10,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -352,19 +353,24 @@ def test_killed_at_random_nothing_is_lost(tasks: Tasks) -> None:
     assert {line["status"] for line in lines} == {"ok"}
 
 
-def test_a_full_disk_stops_the_batch_and_harms_nothing(tasks: Tasks) -> None:
-    tasks.script("yes")
-    tasks.write(*({"id": f"t{number:02}", "prompt": "p"} for number in range(20)))
-    limited = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
-resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); from spindle.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", limited, *tasks.arguments("-j", "1")],
+def limited(tasks: Tasks, what: str, most: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a batch in a process that may have only so much of something; -B, so that no cut off bytecode is left."""
+    words = f"import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
+resource.setrlimit(resource.{what}, ({most}, 5000)); from spindle.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-B", "-c", words, *tasks.arguments(*arguments)],
         cwd=tasks.place.project,
         env=tasks.place.env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
+
+
+def test_a_full_disk_stops_the_batch_and_harms_nothing(tasks: Tasks) -> None:
+    tasks.script("yes")
+    tasks.write(*({"id": f"t{number:02}", "prompt": "p"} for number in range(20)))
+    done = limited(tasks, "RLIMIT_FSIZE", 4000, "-j", "1")
     assert done.returncode == 1
     assert "Cannot write to" in done.stderr and "results.jsonl: File too large" in done.stderr
     assert 3 < len(tasks.lines()) < 20
@@ -372,19 +378,39 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); from spindle.cli import
     assert sorted(line["id"] for line in tasks.lines() if line["status"] == "ok") == [f"t{n:02}" for n in range(20)]
 
 
+def test_no_money_for_what_cannot_be_kept(tasks: Tasks) -> None:
+    tasks.script(*[{"calls": [{"name": "bash", "arguments": {"command": "head -c 900 /dev/zero"}}]}] * 20, "end")
+    tasks.write({"id": "a", "prompt": "p"})
+    assert limited(tasks, "RLIMIT_FSIZE", 4000, "--workspace", "copy").returncode == 1
+    (line,) = tasks.lines()
+    assert line["status"] == "error" and line["error"].startswith("The session cannot be kept")
+    assert line["turns"] < 10
+
+
+def test_nothing_begins_on_a_full_disk(tasks: Tasks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    from spindle.batch import AgentOptions, Plan, run
+    from spindle.batch.ledger import LedgerError
+    from spindle.testing import Script
+
+    monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "agent"))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    plan = Plan(agent=AgentOptions(model=Script(["yes"]).model()))
+
+    async def work() -> None:
+        async for _ in run(["a", "b"], tmp_path / "runs", plan):
+            pass
+
+    with pytest.raises(LedgerError, match="No space left"):
+        asyncio.run(work())
+    assert [path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()] == []
+
+
 def test_many_at_a_time_need_many_files(tasks: Tasks) -> None:
     tasks.script({"calls": [{"name": "bash", "arguments": {"command": "sleep 0.1"}}]}, "yes")
     tasks.write(*({"id": f"t{number:02}", "prompt": "p"} for number in range(40)))
-    few = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 2000)); \
-from spindle.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", few, *tasks.arguments("-j", "40", "--workspace", "copy", "--retries", "0")],
-        cwd=tasks.place.project,
-        env=tasks.place.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = limited(tasks, "RLIMIT_NOFILE", 64, "-j", "40", "--workspace", "copy", "--retries", "0")
     assert done.returncode == 0, done.stdout
 
 

@@ -197,7 +197,8 @@ class _Watch(Hooks):
 
     async def before_turn(self) -> bool:
         self.stopped_by_total = self._shared.exhausted
-        return not self.stopped_by_total
+        is_kept = self.agent is None or self.agent.session.write_error is None
+        return is_kept and not self.stopped_by_total
 
     async def before_provider_headers(self, headers: dict[str, str]) -> None:
         began, end = time.monotonic(), self._clock.when()

@@ -5,6 +5,7 @@ again is how it is resumed.
 """
 
 import asyncio
+import shutil
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ from spindle.shapes.messages import Image
 
 _LINES_WAITING = 1000
 """So many lines that were not read make the workers pause."""
+_ROOM = 1 << 20
+"""With less than so many bytes free no attempt begins: its files and its line would not fit."""
 _FILES = (SESSION, RESULT, PATCH, LOG)
 
 
@@ -218,8 +221,12 @@ class Batch:
     async def _try(self, job: Job, number: int, pool: Pool) -> tuple[Attempt, bool]:
         folder = self.out / job.folder
         try:
+            if shutil.disk_usage(self.out).free < _ROOM:
+                raise LedgerError(f"No space left for {self.out}. Run the same command again to go on")
             _set_aside(folder)
             return await pool.attempt(job, number, job.images(), folder)
+        except LedgerError:
+            raise
         except (OSError, AgentError) as error:
             text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
             line = Attempt(id=job.id, attempt=number, status="error", stop_reason="error", error=text)
