@@ -71,7 +71,7 @@ _READING = frozenset(("read", "grep", "find", "ls"))
 _SAID = 64_000
 """So many bytes of what a command printed are kept."""
 _SPENT = "The money of the whole batch is spent"
-_STASH = re.compile(r"\bgit\b[^|;&\n]*\bstash\b")
+_STASH = re.compile(r"\bgit(?:\s+(?:-[cC]\s*\S+|--?[\w-]+(?:=\S+)?))*\s+stash\b")
 _NO_STASH = "This checkout shares its stash with the repository of the user: commit, or copy files, instead."
 
 
