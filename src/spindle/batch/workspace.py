@@ -18,17 +18,18 @@ from spindle.batch.tasks import Task, is_address
 from spindle.children import environment
 
 KINDS = ("none", "copy", "worktree", "clone")
-_PLAIN = (
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
+_SETTINGS = (
     "advice.detachedHead=false",
-    "-c",
-    "gc.auto=0",
-    "-c",
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.safecrlf=false",
     "core.splitIndex=false",
+    "gc.auto=0",
+    "worktree.useRelativePaths=false",
 )
-_DIFF = ("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color")
+"""What the user has set here is meant for their own use of git, and would run programs, fail, or confuse us."""
+_PLAIN = [word for setting in _SETTINGS for word in ("-c", setting)]
+_DIFF = ("diff-tree", "-p", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames")
 _GIT_VARIABLES = (
     "GIT_DIR",
     "GIT_WORK_TREE",
