@@ -232,7 +232,8 @@ def test_lines_are_counted_and_waiting_is_not_their_time(tasks: Tasks) -> None:
     tasks.write(*({"id": f"t{number}", "prompt": "p"} for number in range(5)))
     done = tasks.run("--workspace", "none")
     assert [line.split()[0] for line in done.stdout.splitlines()[:5]] == [f"[{n}/5]" for n in range(1, 6)]
-    assert tasks.lines()[-1]["seconds"] < 1.2, "it waited for four others"
+    whole = float(done.stdout.split(" s;")[0].split()[-1])
+    assert tasks.lines()[-1]["seconds"] < 0.75 * whole, "it waited for four others"
     shutil.rmtree(tasks.runs)
     done = tasks.run("--workspace", "copy", "-j", "5")
     assert [line.split()[0] for line in done.stdout.splitlines()[:5]] == [f"[{n}/5]" for n in range(1, 6)]

@@ -55,7 +55,7 @@ from spindle.shapes.events import (
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
 from spindle.tools.base import Tool
 
-SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
+FILES = SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
 _STATUSES = {
     "maxCost": "budget",
     "maxTurns": "budget",

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.batch.attempt import LOG, PATCH, RESULT, SESSION, Hold, Plan, Progress, Shared, attempt, killed
+from spindle.batch.attempt import FILES, SESSION, Hold, Plan, Progress, Shared, attempt, killed
 from spindle.batch.ledger import Attempt, Ledger, LedgerError
 from spindle.batch.tasks import Job, TaskSource, chosen, read_jobs
 from spindle.batch.workspace import KINDS
@@ -26,7 +26,6 @@ _LINES_WAITING = 1000
 """So many lines that were not read make the workers pause."""
 _ROOM = 1 << 20
 """With less than so many bytes free no attempt begins: its files and its line would not fit."""
-_FILES = (SESSION, RESULT, PATCH, LOG)
 
 
 class TaskStart(Struct, tag_field="type", tag="task_start"):
@@ -264,7 +263,7 @@ def _make_folder(out: Path) -> None:
 def _set_aside(folder: Path) -> None:
     """Make the folder of a task ready for an attempt; files of an earlier one go into a folder beside."""
     folder.mkdir(exist_ok=True)
-    left = [folder / name for name in _FILES if (folder / name).exists()]
+    left = [folder / name for name in FILES if (folder / name).exists()]
     if left:
         number = 1 + sum(1 for _ in folder.glob("before-*"))
         before = folder / f"before-{number}"
