@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -230,3 +231,33 @@ def test_results_in_the_directory_of_the_tasks(tasks: Tasks) -> None:
     assert "+new" in (repo / "a/patch.diff").read_text()
     (repo / "later.txt").write_text("seen")
     assert "?? later.txt" in git(repo, "status", "--short"), "the project is not hidden from git"
+
+
+def test_a_copy_that_is_given_up_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would write over what the next attempt does in the same place."""
+    import asyncio
+
+    from spindle.batch.workspace import Place, Turns, Workspace
+
+    for number in range(5):
+        tmp_path.joinpath("source", str(number)).mkdir(parents=True)
+        tmp_path.joinpath("source", str(number), "x").write_text("x")
+    began, go_on, copied = threading.Event(), threading.Event(), []
+
+    def copy(one: str, other: str) -> None:
+        copied.append(other)
+        began.set()
+        assert go_on.wait(20)
+
+    monkeypatch.setattr("shutil.copy2", copy)
+
+    async def work() -> None:
+        space = Workspace(Place(str(tmp_path / "source")), "copy", tmp_path / "runs/a", None, Turns(), print)
+        making = asyncio.create_task(space.make())
+        await asyncio.to_thread(began.wait)
+        making.cancel()
+        await asyncio.wait([making])
+        go_on.set()
+
+    asyncio.run(work())  # waits for its threads
+    assert len(copied) == 1

@@ -7,6 +7,7 @@ branch, index, stash or configuration is touched, and what is compared for `patc
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -166,7 +167,11 @@ class Workspace:
             await asyncio.to_thread(_remove, self._store)
             await self._clear()
             if self.kind == "copy":
-                await asyncio.to_thread(_copy, Path(place.source), self.root, self._results)
+                given_up = threading.Event()
+                try:
+                    await asyncio.to_thread(_copy, Path(place.source), self.root, self._results, given_up)
+                finally:
+                    given_up.set()  # a thread cannot be cancelled
                 await self._part_from(Path(place.source))
             elif self.kind != "none":
                 await self._check_out()
@@ -332,13 +337,17 @@ async def _repositories(root: Path) -> list[Path]:
     return found
 
 
+class _GivenUp(Exception):
+    """No one waits for it any more."""
+
+
 def _append(part: Path, whole: Path) -> None:
     with open(part, "rb") as one, open(whole, "ab") as other:
         shutil.copyfileobj(one, other)
 
 
-def _copy(source: Path, target: Path, out: Path) -> None:
-    """Copy a directory, but not the results in it, nor sockets and the like."""
+def _copy(source: Path, target: Path, out: Path, given_up: threading.Event) -> None:
+    """Copy a directory, but not the results in it, nor sockets and the like, until it is given up."""
     if out == source:
         raise WorkspaceError(f"The results are in {source} itself, which is to be copied: let them go elsewhere")
 
@@ -346,6 +355,8 @@ def _copy(source: Path, target: Path, out: Path) -> None:
         return [name for name in names if Path(folder, name) == out]
 
     def copy_file(one: str, other: str) -> None:
+        if given_up.is_set():
+            raise _GivenUp
         with suppress(FileNotFoundError):  # it has gone meanwhile
             if os.path.isfile(one):
                 shutil.copy2(one, other)
