@@ -1,25 +1,27 @@
-"""Many scripted tasks in one process, beside a shell loop over `spindle -p`.
+"""Many tasks in one process, beside a shell loop over `spindle -p` and one over `pi -p`.
 
-    python -m benchmarks.batch [--tasks 1000] [--loop 20] [--worktrees 100] [--jobs 64]
+    python -m benchmarks.batch [--tasks 1000] [--loop 5] [--worktrees 50] [--jobs 64]
 
-Every task has two model calls and a bash between them. CPU time and memory are those of our process, without the
-commands of the tasks. That the cost of a task does not grow with their number is seen in the first two rows.
+Every task has two model calls, of a server that is never the bottleneck, and a bash between them. CPU time is that of
+our process, without the commands of the tasks. That the cost of a task does not grow with their number is seen in the
+first two rows. Only ratios of one run mean something.
 """
 
 import argparse
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-SCRIPT = [
-    {"match": ".", "calls": [{"name": "bash", "arguments": {"command": "true"}}], "usage": {"input": 10, "output": 5}},
-    {"match": ".", "text": "done", "usage": {"input": 20, "output": 5}},
-]
+from benchmarks.__main__ import NEW
+from benchmarks.peers import Peer, our_peer, pi_peer
+
+PROMPT = "bench:tool:1"
 
 
 class Figures:
@@ -41,50 +43,61 @@ class Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--loop", type=int, default=20)
-    parser.add_argument("--worktrees", type=int, default=100)
+    parser.add_argument("--loop", type=int, default=5)
+    parser.add_argument("--worktrees", type=int, default=50)
     parser.add_argument("--jobs", type=int, default=64)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        env = {**os.environ, "SPINDLE_DIR": str(place / "agent"), "HOME": name}
-        for folder in ("agent", "work"):
-            (place / folder).mkdir()
-        (place / "script.json").write_text(json.dumps(SCRIPT))
-        spindle, model = [sys.executable, "-m", "spindle"], ["--model", f"scripted/{place / 'script.json'}"]
-        print("| what | tasks | seconds | ms per task | CPU ms per task | memory MiB |")
-        print("|---" * 6 + "|")
+    module = [sys.executable, "-m", "benchmarks.fast_model"]
+    with (
+        tempfile.TemporaryDirectory() as name,
+        subprocess.Popen(module, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as model,
+    ):
+        assert model.stdin is not None and model.stdout is not None
+        try:
+            url = model.stdout.readline().strip()
+            measure(Path(name), our_peer(Path(name), url, "delta"), pi_peer(Path(name), url, NEW), options)
+        finally:
+            model.stdin.close()
 
-        def row(what: str, count: int, figures: Figures) -> None:
-            each, cpu = figures.seconds / count * 1e3, figures.cpu / count * 1e3
-            print(
-                f"| {what} | {count:,} | {figures.seconds:.1f} | {each:.1f} | {cpu:.1f} | {figures.memory:.0f} |",
-                flush=True,
-            )
 
-        def batch(title: str, count: int, **fields: str) -> None:
-            tasks, out = place / f"{title}-{count}.jsonl", place / f"runs-{title}-{count}"
-            own = [place / "work" / str(number) for number in range(count)]
-            for folder in own:
-                folder.mkdir(exist_ok=True)
-            lines = ({"id": f"t{n}", "prompt": f"task {n}", **(fields or {"cwd": str(own[n])})} for n in range(count))
-            tasks.write_text("".join(json.dumps(line) + "\n" for line in lines))
-            command = [*spindle, "batch", str(tasks), "-o", str(out), "-j", str(options.jobs), *model]
-            figures = Figures(command, place, env)
-            done = (out / "results.jsonl").read_text()
-            if done.count('"status":"ok"') != count or done.count('"tool_calls":1') != count:
-                raise RuntimeError("not all tasks were done")
-            row(f"`spindle batch`, {title}", count, figures)
+def measure(place: Path, ours: Peer, pi: Peer, options: argparse.Namespace) -> None:
+    choice = ["--provider", "bench", "--model", "bench"]
+    print("| what | tasks | seconds | ms per task | CPU ms per task | memory MiB |")
+    print("|---" * 6 + "|")
 
-        batch("a directory each", max(1, options.tasks // 10))
-        batch("a directory each", options.tasks)
-        repo = place / "repo"
-        git = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org"]
-        for words in (["init", "-q", str(repo)], ["-C", str(repo), "commit", "-q", "--allow-empty", "-m", "first"]):
-            subprocess.run([*git, *words], check=True)
-        batch("a worktree each", options.worktrees, repo=str(repo))
-        loop = f'for n in $(seq {options.loop}); do {" ".join([*spindle, *model])} -p "task $n" || exit 1; done'
-        row("`spindle -p` in a shell loop", options.loop, Figures(["sh", "-c", loop], place / "work", env))
+    def row(what: str, count: int, figures: Figures) -> None:
+        each, cpu = figures.seconds / count * 1e3, figures.cpu / count * 1e3
+        print(
+            f"| {what} | {count:,} | {figures.seconds:.1f} | {each:.1f} | {cpu:.1f} | {figures.memory:.0f} |",
+            flush=True,
+        )
+
+    def batch(title: str, count: int, **fields: str) -> None:
+        tasks, out = place / f"{title}-{count}.jsonl", place / f"runs-{title}-{count}"
+        own = [ours.folder(f"work/{number}") for number in range(count)]
+        lines = ({"id": f"t{n}", "prompt": PROMPT, **(fields or {"cwd": str(own[n])})} for n in range(count))
+        tasks.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        command = [ours.program[0], "batch", str(tasks), "-o", str(out), "-j", str(options.jobs), *choice]
+        figures = Figures(command, place, ours.environment)
+        done = (out / "results.jsonl").read_text()
+        if done.count('"status":"ok"') != count or done.count('"tool_calls":1') != count:
+            raise RuntimeError("not all tasks were done")
+        row(f"`spindle batch`, {title}", count, figures)
+
+    def loop(title: str, peer: Peer) -> None:
+        one = shlex.join([*peer.program, *choice, "-p", PROMPT])
+        many = ["sh", "-c", f"for n in $(seq {options.loop}); do {one} || exit 1; done"]
+        row(f"`{title}` in a shell loop", options.loop, Figures(many, peer.folder("work"), peer.environment))
+
+    batch("a directory each", max(1, options.tasks // 10))
+    batch("a directory each", options.tasks)
+    repo = place / "repo"
+    git = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org"]
+    for words in (["init", "-q", str(repo)], ["-C", str(repo), "commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    batch("a worktree each", options.worktrees, repo=str(repo))
+    loop("spindle -p", ours)
+    loop("pi -p", pi)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import pytest
 
 from ..cli.conftest import Place
 from ..cli.conftest import place as place  # a fixture
+from ..support.agent_process import write_models
+from ..support.mock_model import MockModel
 
 GIT_ENV = {
     "GIT_AUTHOR_NAME": "n",
@@ -93,3 +95,17 @@ class Tasks:
 def tasks(place: Place) -> Tasks:
     place.env |= GIT_ENV
     return Tasks(place)
+
+
+DEAR = {"cost": {"input": 100_000, "output": 0, "cacheRead": 0, "cacheWrite": 0}}
+"""A dollar for ten tokens of input."""
+
+
+@pytest.fixture
+def served(tasks: Tasks):
+    """Tasks whose model is behind HTTP."""
+    with MockModel() as mock:
+        write_models(tasks.place.agent, mock.openai_url, **DEAR)
+        tasks.model = "mock/m1"
+        tasks.place.write("agent/settings.json", {"retry": {"baseDelayMs": 10, "maxRetries": 1}})
+        yield tasks, mock

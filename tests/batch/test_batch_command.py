@@ -3,34 +3,23 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ..support.agent_process import write_models
 from ..support.mock_model import MockModel, failure, gate, reply, silent
 from .conftest import Tasks
 
 TOUCH = {"calls": [{"name": "bash", "arguments": {"command": "pwd > here.txt"}}]}
 SCHEMA = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
-DEAR = {"cost": {"input": 100_000, "output": 0, "cacheRead": 0, "cacheWrite": 0}}
-"""A dollar for ten tokens of input."""
-
-
-@pytest.fixture
-def served(tasks: Tasks):
-    """Tasks whose model is behind HTTP."""
-    with MockModel() as mock:
-        write_models(tasks.place.agent, mock.openai_url, **DEAR)
-        tasks.model = "mock/m1"
-        tasks.place.write("agent/settings.json", {"retry": {"baseDelayMs": 10, "maxRetries": 1}})
-        yield tasks, mock
 
 
 def test_files_of_a_task_and_its_line(tasks: Tasks) -> None:
@@ -96,6 +85,28 @@ def test_verify_decides(tasks: Tasks) -> None:
     assert [line["id"] for line in tasks.lines()[3:]] == ["bad"]
 
 
+def test_what_setup_leaves_running_lives_as_long_as_the_attempt(tasks: Tasks) -> None:
+    began = time.monotonic()
+    tasks.script({"calls": [{"name": "bash", "arguments": {"command": "kill -0 $(cat pid) && echo > alive"}}]}, "done")
+    tasks.write({"id": "a", "prompt": "p", "setup": "sleep 50 & echo $! > pid"})
+    done = tasks.run("--workspace", "copy", "--verify", "kill -0 $(cat pid); test -e alive; cp pid $SPINDLE_TASK_DIR")
+    assert done.returncode == 0, done.stdout
+    assert time.monotonic() - began < 40
+    assert not Path("/proc", (tasks.runs / "a/pid").read_text().strip()).exists()
+
+
+def test_what_a_command_prints_is_not_kept_in_memory(tasks: Tasks) -> None:
+    tasks.script("done")
+    tasks.write({"id": "a", "prompt": "p", "verify": "yes | head -c 80000000; echo last; exit 7"})
+    process = tasks.place.start(*tasks.arguments("--workspace", "copy"), stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert (process.returncode, tasks.lines()[0]["exit"]) == (1, 7)
+    log = (tasks.runs / "a/log").read_text()
+    assert "\ny\nlast\n" in log and len(log) < 100_000
+    assert used.ru_maxrss < 75 << 10
+
+
 def test_results_fit_a_schema(tasks: Tasks) -> None:
     tasks.place.write(
         "script.json",
@@ -148,49 +159,6 @@ def test_a_provider_that_refuses_is_left_alone_by_all(served: tuple[Tasks, MockM
     assert len(mock.requests) == 2 + 4
 
 
-def test_money_of_a_task_and_of_all(served: tuple[Tasks, MockModel]) -> None:
-    tasks, mock = served
-    mock.script(reply("", usage=(10, 0, 0)))
-    tasks.write({"id": "dear", "prompt": "p", "max_cost": 0.5, "tools": ["read"]})
-    mock.script(*[reply("hm", usage=(10, 0, 0))])
-    assert tasks.run().returncode == 0, "a limit is checked before a call; there was only one"
-    tasks.write(*({"id": f"t{number}", "prompt": "p"} for number in range(6)))
-    done = tasks.run("--total-cost", "3", "-j", "1")
-    assert done.returncode == 4, done.stdout
-    assert sorted(tasks.statuses()) == ["dear", "t0", "t1"], "what was spent before counts"
-    assert "4 not begun" in done.stdout
-    assert tasks.run("--total-cost", "30").returncode == 0
-
-
-def test_money_is_looked_at_before_each_call(served: tuple[Tasks, MockModel]) -> None:
-    from ..support.mock_model import call
-
-    tasks, mock = served
-    step = reply(call("bash", {"command": "true"}), usage=(10, 0, 0))
-    mock.script(step)
-    tasks.write({"id": "own", "prompt": "p", "max_cost": 2}, {"id": "turns", "prompt": "p", "max_turns": 3})
-    assert tasks.run("-j", "1", "--workspace", "none").returncode == 1
-    lines = {line["id"]: line for line in tasks.lines()}
-    assert {name: (line["status"], line["stop_reason"], line["turns"]) for name, line in lines.items()} == {
-        "own": ("budget", "maxCost", 2),
-        "turns": ("budget", "maxTurns", 3),
-    }
-    tasks.write({"id": "x", "prompt": "p"}, {"id": "y", "prompt": "p"})
-    assert tasks.run("--total-cost", "11", "--workspace", "copy").returncode == 4
-    running = [line for line in tasks.lines() if line["id"] in "xy"]
-    assert [(line["status"], line["stop_reason"]) for line in running] == [("budget", "totalCost")] * 2
-    assert 11 <= sum(line["cost_usd"] for line in tasks.lines()) <= 12, "one call of each may be under way"
-
-
-def test_money_needs_prices(served: tuple[Tasks, MockModel]) -> None:
-    tasks, mock = served
-    write_models(tasks.place.agent, mock.openai_url)
-    tasks.write("p")
-    done = tasks.run("--total-cost", "1")
-    assert done.returncode == 1
-    assert "the price of mock/m1 is unknown" in done.stderr
-
-
 def test_a_task_that_takes_too_long(served: tuple[Tasks, MockModel]) -> None:
     tasks, mock = served
     mock.script(silent())
@@ -226,6 +194,22 @@ def test_one_interrupt_lets_running_tasks_end(served: tuple[Tasks, MockModel]) -
     assert len(tasks.lines()) == 4
 
 
+def test_an_interrupt_ends_the_wait_for_a_turn(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    mock.script(reply("a", gate("go"), "b"), reply("too late"))
+    tasks.write(*({"id": f"t{number}", "prompt": "p"} for number in range(4)))
+    process = tasks.place.start(*tasks.arguments("--workspace", "none"), text=True)
+    mock.wait_gate("go")
+    process.send_signal(signal.SIGINT)
+    wait_for(process, "Running tasks may end")
+    mock.release("go")
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert sorted(tasks.statuses().values()) == ["cancelled", "cancelled", "cancelled", "ok"]
+    assert len(mock.requests) == 1
+    assert tasks.run().returncode == 0
+
+
 def test_two_interrupts_stop_them(served: tuple[Tasks, MockModel]) -> None:
     tasks, mock = served
     mock.script(reply("a", gate("never")))
@@ -241,6 +225,18 @@ def test_two_interrupts_stop_them(served: tuple[Tasks, MockModel]) -> None:
     mock.script(reply("now"))
     assert tasks.run().returncode == 0
     assert tasks.statuses() == {"t0": "ok", "t1": "ok", "t2": "ok"}
+
+
+def test_lines_are_counted_and_waiting_is_not_their_time(tasks: Tasks) -> None:
+    tasks.script({"text": "yes", "delay": 0.3})
+    tasks.write(*({"id": f"t{number}", "prompt": "p"} for number in range(5)))
+    done = tasks.run("--workspace", "none")
+    assert [line.split()[0] for line in done.stdout.splitlines()[:5]] == [f"[{n}/5]" for n in range(1, 6)]
+    whole = float(done.stdout.split(" s;")[0].split()[-1])
+    assert tasks.lines()[-1]["seconds"] < 0.75 * whole, "it waited for four others"
+    shutil.rmtree(tasks.runs)
+    done = tasks.run("--workspace", "copy", "-j", "5")
+    assert [line.split()[0] for line in done.stdout.splitlines()[:5]] == [f"[{n}/5]" for n in range(1, 6)]
 
 
 def test_events_as_json(tasks: Tasks) -> None:
@@ -306,6 +302,7 @@ def test_that_no_one_reads_is_no_reason_to_stop(tasks: Tasks) -> None:
         (["tasks.jsonl", "-o", "runs", "--workspace", "tmp"], "--workspace must be one of"),
         (["tasks.jsonl", "-o", "runs", "--on", "mars"], 'not on "mars"'),
         (["tasks.jsonl", "-o", "runs", "--filter", "("], "not a regular expression"),
+        (["tasks.jsonl", "-o", "runs", "--filter", "nosuch"], "No task has an id with 'nosuch' in it"),
         (["tasks.jsonl", "-o", "runs", "--continue"], "--continue means nothing"),
         (["tasks.jsonl", "-o", "runs", "--retires", "2"], "--retires means nothing"),
         (["tasks.jsonl", "-o", "tasks.jsonl"], "Cannot make"),
@@ -357,24 +354,65 @@ def test_killed_at_random_nothing_is_lost(tasks: Tasks) -> None:
     assert {line["status"] for line in lines} == {"ok"}
 
 
-def test_a_full_disk_stops_the_batch_and_harms_nothing(tasks: Tasks) -> None:
-    tasks.script("yes")
-    tasks.write(*({"id": f"t{number:02}", "prompt": "p"} for number in range(20)))
-    limited = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
-resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); from spindle.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", limited, *tasks.arguments("-j", "1")],
+def limited(tasks: Tasks, what: str, most: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a batch in a process that may have only so much of something; -B, so that no cut off bytecode is left."""
+    words = f"import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
+resource.setrlimit(resource.{what}, ({most}, 5000)); from spindle.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-B", "-c", words, *tasks.arguments(*arguments)],
         cwd=tasks.place.project,
         env=tasks.place.env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
+
+
+def test_a_full_disk_stops_the_batch_and_harms_nothing(tasks: Tasks) -> None:
+    tasks.script("yes")
+    tasks.write(*({"id": f"t{number:02}", "prompt": "p"} for number in range(20)))
+    done = limited(tasks, "RLIMIT_FSIZE", 4000, "-j", "1")
     assert done.returncode == 1
     assert "Cannot write to" in done.stderr and "results.jsonl: File too large" in done.stderr
     assert 3 < len(tasks.lines()) < 20
     assert tasks.run().returncode == 0
     assert sorted(line["id"] for line in tasks.lines() if line["status"] == "ok") == [f"t{n:02}" for n in range(20)]
+
+
+def test_no_money_for_what_cannot_be_kept(tasks: Tasks) -> None:
+    tasks.script(*[{"calls": [{"name": "bash", "arguments": {"command": "head -c 900 /dev/zero"}}]}] * 20, "end")
+    tasks.write({"id": "a", "prompt": "p"})
+    assert limited(tasks, "RLIMIT_FSIZE", 4000, "--workspace", "copy").returncode == 1
+    (line,) = tasks.lines()
+    assert line["status"] == "error" and line["error"].startswith("The session cannot be kept")
+    assert line["turns"] < 10
+
+
+def test_nothing_begins_on_a_full_disk(tasks: Tasks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    from spindle.batch import AgentOptions, Plan, run
+    from spindle.batch.ledger import LedgerError
+    from spindle.testing import Script
+
+    monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "agent"))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    plan = Plan(agent=AgentOptions(model=Script(["yes"]).model()))
+
+    async def work() -> None:
+        async for _ in run(["a", "b"], tmp_path / "runs", plan):
+            pass
+
+    with pytest.raises(LedgerError, match="No space left"):
+        asyncio.run(work())
+    assert [path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()] == []
+
+
+def test_many_at_a_time_need_many_files(tasks: Tasks) -> None:
+    tasks.script({"calls": [{"name": "bash", "arguments": {"command": "sleep 0.1"}}]}, "yes")
+    tasks.write(*({"id": f"t{number:02}", "prompt": "p"} for number in range(40)))
+    done = limited(tasks, "RLIMIT_NOFILE", 64, "-j", "40", "--workspace", "copy", "--retries", "0")
+    assert done.returncode == 0, done.stdout
 
 
 def test_as_an_iterator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

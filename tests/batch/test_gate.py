@@ -35,7 +35,7 @@ def test_one_goes_first_and_the_others_follow_if_it_is_served():
         assert await asyncio.wait_for(entered.get(), 10) == "f"
         gate.answered("f", 200, {})
         await asyncio.wait_for(gate.enter("g"), 5)
-        assert len(told) == 3
+        assert len(told) == 2
 
     asyncio.run(work())
 
@@ -59,3 +59,13 @@ def test_what_counts_as_a_refusal():
         (529, {}, False),
     ):
         assert asyncio.run(is_open(status, headers)) is wanted, status
+
+
+def test_requests_that_are_refused_together_are_told_once():
+    told = []
+    gate = Gate(told.append)
+    for who in range(8):
+        gate.answered(who, 429, {"retry-after": "2"})
+    assert len(told) == 1
+    gate.answered(8, 429, {"retry-after": "30"})
+    assert len(told) == 2, "that is much longer"

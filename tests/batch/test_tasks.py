@@ -25,7 +25,7 @@ def test_files_are_read_from_beside_the_task_file(tmp_path):
     (tmp_path / "p.txt").write_text("the prompt")
     (tmp_path / "s.json").write_text('{"type": "object"}')
     file = tmp_path / "tasks.jsonl"
-    file.write_text('\n{"id": "a", "prompt_file": "p.txt", "schema": "s.json"}\n\n')
+    file.write_bytes(b'\xef\xbb\xbf\r\n{"id": "a", "prompt_file": "p.txt", "schema": "s.json"}\r\n\r\n')
     (job,) = read_jobs(file)
     assert (job.prompt, job.schema, job.base) == ("the prompt", {"type": "object"}, str(tmp_path))
 
@@ -56,6 +56,10 @@ def test_the_hash_is_of_what_is_to_be_done(tmp_path):
         ('{"prompt": "  "}', "the prompt is empty"),
         ('{"prompt_file": "gone.txt"}', "gone.txt: No such file or directory"),
         ('{"prompt": "a", "timeout": 0}', "timeout must be above 0"),
+        ('{"prompt": "a", "repo": "gone"}', "gone is not a directory"),
+        ('{"prompt": "a", "cwd": "gone"}', "gone is not a directory"),
+        ('{"id": "a\\u0000b", "prompt": "a"}', "tasks.jsonl:1: id has a character in it that no program can be told"),
+        ('{"prompt": "a", "verify": "echo \\ud800"}', "verify has a character in it"),
         ('{"id": "x", "prompt": "a"}\n{"id": "x", "prompt": "b"}', "tasks.jsonl:2: the task 'x' is at"),
         ('{"prompt": "a"}\n{"prompt": "a"}', "Give each its own id"),
         ("", "There are no tasks"),

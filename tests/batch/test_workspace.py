@@ -1,7 +1,10 @@
 """Repositories of users: whatever tasks do in their workspaces, the user's own checkout stays as it is."""
 
+import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -38,11 +41,15 @@ def repo(tasks: Tasks) -> Path:
         path = repo / ".git/hooks" / hook
         path.write_text("#!/bin/sh\ntouch '%s'\n" % (tasks.place.root / "hook-ran"))
         path.chmod(0o755)
+    monitor = str(repo / ".git/hooks/post-commit")
+    for name, value in (("core.fsmonitor", monitor), ("diff.submodule", "log"), ("core.safecrlf", "true")):
+        git(repo, "config", name, value)
     tasks.write(*({"id": f"t{number}", "prompt": f"p{number}", "repo": "repo"} for number in range(3)))
     return repo
 
 
-EDIT = "echo changed > c.txt; rm b.txt; echo new > sub/deep/new.txt; echo i > sub/deep/i.txt; echo l > y.log"
+EDIT = """echo changed > c.txt; rm b.txt; echo new > sub/deep/new.txt; echo i > sub/deep/i.txt; echo l > y.log
+printf '* text eol=crlf\\n' > .gitattributes"""
 
 
 @pytest.mark.parametrize("kind", ["worktree", "clone", "copy"])
@@ -52,7 +59,7 @@ def test_a_repository_in_use(tasks: Tasks, repo: Path, kind: str) -> None:
     tasks.script(bash(EDIT), "done")
     done = tasks.run("--workspace", kind)
     assert done.returncode == 0, done.stdout
-    assert not (tasks.place.root / "hook-ran").exists()
+    assert not (tasks.place.root / "hook-ran").exists(), "hooks are the user's"
     assert state(repo) == before
     patch = tasks.runs / "t1/patch.diff"
     text = patch.read_text()
@@ -69,13 +76,13 @@ def test_a_repository_in_use(tasks: Tasks, repo: Path, kind: str) -> None:
 
 def test_what_an_agent_does_with_git_stays_in_its_worktree(tasks: Tasks, repo: Path) -> None:
     before = state(repo)
-    tasks.script(bash("echo x > c.txt; git commit -qam mine"), bash("echo y > a.txt; git stash"), "done")
+    tasks.script(bash("echo x > c.txt; git commit -qam 'no stash'"), bash("echo y > a.txt; git -C . stash"), "done")
     tasks.run("--workspace", "worktree")
     after = state(repo)
     for name in ("status", "stash", "refs", "head", "index", "worktrees", "config"):
         assert after[name] == before[name]
     assert "+x" in (tasks.runs / "t0/patch.diff").read_text(), "commits are part of the patch"
-    assert "shares its stash" in (tasks.runs / "t0/session.jsonl").read_text()
+    assert (tasks.runs / "t0/session.jsonl").read_text().count("shares its stash") == 1
 
 
 def test_a_failed_task_keeps_its_worktree_until_it_is_done_again(tasks: Tasks, repo: Path) -> None:
@@ -127,7 +134,7 @@ def test_a_commit_a_directory_and_an_address(tasks: Tasks, repo: Path) -> None:
         {"id": "below", "prompt": "p", "cwd": "repo/sub"},
         {"id": "url", "prompt": "p", "repo": f"file://{tasks.place.root / 'inner'}", "ref": "main"},
         {"id": "bad", "prompt": "p", "repo": "repo", "ref": "nothing"},
-        {"id": "gone", "prompt": "p", "repo": "nowhere"},
+        {"id": "gone", "prompt": "p", "repo": f"file://{tasks.place.root / 'gone'}"},
     )
     tasks.script(bash("pwd; ls"), "done")
     assert tasks.run("--retries", "0").returncode == 1
@@ -137,7 +144,7 @@ def test_a_commit_a_directory_and_an_address(tasks: Tasks, repo: Path) -> None:
     assert "i.txt" in (tasks.runs / "url/session.jsonl").read_text()
     assert (lines["bad"]["status"], lines["gone"]["status"]) == ("error", "error")
     assert "Needed a single revision" in lines["bad"]["error"]
-    assert "Not a directory" in lines["gone"]["error"]
+    assert "git clone" in lines["gone"]["error"]
 
 
 def test_without_workspace_tasks_take_turns_unless_they_only_read(tasks: Tasks) -> None:
@@ -177,3 +184,80 @@ def test_results_inside_a_repository_are_not_part_of_it(tasks: Tasks, repo: Path
         assert "+x" in text and "runs/" not in text
     subprocess.run(["rm", "-r", str(repo / "runs")], check=True)
     assert state(repo) == before
+
+
+def test_what_git_cannot_add_is_no_failure(tasks: Tasks) -> None:
+    make_repo(tasks.place.project / "repo")
+    tasks.script(bash("git init -q inner && echo x > inner/x && echo y > y.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p", "repo": "repo"})
+    done = tasks.run()
+    assert done.returncode == 0, done.stdout
+    assert "+++ b/y.txt" in (tasks.runs / "a/patch.diff").read_text()
+    assert "inner/' does not have a commit checked out" in (tasks.runs / "a/log").read_text()
+
+
+def test_a_large_patch_takes_no_memory(tasks: Tasks) -> None:
+    make_repo(tasks.place.project / "repo")
+    tasks.script(bash("head -c 40000000 /dev/zero | tr '\\0' 'x' > big.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p", "repo": "repo"})
+    process = tasks.place.start(*tasks.arguments(), stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert tasks.lines()[0]["patch_bytes"] > 40_000_000
+    assert used.ru_maxrss < 70 << 10
+
+
+def test_a_copy_leaves_out_what_is_no_file(tasks: Tasks) -> None:
+    os.mkfifo(tasks.place.project / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(tasks.place.project / "server"))  # the name of a socket has to be short
+        tasks.script(bash("ls > names"), "done")
+        tasks.write({"id": "a", "prompt": "p"})
+        done = tasks.run("--workspace", "copy")
+    assert done.returncode == 0, done.stdout
+    assert "+tasks.jsonl" in (tasks.runs / "a/patch.diff").read_text()
+
+
+def test_results_in_the_directory_of_the_tasks(tasks: Tasks) -> None:
+    make_repo(tasks.place.project / "repo")
+    tasks.script(bash("echo new > new.txt"), "done")
+    tasks.write({"id": "a", "prompt": "p"})
+    repo = tasks.place.project / "repo"
+    run = ("batch", "../tasks.jsonl", "-o", ".", "--model", tasks.model, "--retries", "0", "--workspace")
+    done = tasks.place.run(*run, "copy", cwd=repo)
+    assert "The results are in" in done.stdout and "Traceback" not in done.stderr
+    assert tasks.place.run(*run, "worktree", cwd=repo).returncode == 0
+    assert "+new" in (repo / "a/patch.diff").read_text()
+    (repo / "later.txt").write_text("seen")
+    assert "?? later.txt" in git(repo, "status", "--short"), "the project is not hidden from git"
+
+
+def test_a_copy_that_is_given_up_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would write over what the next attempt does in the same place."""
+    import asyncio
+
+    from spindle.batch.workspace import Place, Turns, Workspace
+
+    for number in range(5):
+        tmp_path.joinpath("source", str(number)).mkdir(parents=True)
+        tmp_path.joinpath("source", str(number), "x").write_text("x")
+    began, go_on, copied = threading.Event(), threading.Event(), []
+
+    def copy(one: str, other: str) -> None:
+        copied.append(other)
+        began.set()
+        assert go_on.wait(20)
+
+    monkeypatch.setattr("shutil.copy2", copy)
+
+    async def work() -> None:
+        space = Workspace(Place(str(tmp_path / "source")), "copy", tmp_path / "runs/a", None, Turns(), print)
+        making = asyncio.create_task(space.make())
+        await asyncio.to_thread(began.wait)
+        making.cancel()
+        await asyncio.wait([making])
+        go_on.set()
+
+    asyncio.run(work())  # waits for its threads
+    assert len(copied) == 1

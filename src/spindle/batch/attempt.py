@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,9 +18,9 @@ from typing import Any, TextIO
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
-from spindle import process
 from spindle.agent import AgentError
 from spindle.agent.budget import RunLimits
+from spindle.agent.conversation import StatsCounter
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.result import RunResult, why
@@ -28,25 +28,34 @@ from spindle.agent.session import AgentSession
 from spindle.agent.submission import RunOptions
 from spindle.agent_dir import agent_dir
 from spindle.batch.gate import Gate, Gates
-from spindle.batch.ledger import TOTAL_COST, Attempt, Tokens
+from spindle.batch.ledger import KILLED, TOTAL_COST, Attempt, Tokens
 from spindle.batch.tasks import Job
 from spindle.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate
-from spindle.children import environment
+from spindle.children import environment, kill_all
 from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.inprocess import check_tools
 from spindle.llm.errors import ModelError, is_retryable
 from spindle.models.credentials import MissingCredentials
+from spindle.process import Process
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.resources.trust import TrustStore
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
 from spindle.sessions.file import put_side_file
 from spindle.shapes.codec import encode, to_builtins
-from spindle.shapes.events import AutoRetryStart, Event, ExtensionError, Notice, ToolExecutionStart, TurnStart
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Image
+from spindle.shapes.events import (
+    AutoRetryStart,
+    CompactionEnd,
+    Event,
+    ExtensionError,
+    Notice,
+    ToolExecutionStart,
+    TurnStart,
+)
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
 from spindle.tools.base import Tool
 
-SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
+FILES = SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
 _STATUSES = {
     "maxCost": "budget",
     "maxTurns": "budget",
@@ -60,8 +69,9 @@ _STATUSES = {
 """By the stop reason of the run; every other one is the model's own fault."""
 _READING = frozenset(("read", "grep", "find", "ls"))
 _SAID = 64_000
-"""So many characters of what a command printed are kept."""
-_STASH = re.compile(r"\bgit\b[^|;&\n]*\bstash\b")
+"""So many bytes of what a command printed are kept."""
+_SPENT = "The money of the whole batch is spent"
+_STASH = re.compile(r"\bgit(?:\s+(?:-[cC]\s*\S+|--?[\w-]+(?:=\S+)?))*\s+stash\b")
 _NO_STASH = "This checkout shares its stash with the repository of the user: commit, or copy files, instead."
 
 
@@ -126,6 +136,8 @@ class Shared:
         self.spent_elsewhere = spent
         """US dollars, before and in other processes."""
         self.spent_here = 0.0
+        self.finishing = False
+        """Whether attempts that wait for their turn should not begin any more."""
         self.resources: Resources = load_resources(os.getcwd(), plan.resources)
         self.places: dict[str, Place] = {}
         """By task, if someone knows better than its own words."""
@@ -165,7 +177,9 @@ class Shared:
 class _Watch(Hooks):
     """Looks at every model call of an attempt: is there money left, does the provider take requests?"""
 
-    listening = frozenset(("turn_start", "tool_execution_start", "auto_retry_start", "extension_error", "notice"))
+    listening = frozenset(
+        ("turn_start", "tool_execution_start", "auto_retry_start", "compaction_end", "extension_error", "notice")
+    )
 
     def __init__(self, shared: Shared, progress: Progress, log: "_Log", clock: asyncio.Timeout, *, keeps_stash: bool):
         self.agent: AgentSession | None = None
@@ -183,7 +197,8 @@ class _Watch(Hooks):
 
     async def before_turn(self) -> bool:
         self.stopped_by_total = self._shared.exhausted
-        return not self.stopped_by_total
+        is_kept = self.agent is None or self.agent.session.write_error is None
+        return is_kept and not self.stopped_by_total
 
     async def before_provider_headers(self, headers: dict[str, str]) -> None:
         began, end = time.monotonic(), self._clock.when()
@@ -195,7 +210,7 @@ class _Watch(Hooks):
             await self._gate.enter(self)
         if self._shared.exhausted:
             self.stopped_by_total = True
-            raise ModelError("The money of the whole batch is spent")
+            raise ModelError(_SPENT)
 
     async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
         self._gate.answered(self, status, headers)
@@ -203,9 +218,7 @@ class _Watch(Hooks):
     def committed(self, message: AgentMessage) -> None:
         if isinstance(message, AssistantMessage):
             self._gate.leave(self)  # it may have failed without an answer
-            cost = message.usage.cost.total
-            self._shared.spent_here += cost
-            self._progress.cost_usd += cost
+            self._spend(message.usage)
             if message.error_message:
                 self._log.write(f"model: {message.error_message}")
             self._tell()
@@ -221,6 +234,9 @@ class _Watch(Hooks):
         elif isinstance(event, ToolExecutionStart):
             self._log.write(f"{event.tool_name}: {encode(event.args).decode()[:500]}")
             self._tell(tool=event.tool_name)
+        elif isinstance(event, CompactionEnd):
+            if event.result is not None and event.result.usage is not None:
+                self._spend(event.result.usage)
         elif isinstance(event, AutoRetryStart):
             if (end := self._clock.when()) is not None and not self._clock.expired():
                 self._clock.reschedule(end + event.delay_ms / 1000)
@@ -231,6 +247,10 @@ class _Watch(Hooks):
             self._log.write(f"error: {event.error}")
         elif isinstance(event, Notice):
             self._log.write(event.message)
+
+    def _spend(self, usage: Usage) -> None:
+        self._shared.spent_here += usage.cost.total
+        self._progress.cost_usd += usage.cost.total
 
     def _tell(self, **news: Any) -> None:
         self._progress.note = None
@@ -273,6 +293,32 @@ async def attempt(
     return await _Try(job, number, images, folder, shared).run(keep=keep)
 
 
+def killed(job: Job, known: Sequence[Attempt], folder: Path) -> Attempt | None:
+    """Return a line for the attempt that was cut off in `folder`, if it cost something and is not among the known."""
+    try:
+        session = sessions.load(folder / SESSION, read_only=True)
+    except SessionError:  # none was begun
+        return None
+    used = StatsCounter()
+    used.catch_up(session.entries)
+    session.close()
+    if not used.tokens.total or any(line.session_id == session.id for line in known):
+        return None
+    return Attempt(
+        id=job.id,
+        attempt=len(known) + 1,
+        status="cancelled",
+        stop_reason=KILLED,
+        turns=used.assistant,
+        tool_calls=used.calls,
+        tokens=Tokens(**asdict(used.tokens)),
+        cost_usd=None if joint_source(used.cost_sources) == "unknown" else used.cost,
+        error="Killed in the middle",
+        session_id=session.id,
+        meta=job.task.meta,
+    )
+
+
 class _Try:
     def __init__(self, job: Job, number: int, images: list[Image], folder: Path, shared: Shared) -> None:
         task = job.task
@@ -285,6 +331,7 @@ class _Try:
         self._shared = shared
         self._log = _Log(folder / LOG)
         self._space: Workspace | None = None
+        self._began = time.monotonic()
         self._timeout = task.timeout or shared.plan.timeout
         self._broken = False
         """Whether it is over because something went wrong outside of the run."""
@@ -293,14 +340,15 @@ class _Try:
         self._result: RunResult | None = None
 
     async def run(self, *, keep: bool) -> tuple[Attempt, bool]:
-        line, began = self.line, time.monotonic()
+        line = self.line
         await self._step(self._work)
         await self._step(self._save_patch)
         if line.stop_reason in ("end", "handled") and line.status in ("ok", "denied"):
             await self._step(self._verify)
+        kill_all(self)
         if self._space is not None:
             await self._step(lambda: self._leave(keep=keep and line.status != "ok"))
-        line.seconds = round(time.monotonic() - began, 3)
+        line.seconds = round(time.monotonic() - self._began, 3)
         line.finished = iso_time(now_ms())
         self._log.write(f"{line.status} after {line.seconds} s" + (f": {line.error}" if line.error else ""))
         await self._step(self._save_result)
@@ -341,10 +389,13 @@ class _Try:
         place = await shared.place(job)
         kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
         kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
-        space = self._space = Workspace(place, kind, self._folder, job.task.ref, shared.turns)
+        space = self._space = Workspace(place, kind, self._folder, job.task.ref, shared.turns, self._log.write)
         if kind == "none" and not self._only_reads():
             self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {place.source}"))
             await space.take_turn()
+            if shared.finishing:
+                raise asyncio.CancelledError
+            self._began = time.monotonic()
         async with asyncio.timeout(self._timeout) as clock:
             await space.make()
             self.line.commit = space.commit
@@ -369,7 +420,7 @@ class _Try:
         finally:
             await agent.close()
             watch.close()
-            self._take(agent.last_result(), watch)
+            self._take(agent, watch)
         if agent.session.write_error is not None:
             self._failed("error", f"The session cannot be kept: {agent.session.write_error}", again=False)
 
@@ -392,20 +443,24 @@ class _Try:
         extensions = ExtensionHost(ExtensionOptions(warn=self._log.write))
         return await create_session(session, options, resources, extensions)
 
+    @property
+    def _own_cost(self) -> float | None:
+        """US dollars that this attempt may cost, if the others are not looked at."""
+        return self._job.task.max_cost or self._shared.plan.max_cost
+
     def _limits(self) -> RunLimits:
         task, plan = self._job.task, self._shared.plan
-        return RunLimits(
-            max_turns=task.max_turns or plan.max_turns, max_cost=task.max_cost or plan.max_cost or plan.total_cost
-        )
+        return RunLimits(max_turns=task.max_turns or plan.max_turns, max_cost=self._own_cost or plan.total_cost)
 
     def _only_reads(self) -> bool:
         tools = self._shared.plan.agent.tools if self._job.task.tools is None else self._job.task.tools
         return tools is not None and all(isinstance(tool, str) and tool in _READING for tool in tools)
 
-    def _take(self, result: RunResult | None, watch: "_Watch") -> None:
+    def _take(self, agent: AgentSession, watch: "_Watch") -> None:
         """Take over what the run came to."""
         line = self.line
-        self._result = result
+        result = self._result = agent.last_result()
+        line.session_id = agent.session.id
         if result is None:  # a command of an extension
             line.status, line.stop_reason = "ok", "handled"
             return
@@ -415,19 +470,15 @@ class _Try:
         line.output = result.text if result.value is UNSET else result.value
         line.status = result.status if result.status in ("ok", "denied") else "failed"
         line.status = _STATUSES.get(result.stop_reason, line.status)
-        if watch.stopped_by_total:
-            line.status, line.stop_reason = "budget", TOTAL_COST
-        if line.status != "ok":
+        if watch.stopped_by_total or (result.stop_reason == "maxCost" and self._own_cost is None):
+            line.status, line.stop_reason, line.error = "budget", TOTAL_COST, _SPENT
+        elif line.status != "ok":
             line.error = why(result)
         self._again = line.stop_reason == "stalled" or is_retryable(line.error or "")
 
     async def _save_patch(self) -> None:
-        if self._space is None or not self._space.is_ready:
-            return
-        patch = await self._space.changes()
-        if patch is not None:
-            self.line.patch_bytes = len(patch)
-            (self._folder / PATCH).write_bytes(patch)
+        if self._space is not None and self._space.is_ready:
+            self.line.patch_bytes = await self._space.changes(self._folder / PATCH)
 
     async def _verify(self) -> None:
         command = self._job.task.verify or self._shared.plan.verify
@@ -440,16 +491,24 @@ class _Try:
             line.error = f"verify ended with {line.exit}, see {LOG}" if line.exit else None
 
     async def _shell(self, name: str, command: str) -> int:
-        """Run a command of the user in the workspace; what it prints goes to the log. Returns its exit code."""
+        """Run a command of the user in the workspace; the end of what it prints goes to the log. Returns its exit code.
+
+        What it leaves running may go on until the end of the attempt.
+        """
         assert self._space is not None
         self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost_usd or 0.0))
         extra = {"SPINDLE_TASK_ID": self._job.id, "SPINDLE_TASK_DIR": str(self._folder)}
-        done = await process.run(
-            ["/bin/sh", "-c", command], cwd=str(self._space.cwd), env=environment(extra=extra), owner=self
-        )
-        said = (done.output + done.errors).decode("utf-8", "replace")
-        self._log.write(f"{name} ended with {done.code}: {command}\n{said[-_SAID:]}")
-        return done.code
+        said = bytearray()
+
+        def keep(data: bytes) -> None:
+            said.extend(data)
+            if len(said) > 2 * _SAID:
+                del said[:-_SAID]
+
+        words, cwd = ["/bin/sh", "-c", command], str(self._space.cwd)
+        code = await Process(words, cwd=cwd, env=environment(extra=extra), on_output=keep, owner=self).wait()
+        self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
+        return code
 
     async def _leave(self, *, keep: bool) -> None:
         assert self._space is not None

@@ -13,6 +13,8 @@ from spindle.llm.exchange import retry_after
 
 _TOO_MANY = (429, 529)
 _UNAVAILABLE = 503
+_LONGER = 1.0
+"""So many seconds more than was told before are worth telling."""
 
 
 class Gate:
@@ -49,10 +51,13 @@ class Gate:
         asked = retry_after(headers)
         if status in _TOO_MANY or (status == _UNAVAILABLE and asked is not None):
             # Requests that were under way together are refused together; that is one refusal.
-            self._refusals += self._first == who or time.monotonic() >= self._opens
+            before = self._opens
+            is_news = self._first == who or time.monotonic() >= before
+            self._refusals += is_news
             longest = limits.GATE_LONGEST if asked is None else limits.GATE_LONGEST_ASKED
             self.hold(max(asked or 0.0, min(2.0 ** (self._refusals - 1), longest)))
-            self._on_hold(self._opens - time.monotonic())
+            if is_news or self._opens > before + _LONGER:
+                self._on_hold(self._opens - time.monotonic())
         elif self._first == who and 200 <= status < 300:
             self._refusals = 0
         self.leave(who)

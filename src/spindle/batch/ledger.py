@@ -21,6 +21,8 @@ from spindle.shapes.codec import decode, encode
 NAME = "results.jsonl"
 TOTAL_COST = "totalCost"
 """The stop reason of an attempt that ended because the whole batch has used up its money."""
+KILLED = "killed"
+"""That of an attempt that ended with our process; the next one has recorded what it cost."""
 
 
 class Tokens(Struct):
@@ -58,6 +60,7 @@ class Attempt(Struct, kw_only=True):
     """Where the work began."""
     session: str | None = None
     """Path of the session, relative to the results."""
+    session_id: str | None = None
     finished: str = ""
     task_hash: str = ""
     meta: Any = None
@@ -99,20 +102,22 @@ class Ledger:
             raise
 
     def _read(self) -> None:
+        self._size = 0
         with open(self.path, "rb") as file:
-            data = file.read()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):  # the last writer was killed in the middle of a line
-            os.ftruncate(self._descriptor, whole)
-        for number, line in enumerate(data[:whole].split(b"\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                attempt = msgspec.convert(decode(line), Attempt)
-            except msgspec.DecodeError as error:
-                raise LedgerError(f"{self.path}:{number} is not a result: {error}. Mend or remove that line") from None
-            self.attempts.setdefault(attempt.id, []).append(attempt)
-        self._size = whole
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):  # the last writer was killed in the middle of it
+                    os.ftruncate(self._descriptor, self._size)
+                    break
+                self._size += len(line)
+                if line.strip():
+                    self._learn(number, line)
+
+    def _learn(self, number: int, line: bytes) -> None:
+        try:
+            attempt = msgspec.convert(decode(line), Attempt)
+        except msgspec.DecodeError as error:
+            raise LedgerError(f"{self.path}:{number} is not a result: {error}. Mend or remove that line") from None
+        self.attempts.setdefault(attempt.id, []).append(attempt)
 
     @property
     def spent(self) -> float:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.batch.attempt import LOG, PATCH, RESULT, SESSION, Hold, Plan, Progress, Shared, attempt
+from spindle.batch.attempt import FILES, Hold, Plan, Progress, Shared, attempt
 from spindle.batch.ledger import Attempt
 from spindle.batch.tasks import Job
 from spindle.batch.workspace import Place, locate
@@ -81,9 +81,6 @@ class Node:
         self._shared.spent_elsewhere = spent_elsewhere
         if hold is not None:
             self._shared.gates.of(hold.provider).hold(hold.seconds)
-
-
-FILES = (SESSION, RESULT, PATCH, LOG)
 
 
 class _Member:
@@ -182,6 +179,9 @@ class RayPool:
             await member.actor.cancel.remote(job.id)
             async with asyncio.timeout(limits.BATCH_STOP):
                 return await answer
+
+    def finish(self) -> None:
+        """Nothing waits for a turn: each attempt has a clone of its own."""
 
     # -- nodes -----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ again is how it is resumed.
 """
 
 import asyncio
+import shutil
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.batch.attempt import LOG, PATCH, RESULT, SESSION, Hold, Plan, Progress, Shared, attempt
+from spindle.batch.attempt import FILES, SESSION, Hold, Plan, Progress, Shared, attempt, killed
 from spindle.batch.ledger import Attempt, Ledger, LedgerError
 from spindle.batch.tasks import Job, TaskSource, chosen, read_jobs
 from spindle.batch.workspace import KINDS
@@ -23,7 +24,8 @@ from spindle.shapes.messages import Image
 
 _LINES_WAITING = 1000
 """So many lines that were not read make the workers pause."""
-_FILES = (SESSION, RESULT, PATCH, LOG)
+_ROOM = 1 << 20
+"""With less than so many bytes free no attempt begins: its files and its line would not fit."""
 
 
 class TaskStart(Struct, tag_field="type", tag="task_start"):
@@ -46,6 +48,9 @@ class Pool(Protocol):
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
         """Make an attempt, and leave its files in `folder`."""
 
+    def finish(self) -> None:
+        """Begin nothing that still waits for its turn."""
+
     @property
     def exhausted(self) -> bool:
         """Whether all money is spent."""
@@ -65,6 +70,9 @@ class LocalPool:
 
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
         return await attempt(job, number, images, folder, self._shared)
+
+    def finish(self) -> None:
+        self._shared.finishing = True
 
     @property
     def exhausted(self) -> bool:
@@ -127,6 +135,8 @@ class Batch:
     def finish(self) -> None:
         """Start nothing more; what runs may end."""
         self._finishing = True
+        if self._pool is not None:
+            self._pool.finish()
 
     def cancel(self) -> None:
         """Stop what runs; it is done again the next time."""
@@ -139,6 +149,7 @@ class Batch:
         """Yield every attempt when it is in the results. Leaving the loop cancels the rest. Raises `AgentError`."""
         try:
             if self._waiting:
+                await self._record_killed()
                 self._pool = self._make_pool()
                 await self._pool.start(check=any(job.task.model is None for job in self._waiting))
                 for number in range(min(self.plan.jobs, len(self._waiting))):
@@ -155,6 +166,15 @@ class Batch:
             if self._pool is not None:
                 await self._pool.close()
             self._ledger.close()
+
+    async def _record_killed(self) -> None:
+        """Count what attempts had cost when an earlier run was killed."""
+        for job in self._waiting:
+            if (self.out / job.folder / SESSION).exists():
+                known = self._ledger.attempts.get(job.id, ())
+                line = await asyncio.to_thread(killed, job, known, self.out / job.folder)
+                if line is not None:
+                    await self._ledger.append(line)
 
     def _make_pool(self) -> Pool:
         if self.plan.on == "local":
@@ -200,8 +220,12 @@ class Batch:
     async def _try(self, job: Job, number: int, pool: Pool) -> tuple[Attempt, bool]:
         folder = self.out / job.folder
         try:
+            if shutil.disk_usage(self.out).free < _ROOM:
+                raise LedgerError(f"No space left for {self.out}. Run the same command again to go on")
             _set_aside(folder)
             return await pool.attempt(job, number, job.images(), folder)
+        except LedgerError:
+            raise
         except (OSError, AgentError) as error:
             text = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
             line = Attempt(id=job.id, attempt=number, status="error", stop_reason="error", error=text)
@@ -230,7 +254,7 @@ def _check(plan: Plan) -> None:
 def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if not (out / ".gitignore").exists():
+        if not any(out.iterdir()):
             (out / ".gitignore").write_text("*\n")  # results inside a repository are not part of it
     except OSError as error:
         raise AgentError(f"Cannot make {out}: {error.strerror}") from None
@@ -239,7 +263,7 @@ def _make_folder(out: Path) -> None:
 def _set_aside(folder: Path) -> None:
     """Make the folder of a task ready for an attempt; files of an earlier one go into a folder beside."""
     folder.mkdir(exist_ok=True)
-    left = [folder / name for name in _FILES if (folder / name).exists()]
+    left = [folder / name for name in FILES if (folder / name).exists()]
     if left:
         number = 1 + sum(1 for _ in folder.glob("before-*"))
         before = folder / f"before-{number}"

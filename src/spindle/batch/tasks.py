@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from base64 import b64encode
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -126,7 +127,7 @@ def _values(source: TaskSource) -> Iterable[tuple[str, str, Any]]:
 
 
 def _lines(name: str, base: str, data: bytes) -> Iterable[tuple[str, str, Any]]:
-    for number, line in enumerate(data.split(b"\n"), 1):
+    for number, line in enumerate(data.removeprefix(BOM_UTF8).split(b"\n"), 1):
         if line.strip():
             try:
                 yield f"{name}:{number}", base, decode(line)
@@ -140,6 +141,12 @@ def _job(task: Task, base: str, default_schema: dict[str, Any] | None) -> Job:
     for name in ("max_cost", "max_turns", "timeout"):
         if (value := getattr(task, name)) is not None and not value > 0:
             raise AgentError(f"{name} must be above 0, not {value}")
+    for name in ("id", "repo", "cwd", "ref", "setup", "verify"):
+        if not _can_be_told(getattr(task, name) or ""):
+            raise AgentError(f"{name} has a character in it that no program can be told")
+    place = task.cwd if task.repo is None else task.repo
+    if place is not None and not is_address(task, base) and not Path(base, place).is_dir():
+        raise AgentError(f"{Path(base, place)} is not a directory")
     prompt = task.prompt
     if task.prompt_file is not None:
         prompt = _read(Path(base, task.prompt_file)).decode("utf-8", "replace")
@@ -158,6 +165,19 @@ def _job(task: Task, base: str, default_schema: dict[str, Any] | None) -> Job:
     digest = hashlib.sha256(encode(content)).hexdigest()[:16]
     name = task.id or digest
     return Job(task, name, _folder(name), digest, prompt, schema or default_schema, base)
+
+
+def is_address(task: Task, base: str) -> bool:
+    """Say whether the repository of a task is not on this disk."""
+    repo = task.repo or ""
+    return "://" in repo or (":" in repo.split("/")[0] and not Path(base, repo).exists())
+
+
+def _can_be_told(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _folder(name: str) -> str:
@@ -183,4 +203,7 @@ def chosen(jobs: Sequence[Job], pattern: str | None) -> list[Job]:
         wanted = re.compile(pattern)
     except re.error as error:
         raise AgentError(f"{pattern!r} is not a regular expression: {error}") from None
-    return [job for job in jobs if wanted.search(job.id)]
+    found = [job for job in jobs if wanted.search(job.id)]
+    if not found:
+        raise AgentError(f"No task has an id with {pattern!r} in it")
+    return found

@@ -7,19 +7,30 @@ branch, index, stash or configuration is touched, and what is compared for `patc
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from spindle import limits, process
 from spindle.agent import AgentError
-from spindle.batch.tasks import Task
+from spindle.batch.tasks import Task, is_address
 from spindle.children import environment
 
 KINDS = ("none", "copy", "worktree", "clone")
-_PLAIN = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", "-c", "gc.auto=0")
-_DIFF = ("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color")
+_SETTINGS = (
+    "advice.detachedHead=false",
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.safecrlf=false",
+    "core.splitIndex=false",
+    "gc.auto=0",
+    "worktree.useRelativePaths=false",
+)
+"""What the user has set here is meant for their own use of git, and would run programs, fail, or confuse us."""
+_PLAIN = [word for setting in _SETTINGS for word in ("-c", setting)]
+_DIFF = ("diff-tree", "-p", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames")
 _GIT_VARIABLES = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -61,9 +72,16 @@ class Turns:
 
 
 async def git(
-    *arguments: str, cwd: str | None = None, env: Mapping[str, str] | None = None, ok: Sequence[int] = (0,)
+    *arguments: str,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    ok: Sequence[int] = (0,),
+    warn: Callable[[str], None] | None = None,
 ) -> bytes:
-    """Run git and return what it printed. Raises `WorkspaceError` with its last words."""
+    """Run git and return what it printed; `warn` gets what it said of an exit code that is ok and not 0.
+
+    Raises `WorkspaceError` with its last words.
+    """
     variables = environment(_GIT_VARIABLES, {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", **(env or {})})
     try:
         done = await process.run(["git", *_PLAIN, *arguments], cwd=cwd, env=variables, timeout=limits.GIT)
@@ -74,12 +92,14 @@ async def git(
     if done.code not in ok:
         words = done.errors.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.code}"]
         raise WorkspaceError(f"git {arguments[0]}: {words[-1]}")
+    if done.code and warn is not None:
+        warn(f"git {arguments[0]}: {done.errors.decode('utf-8', 'replace').strip()}")
     return done.output
 
 
 async def locate(task: Task, base: str) -> Place:
     """Find out what a task works on. Raises `WorkspaceError`."""
-    if task.repo is not None and _is_address(task.repo):
+    if task.repo is not None and is_address(task, base):
         return Place(task.repo, task.cwd or ".", is_remote=True)
     given = task.repo if task.repo is not None else task.cwd
     start = os.path.realpath(os.path.join(base, given)) if given is not None else os.getcwd()
@@ -106,15 +126,16 @@ async def locate(task: Task, base: str) -> Place:
     return Place(top, inside, repository)
 
 
-def _is_address(repo: str) -> bool:
-    return "://" in repo or (":" in repo.split("/")[0] and not os.path.exists(repo))
-
-
 class Workspace:
     """The directory of one attempt. `make`, then `baseline`, then `changes`, then `leave`."""
 
-    def __init__(self, place: Place, kind: str, folder: Path, ref: str | None, turns: Turns) -> None:
-        """`kind` is one of `KINDS`, `folder` the place for the files of the attempt, inside that of all results."""
+    def __init__(
+        self, place: Place, kind: str, folder: Path, ref: str | None, turns: Turns, warn: Callable[[str], None]
+    ) -> None:
+        """`kind` is one of `KINDS`, `folder` the place for the files of the attempt, inside that of all results.
+
+        `warn` is told what cannot be compared.
+        """
         self.kind = kind
         self.commit: str | None = None
         self.is_ready = False
@@ -123,6 +144,7 @@ class Workspace:
         self._ref = ref
         self._results = folder.parent
         self._turns = turns
+        self._warn = warn
         self._is_git = place.is_remote or place.repository is not None
         self._store = folder / "objects"
         """What is compared; git keeps it there and not in the user's repository."""
@@ -145,7 +167,11 @@ class Workspace:
             await asyncio.to_thread(_remove, self._store)
             await self._clear()
             if self.kind == "copy":
-                await asyncio.to_thread(_copy, Path(place.source), self.root, self._results)
+                given_up = threading.Event()
+                try:
+                    await asyncio.to_thread(_copy, Path(place.source), self.root, self._results, given_up)
+                finally:
+                    given_up.set()  # a thread cannot be cancelled
                 await self._part_from(Path(place.source))
             elif self.kind != "none":
                 await self._check_out()
@@ -219,16 +245,20 @@ class Workspace:
                 self._trees[self.root] = await self._tree(self.root)
         self.is_ready = True
 
-    async def changes(self) -> bytes | None:
-        """Return what was changed since as a patch; None if there is nothing to compare with."""
-        patch = b""
+    async def changes(self, patch: Path) -> int | None:
+        """Write what was changed since to a file; return its size, or None if there is nothing to compare with."""
+        if not self._trees:
+            return None
+        patch.write_bytes(b"")
         for path, before in self._trees.items():
             if path.is_dir() and (not self._is_git or (path / ".git").exists()):
                 inside = "" if path == self.root else f"{path.relative_to(self.root)}/"
-                prefixes = (f"--src-prefix=a/{inside}", f"--dst-prefix=b/{inside}")
+                part = self._store / "part.diff"  # it may be larger than our memory
+                how = (f"--output={part}", f"--src-prefix=a/{inside}", f"--dst-prefix=b/{inside}")
                 after = await self._tree(path)
-                patch += await git(*_DIFF, *prefixes, before, after, cwd=str(path), env=await self._private(path))
-        return patch if self._trees else None
+                await git(*_DIFF, *how, before, after, cwd=str(path), env=await self._private(path))
+                await asyncio.to_thread(_append, part, patch)
+        return patch.stat().st_size
 
     async def _tree(self, path: Path) -> str:
         """Put everything in a repository that git does not ignore into a tree, and return its name."""
@@ -239,7 +269,8 @@ class Workspace:
             index.unlink(missing_ok=True)
             if (path / own).exists():
                 shutil.copyfile(path / own, index)  # so that git need not read every file
-        await git("-c", "core.splitIndex=false", "add", "-A", cwd=str(path), env=env)
+        # What cannot be added is not in the patch: a file that we must not read, a repository without a commit.
+        await git("add", "-A", "--ignore-errors", cwd=str(path), env=env, ok=(0, 1), warn=self._warn)
         return (await git("write-tree", cwd=str(path), env=env)).decode().strip()
 
     async def _private(self, path: Path) -> dict[str, str]:
@@ -306,17 +337,29 @@ async def _repositories(root: Path) -> list[Path]:
     return found
 
 
-def _copy(source: Path, target: Path, out: Path) -> None:
-    """Copy a directory, but not the results in it."""
+class _GivenUp(Exception):
+    """No one waits for it any more."""
+
+
+def _append(part: Path, whole: Path) -> None:
+    with open(part, "rb") as one, open(whole, "ab") as other:
+        shutil.copyfileobj(one, other)
+
+
+def _copy(source: Path, target: Path, out: Path, given_up: threading.Event) -> None:
+    """Copy a directory, but not the results in it, nor sockets and the like, until it is given up."""
+    if out == source:
+        raise WorkspaceError(f"The results are in {source} itself, which is to be copied: let them go elsewhere")
 
     def left_out(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if Path(folder, name) == out]
 
     def copy_file(one: str, other: str) -> None:
-        try:
-            shutil.copy2(one, other)
-        except FileNotFoundError:
-            pass  # it has gone meanwhile
+        if given_up.is_set():
+            raise _GivenUp
+        with suppress(FileNotFoundError):  # it has gone meanwhile
+            if os.path.isfile(one):
+                shutil.copy2(one, other)
 
     try:
         shutil.copytree(source, target, symlinks=True, ignore=left_out, copy_function=copy_file)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -54,6 +55,8 @@ _OPTIONS = (
     Option("--filter", "filter", "RE", "Only tasks whose id the regular expression finds"),
     Option("--json", "json", "", "Print events as JSON, one a line", kind="yes"),
 )
+_FILES, _FILES_OF_AN_ATTEMPT = 256, 16
+"""So many files may be open. An attempt has its log, its session, a connection, and the pipes of some commands."""
 _HEAD = """\
 Usage: spindle batch TASKS -o DIR [options]
 
@@ -84,6 +87,7 @@ def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
         batch = Batch(options.messages[0], options.out or "", plan)
     except AgentError as error:
         raise UsageError(str(error), 1 if isinstance(error, LedgerError) else 2) from None
+    _allow_files(plan.jobs)
     view = make_view(batch, _take_stdout(), as_json=options.json)
     batch.tell = view.news
     run_and_exit(_drive(batch, view))
@@ -127,6 +131,16 @@ def _number(name: str, text: str, kind: Callable[[str], float], least: float | N
     raise UsageError(f"--{name} must be a number {'above 0' if least is None else f'from {least} on'}, not {text!r}")
 
 
+def _allow_files(jobs: int) -> None:
+    """Let this process have as many files open as that many attempts need, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES + jobs * _FILES_OF_AN_ATTEMPT
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _take_stdout() -> TextIO:
     """Return the real stdout; what anything else prints goes to stderr."""
     sys.stdout.flush()
@@ -161,4 +175,4 @@ async def _drive(batch: Batch, view: View) -> int:
         return 128 + signals[-1]
     if batch.over_budget:
         return 4
-    return 1 if batch.failures() else 0
+    return 1 if batch.failures() or batch.undone() else 0

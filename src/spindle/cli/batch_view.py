@@ -27,7 +27,7 @@ class View:
         self.began = time.monotonic()
         self.running: dict[str, tuple[float, Progress]] = {}
         """By task: since when, and what it is at."""
-        self.finished = 0
+        self._ended: set[str] = set()
         """Tasks, not attempts."""
 
     def __enter__(self) -> None:
@@ -52,8 +52,12 @@ class View:
 
     def ended(self, line: Attempt) -> None:
         self.running.pop(line.id, None)
-        self.finished = len(self.batch.results)
+        self._ended.add(line.id)
         self.show(line)
+
+    @property
+    def finished(self) -> int:
+        return len(self._ended)
 
     def show(self, line: Attempt) -> None:
         width = len(str(self.batch.to_do))
