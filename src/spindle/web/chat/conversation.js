@@ -100,6 +100,8 @@ export class Conversation {
   // -- history --------------------------------------------------------------------------------------
 
   reset({ path }) {
+    const field = document.activeElement?.closest('.edit textarea'); // the rows are built again around it
+    const editing = field && { id: field.closest('.row').row.id, at: [field.selectionStart, field.selectionEnd] };
     this.clear();
     const compacted = path.findLast(({ type }) => type === 'compaction');
     const kept = compacted ? path.findIndex(({ id }) => id === compacted.raw.firstKeptEntryId) : -1;
@@ -127,7 +129,17 @@ export class Conversation {
     this.showBranches();
     this.feed.sticks = true;
     this.show();
+    if (editing) this.editAgain(editing);
     this.tick();
+  }
+
+  editAgain({ id, at }) {
+    const row = this.byEntry.get(id);
+    if (!row) return;
+    this.feed.reveal(row);
+    const field = row.node.querySelector('.edit textarea');
+    field?.focus();
+    field?.setSelectionRange(...at);
   }
 
   addEntry(entry, next) {
@@ -208,6 +220,7 @@ export class Conversation {
       () => {
         const images = imagesOf(message.content);
         const node = userMessage(message, {
+          id: () => row.id,
           fork: () => this.actions.fork(row.id),
           save: text => this.actions.save(row.id, text, images),
           note: row.note,
