@@ -4,7 +4,7 @@
 import { announce, button } from '../shared/dom.js';
 import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Answer } from './answer.js';
-import { Feed } from './feed.js';
+import { Feed, Row } from './feed.js';
 import { readable, tokens } from './figures.js';
 import { LiveCard, shellCard } from './live-card.js';
 import { bashExecution, branchSwitch, custom, noticeOf, summary, userMessage } from './messages.js';
@@ -27,20 +27,6 @@ function perFrame(paint) {
     if (took > 12) setTimeout(() => requestAnimationFrame(run), 3 * took);
     else requestAnimationFrame(run);
   };
-}
-
-class Row {
-  constructor(kind, build, height = 90) {
-    this.kind = kind;
-    this.build = build;
-    this.height = height; // a guess
-    this.id = null; // of its entry
-    this.node = null;
-    this.keep = false;
-    this.turn = null;
-    this.older = false; // a summary stands for it
-    this.gone = false; // not to be seen
-  }
 }
 
 export class Conversation {
@@ -129,8 +115,17 @@ export class Conversation {
     this.showBranches();
     this.feed.sticks = true;
     this.show();
+    this.unanswered = this.session.running ? null : this.tellUnanswered(path);
     if (editing) this.editAgain(editing);
     this.tick();
+  }
+
+  /** Say so if the work has ended before its answer: the server may have been stopped. Returns the notice. */
+  tellUnanswered(path) {
+    const { message } = path.findLast(({ type }) => type === 'message' || type === 'compaction')?.raw ?? {};
+    const calls = message?.role === 'assistant' && message.stopReason === 'toolUse';
+    if (!calls && message?.role !== 'user' && message?.role !== 'toolResult') return null;
+    return this.notice('warning', 'The work ended here before there was an answer', button('link', () => this.actions.again(), 'Try again'));
   }
 
   editAgain({ id, at }) {
@@ -365,6 +360,8 @@ export class Conversation {
   }
 
   beginAnswer() {
+    if (this.unanswered) this.remove(this.unanswered);
+    this.unanswered = null;
     const answer = new Answer(this.hooks, true);
     const row = new Row('answer', () => answer.node);
     row.answer = answer;
