@@ -60,10 +60,22 @@ def test_changed_files_stand_together_and_turns_fold(browser: Any, shared: Serve
         tab.click(".turn")
         tab.counts(".tool", 0)
         assert tab.trouble == []
-    with Tab(browser, shared, session=tab.session, viewport={"width": 390, "height": 780}) as phone:
+    touch = {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True}
+    with Tab(browser, shared, session=tab.session, **touch) as phone:
         phone.sees(".turn", "2 tools, 2 files")
+        # What a pointer would bring up by hovering is there without one.
+        seen = "selector => getComputedStyle(document.querySelector(selector)).opacity"
+        phone.page.tap("#open-sidebar")
+        phone.shows("#sidebar")
+        assert phone.js(seen, ".session-row > .quiet") == "1"
+        phone.page.tap(".session-row > .quiet")
+        phone.page.get_by_role("option", name="Rename").wait_for()
+        phone.press("Escape")
+        phone.page.tap("#close-sidebar")
+        phone.hides("#sidebar")
         phone.click("#open-changes")
         phone.shows(".changed .diff")
+        assert phone.js(seen, ".changed .copy") == "1"
         assert phone.js("document.documentElement.scrollWidth") == 390
         phone.press("Escape")
         phone.hides("#changes")
