@@ -52,6 +52,24 @@ def test_the_tree_leads_back_and_forks(browser: Any) -> None:
         assert tab.trouble == []
 
 
+def test_the_tree_shows_where_a_message_stands(browser: Any) -> None:
+    look = call("bash", {"command": "echo looking"})
+    steps = [reply("Let me see", look), reply("long\n\n" * 40), reply("tall\n\n" * 40)]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.ask("first")
+        tab.ask("second")
+        tab.hides(".tool")
+        tab.press("Alt+t")
+        tab.page.locator("#tree .node", has_text="Let me see").get_by_label("Show it").click()
+        tab.shows(".tool")  # its turn was folded
+        inside = (
+            "(box => box.top >= 0 && box.bottom < innerHeight)(document.querySelector('.tool').getBoundingClientRect())"
+        )
+        assert tab.js(inside)
+        tab.counts(".user", 2)
+        assert tab.trouble == []
+
+
 def test_editing_and_regenerating(browser: Any) -> None:
     steps = [reply("one"), reply("two"), reply("two again"), reply("other")]
     with ServerProcess(steps) as server, Tab(browser, server) as tab:

@@ -4,30 +4,11 @@
 import { announce, button } from '../shared/dom.js';
 import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Answer } from './answer.js';
-import { Feed, Row } from './feed.js';
+import { Feed, perFrame, Row } from './feed.js';
 import { readable, tokens } from './figures.js';
 import { LiveCard, shellCard } from './live-card.js';
 import { bashExecution, branchSwitch, custom, noticeOf, summary, userMessage } from './messages.js';
 import { Turn } from './turns.js';
-
-/** Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with. */
-function perFrame(paint) {
-  let asked = false;
-  let took = 0;
-  const run = () => {
-    asked = false;
-    const began = performance.now();
-    paint();
-    took = performance.now() - began;
-  };
-  return () => {
-    if (asked) return;
-    asked = true;
-    // What takes longer than a frame must leave the reader time to scroll and to write.
-    if (took > 12) setTimeout(() => requestAnimationFrame(run), 3 * took);
-    else requestAnimationFrame(run);
-  };
-}
 
 export class Conversation {
   /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `again()`, `branch(entry)`. */
@@ -311,6 +292,16 @@ export class Conversation {
   show() {
     for (const { turn } of this.rows) turn?.paint();
     this.feed.show(this.rows.filter(row => this.isShown(row)));
+  }
+
+  /** Bring a message into view, out of whatever it is folded into. */
+  reveal(entryId) {
+    const row = this.byEntry.get(entryId);
+    if (!row) return;
+    this.olderOpen ||= row.older;
+    if (row.turn && !this.isShown(row)) row.turn.chosen = true;
+    this.show();
+    this.feed.reveal(row);
   }
 
   /** Add a row that has just come. */

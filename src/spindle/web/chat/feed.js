@@ -9,6 +9,25 @@ const NEAR = 48; // pixels that still count as the end
 const INTENT_MS = 700; // a scroll so soon after a gesture is the reader's
 const KEYS = new Set(['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End', ' ', 'Tab']);
 
+/** Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with. */
+export function perFrame(paint) {
+  let asked = false;
+  let took = 0;
+  const run = () => {
+    asked = false;
+    const began = performance.now();
+    paint();
+    took = performance.now() - began;
+  };
+  return () => {
+    if (asked) return;
+    asked = true;
+    // What takes longer than a frame must leave the reader time to scroll and to write.
+    if (took > 12) setTimeout(() => requestAnimationFrame(run), 3 * took);
+    else requestAnimationFrame(run);
+  };
+}
+
 export class Row {
   constructor(kind, build, height = 90) {
     this.kind = kind;

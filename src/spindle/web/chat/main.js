@@ -29,6 +29,10 @@ const conversation = new Conversation(session, { save, fork, again: regenerate, 
 const tree = new TreePanel(session, {
   jump: (id, summarize) => move(() => session.jump(id, summarize)),
   fork,
+  show: id => {
+    sidebar.closeDrawer();
+    conversation.reveal(id);
+  },
 });
 const sidebar = new Sidebar(session, tree);
 const pickers = new Pickers(session);
