@@ -60,7 +60,7 @@ def test_changed_files_stand_together_and_turns_fold(browser: Any, shared: Serve
         tab.click(".turn")
         tab.counts(".tool", 0)
         assert tab.trouble == []
-    touch = {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True}
+    touch: dict[str, Any] = {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True}
     with Tab(browser, shared, session=tab.session, **touch) as phone:
         phone.sees(".turn", "2 tools, 2 files")
         # What a pointer would bring up by hovering is there without one.
