@@ -522,15 +522,20 @@ def test_the_sidebar_can_be_widened(visit: Open) -> None:
 
 
 def test_paper_gets_everything(visit: Open) -> None:
-    page = visit(page_of(long_session(1000)))
+    page = visit(page_of(long_session(4400)))
+    page.js("scrollTo(0, 40000)")
+    page.expect("document.querySelector('#messages article').dataset.item > 9")
     assert page.page.locator("#messages article").count() < 100
+    place = page.js("scrollY")
     page.page.emulate_media(media="print")
     page.js("dispatchEvent(new Event('beforeprint'))")
-    assert page.page.locator("#messages article").count() == 750
+    assert page.page.locator("#messages article").count() == 3300
+    assert page.page.locator(".missing").count() == 0
     assert not page.page.locator("#sidebar").is_visible()
     page.page.emulate_media(media="screen")
     page.js("dispatchEvent(new Event('afterprint'))")
     assert page.page.locator("#messages article").count() < 100
+    assert abs(page.js("scrollY") - place) < 600
 
 
 def test_without_scripts(visit: Open) -> None:

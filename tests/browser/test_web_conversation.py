@@ -118,6 +118,19 @@ def test_the_end_stays_in_view_until_the_reader_goes_up(visit: Any) -> None:
     assert sum(off > 60 for off in tab.js("off")[:-20]) <= 2
 
 
+def test_a_long_answer_leaves_out_what_is_out_of_sight_and_keeps_its_height(visit: Any) -> None:
+    block = "## Heading\n\nSome **words** here.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\n\n"
+    tab = visit(reply(block * 40))
+    tab.ask("at length")
+    assert tab.js("document.querySelectorAll('.part').length") < 12
+    assert tab.js("!document.querySelector('.part p').checkVisibility({ contentVisibilityAuto: true })")
+    height = "document.querySelector('.answer').getBoundingClientRect().height"
+    grown = tab.js(height)
+    tab.page.reload()
+    tab.sees(".answer", "Heading")
+    assert abs(tab.js(height) - grown) <= 1
+
+
 # -- 3 and 7: what waits -----------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ async ([text, cuts]) => {
   const view = new GrowingMarkdown(node);
   for (const cut of cuts) view.set(text.slice(0, cut), true);
   view.set(text);
+  for (const part of node.querySelectorAll(':scope > .part')) part.replaceWith(...part.childNodes);
   return [node.innerHTML, rendered(text).innerHTML];
 }
 """
@@ -76,6 +77,12 @@ PIECES += ["#", "-", "1", ".", ">", "a", " ", "\n- b\n", "\n[a]: https://c.d\n",
 def test_text_that_grows_ends_as_the_whole_does(tab: Tab, pieces: list[str], cuts: list[int]) -> None:
     text = "".join(pieces)
     grown, whole = tab.js(GROW, [text, sorted(cut for cut in cuts if cut < len(text))])
+    assert grown == whole
+
+
+def test_a_text_in_parts_ends_as_the_whole_does(tab: Tab) -> None:
+    text = "".join(f"## Part {i}\n\nSome *words*\n\n- one\n- two\n\n---\n\n" for i in range(40))
+    grown, whole = tab.js(GROW, [text, list(range(0, len(text), 7))])
     assert grown == whole
 
 

@@ -52,6 +52,24 @@ def test_the_tree_leads_back_and_forks(browser: Any) -> None:
         assert tab.trouble == []
 
 
+def test_the_tree_shows_where_a_message_stands(browser: Any) -> None:
+    look = call("bash", {"command": "echo looking"})
+    steps = [reply("Let me see", look), reply("long\n\n" * 40), reply("tall\n\n" * 40)]
+    with ServerProcess(steps) as server, Tab(browser, server) as tab:
+        tab.ask("first")
+        tab.ask("second")
+        tab.hides(".tool")
+        tab.press("Alt+t")
+        tab.page.locator("#tree .node", has_text="Let me see").get_by_label("Show it").click()
+        tab.shows(".tool")  # its turn was folded
+        inside = (
+            "(box => box.top >= 0 && box.bottom < innerHeight)(document.querySelector('.tool').getBoundingClientRect())"
+        )
+        assert tab.js(inside)
+        tab.counts(".user", 2)
+        assert tab.trouble == []
+
+
 def test_editing_and_regenerating(browser: Any) -> None:
     steps = [reply("one"), reply("two"), reply("two again"), reply("other")]
     with ServerProcess(steps) as server, Tab(browser, server) as tab:
@@ -208,6 +226,33 @@ def test_a_server_that_was_started_again_is_found(browser: Any, tmp_path: Path) 
             tab.sees(".answer >> nth=-1", "after")
             assert user_texts(again) == [["hello", "still there?"]]
             assert tab.session == session
+
+
+def test_a_server_that_died_in_mid_answer(browser: Any, tmp_path: Path) -> None:
+    steps = [reply("first"), reply("half of an ", gate("half"), "answer")]
+    with ServerProcess(steps, base=tmp_path) as server, Tab(browser, server) as tab:
+        tab.ask("one")
+        tab.say("two")
+        server.mock.wait_gate("half")
+        tab.sees(".answer >> nth=-1", "half of an")
+        tab.type("for later", "Alt+Enter")
+        tab.counts(".queued", 1)
+        tab.type("being typed")
+        server.process.kill()
+        tab.shows("#banner")
+        with ServerProcess([reply("a whole answer"), reply("k")], base=tmp_path, address=server.address) as again:
+            tab.hides("#banner")
+            tab.sees(".notice", "ended here before there was an answer")
+            tab.sees(".queue-head", "did not go out")
+            tab.holds("#prompt", "being typed")
+            tab.settled()
+            tab.page.get_by_role("button", name="Drop").click()
+            tab.hides("#queue")
+            tab.page.get_by_role("button", name="Try again").click()
+            tab.sees(".answer >> nth=-1", "a whole answer")
+            tab.counts(".notice", 0)
+            assert user_texts(again) == [["one", "two"]]
+            assert tab.page.input_value("#prompt") == "being typed"
 
 
 def test_two_tabs_see_the_same_conversation(browser: Any) -> None:

@@ -1,12 +1,15 @@
 """What surrounds the conversation on the web page: changed files, the list of conversations, files, the palette."""
 
 import json
+import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spindle.tools.replace import Edit, Lines, display_diff, find_changes, replace_texts
 from tests.support.mock_model import call, gate, reply
 
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
@@ -57,13 +60,116 @@ def test_changed_files_stand_together_and_turns_fold(browser: Any, shared: Serve
         tab.click(".turn")
         tab.counts(".tool", 0)
         assert tab.trouble == []
-    with Tab(browser, shared, session=tab.session, viewport={"width": 390, "height": 780}) as phone:
+    touch: dict[str, Any] = {"viewport": {"width": 390, "height": 780}, "is_mobile": True, "has_touch": True}
+    with Tab(browser, shared, session=tab.session, **touch) as phone:
         phone.sees(".turn", "2 tools, 2 files")
+        # What a pointer would bring up by hovering is there without one.
+        seen = "selector => getComputedStyle(document.querySelector(selector)).opacity"
+        phone.page.tap("#open-sidebar")
+        phone.shows("#sidebar")
+        assert phone.js(seen, ".session-row > .quiet") == "1"
+        phone.page.tap(".session-row > .quiet")
+        phone.page.get_by_role("option", name="Rename").wait_for()
+        phone.press("Escape")
+        phone.page.tap("#close-sidebar")
+        phone.hides("#sidebar")
         phone.click("#open-changes")
         phone.shows(".changed .diff")
+        assert phone.js(seen, ".changed .copy") == "1"
         assert phone.js("document.documentElement.scrollWidth") == 390
         phone.press("Escape")
         phone.hides("#changes")
+
+
+MERGE = """
+async diffs => {
+  const { MergedChanges, patchOf } = await import('/page/chat/merged-changes.js');
+  const { rowsOfDiff } = await import('/page/shared/diff.js');
+  const changes = new MergedChanges();
+  const fits = diffs.map(diff => changes.edit(rowsOfDiff(diff), ''));
+  return [fits, changes.rows(), patchOf('f', changes)];
+}
+"""
+
+
+def test_changes_to_one_file_are_one_difference(browser: Any, shared: ServerProcess) -> None:
+    """Whatever is done line by line: taking the difference from the first text gives the last."""
+    chance = random.Random(5)
+    with Tab(browser, shared) as tab:
+        for _ in range(25):
+            first = text = "".join(f"line {n}\n" for n in range(40))
+            diffs = []
+            for step in range(6):
+                line = chance.choice(text.splitlines(keepends=True))
+                new = "".join(f"new {step} {n}\n" for n in range(chance.randrange(3)))
+                new = chance.choice([new, line + new, new + line, new + first.splitlines(keepends=True)[step]])
+                replaced = replace_texts(text, [Edit(line, new)], "f") if new != line else None
+                if replaced is None or len(set(replaced.text.splitlines())) < len(replaced.text.splitlines()):
+                    continue
+                lines = Lines(replaced.text)
+                diffs.append(
+                    display_diff(replaced.old_lines, lines, find_changes(replaced.old_lines, replaced.regions))
+                )
+                text = replaced.text
+            fits, rows, patch = tab.js(MERGE, diffs)
+            assert all(fits)
+            before, after = first.splitlines(), text.splitlines()
+            kept = iter([one for n, one in enumerate(before, 1) if n not in _numbers(rows, "-", "before")])
+            come = _numbers(rows, "+", "after")
+            assert [come[n] if n in come else next(kept) for n in range(1, len(after) + 1)] == after
+            for row in rows:
+                assert row["before"] in ("", 0) or before[row["before"] - 1] == row["text"]
+                assert row["after"] in ("", 0) or after[row["after"] - 1] == row["text"]
+            assert _patched(before, patch) == after
+
+
+def _numbers(rows: list[dict[str, Any]], sign: str, key: str) -> dict[int, str]:
+    return {row[key]: row["text"] for row in rows if row["sign"] == sign}
+
+
+def _patched(lines: list[str], patch: str) -> list[str]:
+    """Do to the lines what a unified diff says."""
+    made, at = [], 0
+    for line in patch.splitlines()[2:]:
+        if hunk := re.match(r"@@ -(\d+),(\d+) ", line):
+            start = int(hunk[1]) - (hunk[2] != "0")
+            made += lines[at:start]
+            at = start
+        elif line[0] == "+":
+            made.append(line[1:])
+        else:
+            assert lines[at] == line[1:]
+            made += lines[at : at + 1] if line[0] == " " else []
+            at += 1
+    return made + lines[at:]
+
+
+def test_a_file_that_was_changed_often_is_shown_once(browser: Any, shared: ServerProcess) -> None:
+    def edit(old: str, new: str, id: str, path: str = "often.py") -> Any:
+        return call("edit", {"path": path, "edits": [{"oldText": old, "newText": new}]}, id=id)
+
+    shared.mock.script(
+        reply(call("write", {"path": "fresh.py", "content": "a = 1\nb = 2\n"}, id="w1")),
+        reply(edit("b = 2", "b = 3", "w2", "./fresh.py")),
+        reply(edit("two", "2", "e1")),
+        reply(edit("six", "6", "e2", str(shared.cwd / "often.py"))),
+        reply(edit("2", "zwei", "e3")),
+        reply(call("bash", {"command": "printf 'all is\nother\n' > often.py"}, id="e4")),
+        reply(edit("other", "different", "e5")),
+        reply("done"),
+    )
+    (shared.cwd / "often.py").write_text("one\ntwo\nthree\nfour\nfive\nsix\nseven\n")
+    with Tab(browser, shared) as tab:
+        tab.ask("go")
+        tab.sees("#open-changes", "2")
+        tab.press("Alt+d")
+        tab.sees("#changes header", "+5 −3")
+        signs = "[...document.querySelectorAll('.changed .diff > div')].filter(row => row.className)"
+        assert tab.js(f"{signs}.map(row => row.querySelector('b').textContent + row.lastChild.textContent)") == [
+            "+a = 1", "+b = 3", "-two", "+zwei", "-six", "+6", "-other", "+different",
+        ]  # fmt: skip
+        asides = tab.page.locator(".changed .aside").all_inner_texts()
+        assert asides == ["written whole, 2 changes", "3 changes", "after something else had changed the file"]
 
 
 def test_conversations_are_found_renamed_pinned_and_deleted(browser: Any, shared: ServerProcess) -> None:

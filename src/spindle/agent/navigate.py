@@ -76,8 +76,8 @@ async def navigate(agent: "AgentSession", engine: Engine, jump: Jump) -> Navigat
     A user message is not itself the new end: its text is given back to be edited, and the conversation goes on
     before it.
     """
-    _target(agent.session, jump)
-    if jump.target_id == agent.session.leaf_id:
+    place, _ = _landing(_target(agent.session, jump))
+    if place == agent.session.leaf_id == jump.target_id:
         return Navigated(False)
     async with engine.lifecycle.alone(Request.SUMMARY, Phase.SUMMARIZING, engine.stop) as signal:
         session = agent.session  # it may be another one by now

@@ -1,10 +1,11 @@
-// All files that were changed in this conversation, as diffs: beside it on a wide page, over it on a phone.
+// All files that were changed in this conversation, each as one diff: beside it on a wide page, over it on a phone.
 
 import { counts, diffView, rowsOfDiff, rowsOfText } from '../shared/diff.js';
 import { $, button, copyButton, el, icon, iconButton } from '../shared/dom.js';
 import { count, obj, str } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
 import { pathOf } from '../shared/tool-card.js';
+import { MergedChanges, patchOf } from './merged-changes.js';
 
 const CHANGING = new Set(['write', 'edit']);
 
@@ -34,7 +35,7 @@ export class ChangesPane {
     } else $('open-changes').focus();
   }
 
-  /** File → the changes to it, in order. */
+  /** File → the changes to it, merged; several if something else has changed the file in between. */
   files() {
     const files = new Map();
     const calls = new Map();
@@ -47,16 +48,28 @@ export class ChangesPane {
         if (!call || !CHANGING.has(call.name)) continue;
         const args = obj(call.arguments);
         const diff = str(obj(message.details).diff);
-        const rows = call.name === 'write' ? rowsOfText(str(args.content)) : diff ? rowsOfDiff(diff) : [];
-        const path = pathOf(args);
-        if (path)
-          files.set(path, [
-            ...(files.get(path) ?? []),
-            { rows, whole: call.name === 'write', patch: str(obj(message.details).patch) },
-          ]);
+        const path = this.shortened(pathOf(args));
+        if (!path) continue;
+        if (!files.has(path)) files.set(path, [new MergedChanges()]);
+        const all = files.get(path);
+        if (call.name === 'write') all.at(-1).write(rowsOfText(str(args.content)));
+        else {
+          const rows = diff ? rowsOfDiff(diff) : [];
+          const patch = str(obj(message.details).patch);
+          if (all.at(-1).edit(rows, patch)) continue;
+          all.push(new MergedChanges());
+          all.at(-1).edit(rows, patch);
+        }
       }
     }
     return files;
+  }
+
+  /** One file may be named in several ways. */
+  shortened(path) {
+    const { cwd } = this.session;
+    const inside = cwd && path.startsWith(`${cwd}/`) ? path.slice(cwd.length + 1) : path;
+    return inside.replace(/^(?:\.\/)+/, '');
   }
 
   refresh() {
@@ -72,7 +85,7 @@ export class ChangesPane {
     const top = this.node.querySelector('.changed-files')?.scrollTop ?? 0;
     const sum = { added: 0, removed: 0 };
     const nodes = [...files].map(([path, changes]) => this.file(path, changes, sum));
-    const all = () => [...files].flatMap(([path, changes]) => changes.map(change => patchOf(path, change))).join('\n');
+    const all = () => [...files].flatMap(([path, changes]) => changes.map(one => patchOf(path, one))).join('');
     this.node.replaceChildren(
       el(
         'header',
@@ -100,7 +113,8 @@ export class ChangesPane {
 
   file(path, changes, sum) {
     const total = { added: 0, removed: 0 };
-    for (const { rows } of changes) {
+    const made = changes.map(one => ({ rows: one.rows(), about: aboutOf(one, changes) }));
+    for (const { rows } of made) {
       const { added, removed } = counts(rows);
       total.added += added;
       total.removed += removed;
@@ -126,18 +140,16 @@ export class ChangesPane {
       { class: 'changed', open: !this.closed.has(path) },
       el('summary', null, icon('file'), name, size, icon('chevron')),
     );
-    const copy = copyButton('Copy this file’s changes', () => changes.map(change => patchOf(path, change)).join('\n'));
+    const copy = copyButton('Copy this file’s changes', () => changes.map(one => patchOf(path, one)).join(''));
     const body = el(
       'div',
       { class: 'with-copy' },
-      ...changes.map(({ rows, whole }, i) =>
+      ...made.map(({ rows, about }) =>
         el(
           'div',
           null,
-          changes.length > 1 || whole
-            ? el('p', { class: 'aside' }, whole ? 'written whole' : `change ${i + 1} of ${changes.length}`)
-            : null,
-          diffView(rows, languageOfPath(path)),
+          about ? el('p', { class: 'aside' }, about) : null,
+          rows.length ? diffView(rows, languageOfPath(path)) : null,
         ),
       ),
       copy,
@@ -148,9 +160,13 @@ export class ChangesPane {
   }
 }
 
-/** A change as text that `patch` reads, as far as that is known. */
-function patchOf(path, { rows, patch }) {
-  if (patch) return patch;
-  const lines = rows.map(({ sign, text }) => (sign || ' ') + text).join('\n');
-  return `--- /dev/null\n+++ ${path}\n@@ -0,0 +1,${rows.length} @@\n${lines}\n`;
+/** What stands above a diff. */
+function aboutOf(changes, all) {
+  const facts = [
+    changes.whole ? 'written whole' : '',
+    changes.size > 1 ? count(changes.size, 'change') : '',
+    changes === all[0] ? '' : 'after something else had changed the file',
+    changes.rows().length ? '' : 'nothing is left of it',
+  ];
+  return facts.filter(Boolean).join(', ');
 }

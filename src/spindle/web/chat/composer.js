@@ -1,10 +1,11 @@
 // Where the user writes: the text field, images to send along, commands after a slash, sending, steering, queueing.
 // A text that begins with `!` is a shell command; with `!!` the model does not get to know of it.
 
-import { $, announce, button, el, icon, iconButton, remembered } from '../shared/dom.js';
-import { oneLine, textOf } from '../shared/format.js';
+import { $, announce, el, icon, iconButton, remembered, unsent } from '../shared/dom.js';
+import { textOf } from '../shared/format.js';
 import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
+import { Disconnected } from './connection.js';
 
 const TOUCH = matchMedia('(pointer: coarse)').matches; // no Alt, no Shift: there Enter makes a new line
 const SHELL = /^\s*(!!?)([^]*)$/;
@@ -17,12 +18,14 @@ export class Composer {
     this.field = $('prompt');
     this.images = [];
     this.files = []; // kept on the server: {name, path}
-    this.drafts = new Map(); // images of messages that are not sent, by conversation
+    this.drafts = new Map(); // {images, files} of messages that are not sent, by conversation
+    this.unsure = null; // a message of which it is not known whether it has arrived: {text, images, after}
     this.owner = null; // the conversation that the field belongs to
     this.completions = new Completions(session, this.field, () => this.resize());
     this.listen();
     session.on('state', () => this.showState());
     session.on('reset', () => this.changeDraft());
+    for (const event of ['reset', 'entries', 'queue']) session.on(event, ({ items } = {}) => this.findUnsure(items));
   }
 
   listen() {
@@ -93,18 +96,51 @@ export class Composer {
     const [, marks, command] = SHELL.exec(text) ?? [];
     if ((command ?? text).trim() === '' && images.length === 0 && files.length === 0) return;
     const named = files.map(({ path }) => `Attached file: ${path}`);
+    const whole = [text, ...named].filter(Boolean).join('\n\n');
+    const { owner } = this;
+    const after = this.session.entries.lastId;
     this.clear();
     try {
       if (marks && images.length === 0) await this.session.bash(command.trim(), marks === '!!');
-      else await this.session.prompt([text, ...named].filter(Boolean).join('\n\n'), images, behaviour);
+      else await this.session.prompt(whole, images, behaviour);
     } catch (error) {
-      // Nothing that was written may be lost.
-      if (this.field.value === '') this.setText(text);
-      this.images = [...images, ...this.images];
-      this.files = [...files, ...this.files];
-      this.showImages();
+      this.putBack(owner, text, images, files);
+      if (!marks && error instanceof Disconnected) this.unsure = { text, whole, images, after };
       this.session.report(error.message);
     }
+  }
+
+  /** Nothing that was written may be lost: it stands where it was, before what was written since. */
+  putBack(owner, text, images, files) {
+    const join = (first, second) => [first, second].filter(part => part.trim()).join('\n\n');
+    if (owner !== this.owner && owner !== null) {
+      const draft = this.drafts.get(owner) ?? { images: [], files: [] };
+      this.drafts.set(owner, { images: [...images, ...draft.images], files: [...files, ...draft.files] });
+      this.keep(owner, join(text, this.kept(owner)));
+      return;
+    }
+    this.images = [...images, ...this.images];
+    this.files = [...files, ...this.files];
+    this.setText(join(text, this.field.value));
+    this.showImages();
+  }
+
+  /** The connection broke before a message was answered, but it may have arrived: then it must not be sent again. */
+  findUnsure(queued = []) {
+    if (!this.unsure) return;
+    const { text, whole, images, after } = this.unsure;
+    const ids = [...this.session.entries.byId.keys()];
+    const said = ids.slice(ids.indexOf(after) + 1).map(id => this.session.entries.byId.get(id).raw.message);
+    const arrived =
+      said.some(message => message?.role === 'user' && textOf(message.content) === whole) ||
+      queued.some(item => item.text === whole);
+    if (!arrived) return;
+    this.unsure = null;
+    if (!this.field.value.startsWith(text)) return; // it has become something else
+    this.images = this.images.filter(image => !images.includes(image));
+    this.files = [];
+    this.setText(this.field.value.slice(text.length).trimStart());
+    this.showImages();
   }
 
   clear() {
@@ -144,7 +180,7 @@ export class Composer {
 
   changed() {
     this.recalled = undefined;
-    if (this.owner) remembered.set(`draft-${this.owner}`, this.field.value || null);
+    if (this.owner) this.keep(this.owner, this.field.value);
     this.completions.update();
     this.resize();
     this.showState();
@@ -154,20 +190,39 @@ export class Composer {
   changeDraft() {
     const { id } = this.session;
     if (id === this.owner) return;
-    const [text, { images }] = [this.field.value, this];
+    const { images, files } = this;
+    const text = this.field.value;
     const first = this.owner === null;
-    if (!first) this.drafts.set(this.owner, images);
+    if (!first) this.drafts.set(this.owner, { images, files });
     this.owner = id;
     if (id === null) {
       this.clear();
       return;
     }
-    const kept = remembered.get(`draft-${id}`) ?? '';
     // What was typed before there was a connection was meant for this one.
-    const mine = first && (text || images.length);
-    this.images = mine ? images : (this.drafts.get(id) ?? []);
-    this.setText(mine ? text : kept);
+    const mine = first && (text || images.length || files.length);
+    const draft = mine ? { images, files } : this.drafts.get(id);
+    this.images = draft?.images ?? [];
+    this.files = draft?.files ?? [];
+    this.setText(mine ? text : this.kept(id));
     this.showImages();
+  }
+
+  /** Keep a draft: for this tab, and for whoever comes back to the conversation in another one. */
+  keep(id, text) {
+    for (const storage of [remembered, unsent]) storage.set(`draft-${id}`, text || null);
+  }
+
+  kept(id) {
+    return unsent.get(`draft-${id}`) ?? remembered.get(`draft-${id}`) ?? '';
+  }
+
+  /** A conversation is gone: what was written for it is meant for the next one. */
+  moveOn(id) {
+    const text = this.field.value || this.kept(id);
+    this.keep(id, null);
+    this.owner = null;
+    this.setText(text);
   }
 
   resize() {

@@ -4,44 +4,11 @@
 import { announce, button } from '../shared/dom.js';
 import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Answer } from './answer.js';
-import { Feed } from './feed.js';
+import { Feed, perFrame, Row } from './feed.js';
 import { readable, tokens } from './figures.js';
 import { LiveCard, shellCard } from './live-card.js';
 import { bashExecution, branchSwitch, custom, noticeOf, summary, userMessage } from './messages.js';
 import { Turn } from './turns.js';
-
-/** Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with. */
-function perFrame(paint) {
-  let asked = false;
-  let took = 0;
-  const run = () => {
-    asked = false;
-    const began = performance.now();
-    paint();
-    took = performance.now() - began;
-  };
-  return () => {
-    if (asked) return;
-    asked = true;
-    // What takes longer than a frame must leave the reader time to scroll and to write.
-    if (took > 12) setTimeout(() => requestAnimationFrame(run), 3 * took);
-    else requestAnimationFrame(run);
-  };
-}
-
-class Row {
-  constructor(kind, build, height = 90) {
-    this.kind = kind;
-    this.build = build;
-    this.height = height; // a guess
-    this.id = null; // of its entry
-    this.node = null;
-    this.keep = false;
-    this.turn = null;
-    this.older = false; // a summary stands for it
-    this.gone = false; // not to be seen
-  }
-}
 
 export class Conversation {
   /** `actions`: `save(entryId, text, images)`, `fork(entryId)`, `again()`, `branch(entry)`. */
@@ -100,6 +67,8 @@ export class Conversation {
   // -- history --------------------------------------------------------------------------------------
 
   reset({ path }) {
+    const field = document.activeElement?.closest('.edit textarea'); // the rows are built again around it
+    const editing = field && { id: field.closest('.row').row.id, at: [field.selectionStart, field.selectionEnd] };
     this.clear();
     const compacted = path.findLast(({ type }) => type === 'compaction');
     const kept = compacted ? path.findIndex(({ id }) => id === compacted.raw.firstKeptEntryId) : -1;
@@ -127,7 +96,26 @@ export class Conversation {
     this.showBranches();
     this.feed.sticks = true;
     this.show();
+    this.unanswered = this.session.running ? null : this.tellUnanswered(path);
+    if (editing) this.editAgain(editing);
     this.tick();
+  }
+
+  /** Say so if the work has ended before its answer: the server may have been stopped. Returns the notice. */
+  tellUnanswered(path) {
+    const { message } = path.findLast(({ type }) => type === 'message' || type === 'compaction')?.raw ?? {};
+    const calls = message?.role === 'assistant' && message.stopReason === 'toolUse';
+    if (!calls && message?.role !== 'user' && message?.role !== 'toolResult') return null;
+    return this.notice('warning', 'The work ended here before there was an answer', button('link', () => this.actions.again(), 'Try again'));
+  }
+
+  editAgain({ id, at }) {
+    const row = this.byEntry.get(id);
+    if (!row) return;
+    this.feed.reveal(row);
+    const field = row.node.querySelector('.edit textarea');
+    field?.focus();
+    field?.setSelectionRange(...at);
   }
 
   addEntry(entry, next) {
@@ -208,6 +196,7 @@ export class Conversation {
       () => {
         const images = imagesOf(message.content);
         const node = userMessage(message, {
+          id: () => row.id,
           fork: () => this.actions.fork(row.id),
           save: text => this.actions.save(row.id, text, images),
           note: row.note,
@@ -305,6 +294,16 @@ export class Conversation {
     this.feed.show(this.rows.filter(row => this.isShown(row)));
   }
 
+  /** Bring a message into view, out of whatever it is folded into. */
+  reveal(entryId) {
+    const row = this.byEntry.get(entryId);
+    if (!row) return;
+    this.olderOpen ||= row.older;
+    if (row.turn && !this.isShown(row)) row.turn.chosen = true;
+    this.show();
+    this.feed.reveal(row);
+  }
+
   /** Add a row that has just come. */
   append(row) {
     const shown = this.rows.length;
@@ -352,6 +351,8 @@ export class Conversation {
   }
 
   beginAnswer() {
+    if (this.unanswered) this.remove(this.unanswered);
+    this.unanswered = null;
     const answer = new Answer(this.hooks, true);
     const row = new Row('answer', () => answer.node);
     row.answer = answer;

@@ -1,7 +1,7 @@
 // Questions of the agent and its extensions, asked inside the conversation, and the other things extensions may show.
 
 import { diffView, rowsOfEdit, rowsOfText } from '../shared/diff.js';
-import { $, announce, button, el, icon } from '../shared/dom.js';
+import { $, announce, button, el, icon, unsent } from '../shared/dom.js';
 import { languageOfPath } from '../shared/highlight.js';
 
 const isEdit = edit =>
@@ -90,7 +90,7 @@ export class Dialogs {
     const [yes, no] = tool ? ['Allow', 'Deny'] : ['Yes', 'No'];
     const answer = (confirmed, more = {}) =>
       this.answer(request, { confirmed, ...more }, tool ? '' : `${confirmed ? 'Yes' : 'No'}: ${title}`, confirmed);
-    const reason = tool ? this.reasonField(value => answer(false, { reason: value })) : null;
+    const reason = tool ? this.reasonField(request, value => answer(false, { reason: value })) : null;
     const buttons = [
       button('primary', () => answer(true), yes, el('kbd', null, 'Alt+Y')),
       button('plain', () => answer(false, reason?.value ? { reason: reason.value } : {}), no, el('kbd', null, 'Alt+N')),
@@ -108,7 +108,7 @@ export class Dialogs {
   }
 
   /** Where a refusal can be explained; the model reads it. */
-  reasonField(deny) {
+  reasonField(request, deny) {
     const field = el('input', {
       type: 'text',
       class: 'reason',
@@ -120,6 +120,13 @@ export class Dialogs {
       event.preventDefault();
       deny(field.value);
     });
+    return this.keeping(request, field);
+  }
+
+  /** Keep what is written in an answer: the question may be asked again, after a break or a reload. */
+  keeping({ id }, field) {
+    field.value = unsent.get(`answer-${id}`) ?? field.value;
+    field.addEventListener('input', () => unsent.set(`answer-${id}`, field.value));
     return field;
   }
 
@@ -139,7 +146,7 @@ export class Dialogs {
     const options = request.options ?? [];
     const answer = (value, more = {}) => this.answer(request, { value, ...more }, '', true);
     const no = options.at(-1);
-    const reason = this.reasonField(text => answer(no, { reason: text }));
+    const reason = this.reasonField(request, text => answer(no, { reason: text }));
     const buttons = options.map((value, i) => {
       const more = () => (value === no && reason.value ? { reason: reason.value } : {});
       const kind = i === 0 ? 'primary' : value === no ? 'plain' : 'link';
@@ -173,6 +180,7 @@ export class Dialogs {
       event.preventDefault();
       this.answer(request, { value: field.value }, `${request.title}: answered`, true);
     };
+    this.keeping(request, field);
     const done = el('button', { type: 'submit', class: 'primary' }, 'Answer');
     const form = el('form', { on: { submit } }, field, this.cancelRow(request, done));
     this.ask(request, 'pencil', form);
@@ -251,6 +259,11 @@ export class Dialogs {
   }
 
   close(id) {
+    unsent.set(`answer-${id}`, null);
+    this.takeAway(id);
+  }
+
+  takeAway(id) {
     const asked = this.open.get(id);
     if (!asked) return;
     clearTimeout(asked.timer);
@@ -264,7 +277,7 @@ export class Dialogs {
 
   /** Another session: nothing of the old one is of use. */
   forget() {
-    for (const id of [...this.open.keys()]) this.close(id);
+    for (const id of [...this.open.keys()]) this.takeAway(id);
     this.statuses.clear();
     for (const node of [$('statuses'), $('widgets-above'), $('widgets-below')]) node.replaceChildren();
   }

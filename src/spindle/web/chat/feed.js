@@ -1,8 +1,5 @@
 // The column of the conversation, of which only the rows near the window are in the document. It keeps the newest
 // text in view until the reader goes up: with the wheel, a finger, the keys or the scroll bar, and by nothing else.
-//
-// A row is {build(), node, height, keep}: `node` is its element while there is one, `height` as it was measured or is
-// guessed, and a row to `keep` does not lose its element when it leaves the document.
 
 import { $, el } from '../shared/dom.js';
 
@@ -11,6 +8,39 @@ const MARGIN = 1200; // pixels above and below the window that are kept ready
 const NEAR = 48; // pixels that still count as the end
 const INTENT_MS = 700; // a scroll so soon after a gesture is the reader's
 const KEYS = new Set(['ArrowUp', 'ArrowDown', 'PageUp', 'PageDown', 'Home', 'End', ' ', 'Tab']);
+
+/** Run `paint` once in the next frame, however often it is asked for. Returns the function to ask with. */
+export function perFrame(paint) {
+  let asked = false;
+  let took = 0;
+  const run = () => {
+    asked = false;
+    const began = performance.now();
+    paint();
+    took = performance.now() - began;
+  };
+  return () => {
+    if (asked) return;
+    asked = true;
+    // What takes longer than a frame must leave the reader time to scroll and to write.
+    if (took > 12) setTimeout(() => requestAnimationFrame(run), 3 * took);
+    else requestAnimationFrame(run);
+  };
+}
+
+export class Row {
+  constructor(kind, build, height = 90) {
+    this.kind = kind;
+    this.build = build;
+    this.height = height; // as it was measured; before that a guess
+    this.id = null; // of its entry
+    this.node = null; // its element, while there is one
+    this.keep = false; // it does not lose its element when it leaves the document
+    this.turn = null;
+    this.older = false; // a summary stands for it
+    this.gone = false; // not to be seen
+  }
+}
 
 export class Feed {
   /** `busy()` says whether something is being written. */

@@ -1,5 +1,6 @@
 // A view of Markdown that grows with its text. Blocks that cannot change any more are built once and never touched
-// again, and of a block of code only the last line; so a long answer costs as much per frame as a short one.
+// again, and of a block of code only the last line. Blocks stand in parts, and the browser leaves out the parts that are
+// full and out of sight; so a long answer costs as much per frame as a short one.
 
 import { el } from '../shared/dom.js';
 import {
@@ -14,6 +15,8 @@ import {
 } from '../shared/markdown.js';
 import { settled } from './unfinished.js';
 
+const PART = 24; // blocks in one
+
 export class GrowingMarkdown {
   constructor(node) {
     this.node = node;
@@ -26,7 +29,18 @@ export class GrowingMarkdown {
     this.tail = []; // the elements of the rest
     this.open = null; // the block of code at the end: {fence, block}
     this.links = new Map();
-    this.node.replaceChildren();
+    this.part = el('div', { class: 'part' });
+    this.node.replaceChildren(this.part);
+  }
+
+  append(block) {
+    // The room above a heading runs together with that below the block before it, which it does not between two parts.
+    if (this.part.childElementCount >= PART && !/^H/.test(block.tagName)) {
+      this.part.classList.add('full');
+      this.part = el('div', { class: 'part' });
+      this.node.append(this.part);
+    }
+    this.part.append(block);
   }
 
   /** Show a text. With `live` more may come: what was shown before is then expected to be its beginning. */
@@ -60,7 +74,7 @@ export class GrowingMarkdown {
     }
     for (const node of this.tail) node.remove();
     this.tail = [...rest.childNodes].slice(finished);
-    this.node.append(rest);
+    for (const block of [...rest.childNodes]) this.append(block);
     this.done += raw.slice(0, last).reduce((sum, line) => sum + line.length + 1, 0);
     if (code >= 0) this.beginCode(raw[code]);
   }
@@ -70,7 +84,7 @@ export class GrowingMarkdown {
   beginCode(line) {
     const fence = new Fence(line);
     const block = new CodeBlock(fence.language);
-    this.node.append(block.node);
+    this.append(block.node);
     this.tail = [block.node];
     this.open = { fence, block, at: this.done + line.length + 1 };
     this.readCode(true);

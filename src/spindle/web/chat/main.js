@@ -29,6 +29,10 @@ const conversation = new Conversation(session, { save, fork, again: regenerate, 
 const tree = new TreePanel(session, {
   jump: (id, summarize) => move(() => session.jump(id, summarize)),
   fork,
+  show: id => {
+    sidebar.closeDrawer();
+    conversation.reveal(id);
+  },
 });
 const sidebar = new Sidebar(session, tree);
 const pickers = new Pickers(session);
@@ -64,7 +68,12 @@ function save(entryId, text, images) {
   return session.attempt(async () => {
     if (!(await mayStop(session, STOPS))) throw new Error('Not saved: it is still running');
     if ((await session.jump(entryId)) === null) throw new Error('Not saved: an extension does not allow it');
-    await session.prompt(text, images);
+    try {
+      await session.prompt(text, images);
+    } catch (error) {
+      composer.addText(text, images); // the message that it was written over is left already
+      throw error;
+    }
   });
 }
 
@@ -195,6 +204,7 @@ addEventListener('popstate', () => {
 session.on('connection', ({ state }) => {
   if (state !== 'lost-session') return;
   toast('That conversation is not here any more. This is a new one.', 'info');
+  composer.moveOn(idInAddress() ?? session.id);
   history.replaceState(null, '', location.pathname);
   session.open(null);
 });

@@ -1,6 +1,6 @@
 // What stands in the conversation besides answers: messages of the user, summaries, notices, commands.
 
-import { button, copyButton, el, icon, iconButton } from '../shared/dom.js';
+import { button, copyButton, el, icon, iconButton, unsent } from '../shared/dom.js';
 import { imagesOf, textOf } from '../shared/format.js';
 import { picture } from '../shared/images.js';
 import { fullTime } from './figures.js';
@@ -9,8 +9,8 @@ import { shellCard } from './live-card.js';
 
 const LONG_MESSAGE = 1800;
 
-/** A message of the user. `actions`: `fork()`, `save(text)`; `note` says what became of it. */
-export function userMessage(message, { fork, save, note }) {
+/** A message of the user. `actions`: `id()` of its entry, `fork()`, `save(text)`; `note` says what became of it. */
+export function userMessage(message, { id, fork, save, note }) {
   const text = textOf(message.content);
   const images = imagesOf(message.content).map(picture);
   const body = el('div', { class: 'said' }, text);
@@ -20,7 +20,7 @@ export function userMessage(message, { fork, save, note }) {
     'div',
     { class: 'actions' },
     copyButton('Copy message', () => text),
-    iconButton('Edit', 'pencil', () => edit(node, bubble, actions, text, save)),
+    iconButton('Edit', 'pencil', () => edit(node, bubble, actions, { id, text, save }).focus()),
     iconButton('Fork: new conversation from here', 'branch', fork),
   );
   const node = el(
@@ -30,6 +30,7 @@ export function userMessage(message, { fork, save, note }) {
     note ? el('p', { class: 'aside' }, icon('warning'), note) : null,
     actions,
   );
+  if (id() && unsent.get(`edit-${id()}`) !== null) edit(node, bubble, actions, { id, text, save });
   return node;
 }
 
@@ -45,15 +46,16 @@ function clamp(bubble) {
   bubble.append(more);
 }
 
-/** Write over a message in its place. Nothing else changes until it is saved. */
-function edit(node, bubble, actions, text, save) {
+/** Write over a message in its place. Nothing else changes until it is saved. Returns the field. */
+function edit(node, bubble, actions, { id, text, save }) {
   const field = el('textarea', { 'aria-label': 'Message', rows: '1' });
-  field.value = text;
+  field.value = unsent.get(`edit-${id()}`) ?? text;
   const fit = () => {
     field.style.height = 'auto';
     field.style.height = `${Math.min(field.scrollHeight + 2, innerHeight * 0.6)}px`;
   };
   const close = () => {
+    unsent.set(`edit-${id()}`, null);
     form.remove();
     bubble.hidden = actions.hidden = false;
     node.classList.remove('editing');
@@ -65,7 +67,10 @@ function edit(node, bubble, actions, text, save) {
     if (!written) return;
     if (await save(written)) close();
   };
-  field.addEventListener('input', fit);
+  field.addEventListener('input', () => {
+    unsent.set(`edit-${id()}`, field.value);
+    fit();
+  });
   field.addEventListener('keydown', event => {
     if (event.isComposing) return;
     if (event.key === 'Escape') close();
@@ -92,8 +97,8 @@ function edit(node, bubble, actions, text, save) {
   node.classList.add('editing');
   node.prepend(form);
   fit();
-  field.focus();
-  field.setSelectionRange(text.length, text.length);
+  field.setSelectionRange(field.value.length, field.value.length);
+  return field;
 }
 
 /** ‹ 2/3 › at a message where the conversation divides. */

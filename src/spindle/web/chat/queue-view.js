@@ -11,7 +11,7 @@ export class QueueView {
     this.composer = composer;
     this.items = [];
     this.size = 0;
-    this.editing = null; // the id of the message that is being changed
+    this.editing = null; // the message that is being changed: {id, text, field}
     session.on('queue', ({ items, size }) => {
       Object.assign(this, { items, size });
       this.show();
@@ -25,7 +25,7 @@ export class QueueView {
     node.hidden = size === 0;
     const state = JSON.stringify([items, size, session.running]);
     if (state === this.shown) return;
-    if (items.every(({ id }) => id !== this.editing)) this.editing = null;
+    if (this.editing && items.every(({ id }) => id !== this.editing.id)) this.leaveEditing();
     if (this.editing) return; // after that
     this.shown = state;
     const rows = items.map(item => this.row(item));
@@ -67,9 +67,9 @@ export class QueueView {
   }
 
   edit(item, row) {
-    this.editing = item.id;
     const field = el('textarea', { rows: '2', 'aria-label': 'Message that waits' });
     field.value = item.text;
+    this.editing = { ...item, field };
     const close = () => {
       this.editing = null;
       this.shown = '';
@@ -79,8 +79,7 @@ export class QueueView {
     const submit = async event => {
       event?.preventDefault();
       const text = field.value.trim();
-      if (text && text !== item.text) await this.call('edit_queued', item, { message: text });
-      close();
+      if (!text || text === item.text || (await this.call('edit_queued', item, { message: text }))) close();
     };
     field.addEventListener('keydown', event => {
       if (event.isComposing) return;
@@ -98,6 +97,15 @@ export class QueueView {
     );
     row.replaceChildren(el('form', { on: { submit } }, field, buttons));
     field.focus();
+  }
+
+  /** The message that is being changed waits no longer: what was made of it goes where the next one is written. */
+  leaveEditing() {
+    const { text, field } = this.editing;
+    this.editing = null;
+    if (field.value.trim() === text.trim()) return;
+    this.composer.addText(field.value, []);
+    this.session.report('The message has gone out as it was. What you made of it is in the field.', 'info');
   }
 
   drop(items) {

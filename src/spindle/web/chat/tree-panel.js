@@ -11,7 +11,7 @@ const SYMBOLS = { compaction: 'compact', branch_summary: 'branch', bashExecution
 const MAX_INDENT = 7;
 
 export class TreePanel {
-  /** `actions`: `jump(entryId, summarize)`, `fork(entryId)`. */
+  /** `actions`: `jump(entryId, summarize)`, `fork(entryId)`, `show(entryId)`. */
   constructor(session, actions) {
     this.entries = session.entries;
     this.actions = actions;
@@ -96,7 +96,9 @@ export class TreePanel {
 
   rowActions({ id, role }, node) {
     const buttons = [iconButton('Label', 'tag', () => this.label(id, node()))];
-    if (!this.onPath.has(id))
+    if (this.onPath.has(id))
+      buttons.push(iconButton('Show it in the conversation', 'search', () => this.actions.show(id)));
+    else
       buttons.push(iconButton('Go there and take notes on what is left', 'list', () => this.actions.jump(id, true)));
     if (role === 'user')
       buttons.push(iconButton('Fork: new conversation from here', 'branch', () => this.actions.fork(id)));

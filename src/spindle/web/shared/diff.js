@@ -43,7 +43,7 @@ function compare(before, after) {
 }
 
 /** The shortest way from one list to the other: pairs of a sign and an item. What is too long goes and comes whole. */
-function common(a, b) {
+export function common(a, b) {
   let head = 0;
   while (head < a.length && head < b.length && a[head] === b[head]) head++;
   let tail = 0;

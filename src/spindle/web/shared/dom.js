@@ -78,18 +78,23 @@ export function announce(text) {
   announce.timer = setTimeout(() => node.classList.remove('on'), 1600);
 }
 
-/** Values that outlive the page, where the browser allows it. */
-export const remembered = {
+const keptIn = getStorage => ({
   get(key) {
-    try { return localStorage.getItem('spindle-' + key); } catch { return null; }
+    try { return getStorage().getItem('spindle-' + key); } catch { return null; }
   },
   set(key, value) {
     try {
-      if (value === null) localStorage.removeItem('spindle-' + key);
-      else localStorage.setItem('spindle-' + key, value);
+      if (value === null) getStorage().removeItem('spindle-' + key);
+      else getStorage().setItem('spindle-' + key, value);
     } catch { /* no storage: it is forgotten with the page */ }
   },
-};
+});
+
+/** Values that outlive the page, where the browser allows it. */
+export const remembered = keptIn(() => localStorage);
+
+/** What is written in this tab and not sent yet: it outlives a reload, and a page that is built again around it. */
+export const unsent = keptIn(() => sessionStorage);
 
 /** Switch between light and dark; the choice is remembered (theme.js applies it to the next page). */
 export function toggleTheme() {

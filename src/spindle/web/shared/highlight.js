@@ -227,7 +227,10 @@ export class CodePainter {
         if (end >= 0) this.lines++;
       }
       this.chunk.append(piece(text.slice(at, to), style));
-      if (this.lines >= CHUNK) this.chunk = null;
+      if (this.lines >= CHUNK) {
+        this.chunk.classList.add('full');
+        this.chunk = null;
+      }
       at = to;
     }
   }

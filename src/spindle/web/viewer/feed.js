@@ -10,7 +10,7 @@ import { view } from './view.js';
 const WHOLE = 150; // up to so many articles nothing is left out
 const MARGIN = 900; // pixels above and below the window that are kept ready
 const MAX_HEIGHT = 12e6; // browsers cannot lay out much more
-const PRINT_LIMIT = 3000;
+const PRINT_LIMIT = 20_000; // what a browser can still lay out
 const STEP_GAP = 8; // pixels between the bar and a message that was stepped to
 
 class Heights {
@@ -115,8 +115,7 @@ export class Feed {
   }
 
   /** Draw again what is in the document, without moving. */
-  redraw() {
-    const anchor = this.anchor();
+  redraw(anchor = this.anchor()) {
     this.clear();
     this.update(anchor);
   }
@@ -254,20 +253,23 @@ export class Feed {
     this.mounted.get(item)?.focus({ preventScroll: true });
   }
 
-  /** Paper has no window: put everything in the document, within reason. */
+  /** Paper has no window: put everything in the document. Nothing is measured, so it is laid out once, as paper. */
   setPrinting(on) {
     view.printing = on;
     for (const part of document.querySelectorAll('main > .card details')) part.open = on ? true : part.dataset.open === 'true';
+    this.printing = on;
     if (!on) {
-      this.printing = false;
-      this.redraw();
+      this.redraw(this.left);
       return;
     }
-    const from = Math.max(0, Math.min(this.anchor()?.item ?? 0, this.items.length - PRINT_LIMIT));
-    const to = Math.min(this.items.length - 1, from + PRINT_LIMIT - 1);
-    this.printing = true;
+    this.left = this.anchor();
     this.clear();
-    this.mount(this.items.length <= PRINT_LIMIT ? 0 : from, to);
+    const count = this.items.length;
+    const from = Math.max(0, Math.min(this.left?.item ?? 0, count - PRINT_LIMIT));
+    const to = Math.min(count, from + PRINT_LIMIT);
+    const missing = (number, where) => (number ? [el('p', { class: 'missing' }, `${number.toLocaleString('en')} messages ${where} are not on this paper.`)] : []);
+    const shown = this.items.slice(from, to).map((_, place) => this.render(from + place));
+    this.root.append(...missing(from, 'before this'), ...shown, ...missing(count - to, 'after this'));
     this.root.style.padding = '0';
   }
 

@@ -1,0 +1,187 @@
+"""What was typed on the web page and not sent yet: no break, reload, other tab or new server takes it away."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mock_model import Step, call, gate, reply
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+
+from tests.remote.server import ServerProcess
+
+from .web_page import Tab, user_texts
+
+pytestmark = pytest.mark.timeout(120)
+# The connection breaks with the next prompt: before it is sent, or right after.
+BREAK = """
+sends => {
+  const { send } = WebSocket.prototype;
+  window.breakNow = () => dispatchEvent(new Event('offline'));
+  WebSocket.prototype.send = function (frame) {
+    if (JSON.parse(frame).type !== 'prompt') return send.call(this, frame);
+    WebSocket.prototype.send = send;
+    if (sends) send.call(this, frame);
+    if (sends) breakNow();
+  };
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[ServerProcess]:
+    with ServerProcess() as server:
+        yield server
+
+
+@pytest.fixture
+def visit(browser: Any, shared: ServerProcess) -> Iterator[Any]:
+    tabs = []
+
+    def open_tab(*steps: Step, **options: Any) -> Tab:
+        if steps:
+            shared.mock.script(*steps)
+        tabs.append(Tab(browser, shared, **options))
+        return tabs[-1]
+
+    yield open_tab
+    for tab in tabs:
+        tab.context.close()
+
+
+@pytest.mark.parametrize("open_all_the_time", [True, False])
+def test_a_draft_outlives_the_conversation_it_was_meant_for(
+    browser: Any, tmp_path: Path, open_all_the_time: bool
+) -> None:
+    """Nothing was said yet, so a server that is started again knows nothing of it."""
+    with ServerProcess(base=tmp_path) as server, Tab(browser, server) as tab:
+        tab.type("a long draft")
+        before = tab.session
+        if not open_all_the_time:
+            tab.page.goto("about:blank")
+        server.stop()
+        with ServerProcess(base=tmp_path, address=server.address):
+            if not open_all_the_time:
+                tab.page.goto(f"http://{server.address}/#{before}")
+            tab.sees(".toast", "not here any more")
+            tab.connected()
+            assert tab.session != before
+            tab.holds("#prompt", "a long draft")
+            tab.page.reload()
+            tab.connected()
+            tab.holds("#prompt", "a long draft")
+
+
+def test_what_could_not_be_sent_stands_before_what_was_written_since(visit: Any) -> None:
+    tab = visit(reply("hello"), reply("done"))
+    tab.ask("hi")
+    tab.js(BREAK, False)
+    tab.say("first thought")
+    tab.type("second thought")
+    tab.js("breakNow()")
+    tab.holds("#prompt", "first thought\n\nsecond thought")
+    tab.hides("#banner")
+    tab.say(tab.page.input_value("#prompt"))
+    tab.sees(".answer >> nth=-1", "done")
+    assert user_texts(tab.server)[-1][-1] == "first thought\n\nsecond thought"
+
+
+def test_what_could_not_be_sent_goes_back_to_its_conversation(visit: Any) -> None:
+    tab = visit(reply("hello"), reply("other"))
+    tab.ask("hi")
+    first = tab.session
+    tab.js(BREAK, False)
+    tab.say("meant for the first")
+    tab.press("Alt+c")
+    tab.shows("#welcome")
+    assert tab.page.input_value("#prompt") == ""
+    tab.js("breakNow()")
+    tab.hides("#banner")
+    assert tab.page.input_value("#prompt") == ""
+    tab.js("id => location.hash = '#' + id", first)
+    tab.sees(".answer", "hello")
+    tab.holds("#prompt", "meant for the first")
+
+
+def test_a_message_that_has_arrived_is_not_offered_again(visit: Any) -> None:
+    tab = visit(reply("hello"), reply("once"), reply("twice"))
+    tab.ask("hi")
+    tab.js(BREAK, True)
+    tab.say("say it once")
+    tab.sees(".answer >> nth=-1", "once")
+    tab.holds("#prompt", "")
+    tab.settled()
+    tab.counts(".user", 2)
+
+
+def test_an_edit_outlives_what_others_do_and_a_reload(visit: Any) -> None:
+    one = visit(reply("one"), reply("two"), reply("three"))
+    one.ask("first")
+    two = visit(session=one.session)
+    one.page.locator(".user").hover()
+    one.click(".user [aria-label=Edit]")
+    one.page.locator(".edit textarea").press_sequentially(", but longer")
+    one.page.keyboard.press("Home")
+    # Another client goes on, and comes back to the same place: the page is built again.
+    two.ask("second")
+    two.press("Alt+t")
+    two.page.locator("#tree .line", has_text="one").click()
+    two.counts(".user", 1)
+    one.counts(".user", 1)
+    one.holds(".edit textarea", "first, but longer")
+    one.page.keyboard.type("At ")
+    one.holds(".edit textarea", "At first, but longer")
+    one.page.reload()
+    one.connected()
+    one.holds(".edit textarea", "At first, but longer")
+    one.page.get_by_role("button", name="Save").click()
+    one.sees(".answer", "three")
+    assert one.text(".bubble") == "At first, but longer"
+    one.page.reload()
+    one.connected()
+    one.counts(".edit", 0)
+
+
+def test_an_edit_that_is_not_accepted_is_kept(visit: Any) -> None:
+    tab = visit(reply("one"), reply("two"))
+    tab.ask("first")
+    tab.page.locator(".user").hover()
+    tab.click(".user [aria-label=Edit]")
+    tab.page.fill(".edit textarea", "better")
+    tab.js(BREAK, False)
+    tab.page.get_by_role("button", name="Save").click()
+    tab.counts(".user", 0)
+    tab.js("breakNow()")
+    tab.holds("#prompt", "better")
+
+
+def test_half_an_answer_to_a_question_outlives_a_reload(visit: Any) -> None:
+    tab = visit(reply(call("bash", {"command": "echo 1"})), reply("as you like"))
+    tab.press("Alt+a")
+    tab.shows("#approval[aria-pressed=true]")
+    tab.say("go")
+    tab.page.locator(".ask .reason").press_sequentially("rather not, ")
+    tab.page.reload()
+    tab.connected()
+    tab.holds(".ask .reason", "rather not, ")
+    tab.page.locator(".ask .reason").press("End")
+    tab.page.keyboard.type("thanks")
+    tab.press("Enter")
+    tab.sees(".answer >> nth=-1", "as you like")
+    assert "rather not, thanks" in str(tab.server.mock.requests[-1].body["messages"][-1])
+
+
+def test_a_waiting_message_that_goes_out_while_it_is_changed(visit: Any) -> None:
+    tab = visit(reply("first", gate("unsent"), "!"), reply("k"))
+    tab.say("start")
+    tab.server.mock.wait_gate("unsent")
+    tab.type("and then", "Alt+Enter")
+    tab.click(".queued [aria-label='Edit this message']")
+    tab.page.fill(".queued textarea", "and then the rest")
+    tab.server.mock.release("unsent")
+    tab.holds("#prompt", "and then the rest")
+    tab.sees(".toast", "as it was")
+    tab.settled()
+    assert user_texts(tab.server)[-1][-1] == "and then"
