@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
@@ -74,6 +74,7 @@ PIECES += ["#", "-", "1", ".", ">", "a", " ", "\n- b\n", "\n[a]: https://c.d\n",
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=30), cuts=st.lists(st.integers(0, 200), max_size=8))
+@example(pieces=["*", "    ", "    ", "\n[a]: https://c.d\n", "\t```\n", "#", "\n[a]: https://c.d\n", "word "], cuts=[51])
 def test_text_that_grows_ends_as_the_whole_does(tab: Tab, pieces: list[str], cuts: list[int]) -> None:
     text = "".join(pieces)
     grown, whole = tab.js(GROW, [text, sorted(cut for cut in cuts if cut < len(text))])

@@ -66,7 +66,7 @@ export class GrowingMarkdown {
       // The last line has no end yet: it may turn out to go on with the block before it, and the line above it not to
       // be the head of a table.
       if (i < lines.length - 2 && !isBlank(lines[i])) [last, finished] = [i, rest.childNodes.length];
-      if (live && isFence(lines[i]) && i < lines.length - 1 && !hasEnd(raw, i)) {
+      if (live && isFence(raw[i]) && i < lines.length - 1 && !hasEnd(raw, i)) {
         [last, finished, code] = [i, rest.childNodes.length, i];
         break;
       }

@@ -37,7 +37,7 @@ export function markdown(text) {
 /** Add the block that begins at line `i` of a whole text: tabs are columns, but those in code are the code's own. */
 export function renderTop(raw, lines, i, parent, links) {
   if (isBlank(lines[i])) return i + 1;
-  return isFence(lines[i]) ? renderFence(raw, i, parent) : renderBlock(lines, i, parent, 0, links);
+  return isFence(raw[i]) ? renderFence(raw, i, parent) : renderBlock(lines, i, parent, 0, links);
 }
 
 /** Tabs at the beginning of a line count as columns. */
