@@ -199,6 +199,8 @@ class HttpApi:
                 if lines is None:  # it reads too slowly, and what it has not read is gone
                     break
                 sent = await stream.send_numbered(sent, lines)
+                if sent < live.log.count:
+                    continue
                 if viewer.ended is not None:
                     closed = encode({"type": "session_closed", "reason": viewer.ended})
                     await stream.send(b"data: %b\n\n" % closed)
