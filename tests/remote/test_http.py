@@ -2,8 +2,10 @@
 
 import http.client
 import json
+import resource
 import socket
 import threading
+import time
 
 import pytest
 
@@ -162,6 +164,43 @@ def test_events_are_numbered_and_taken_up_again(server):
     web.ask("DELETE", f"/v1/sessions/{id}")
     assert back.until("session_closed")[-1][1]["reason"] == "closed"
     assert back.next() is None
+
+
+def test_what_was_missed_comes_at_once(server):
+    web = Http(server)
+    server.mock.script(reply(*(f"{number:05d} " * 100 for number in range(500))))
+    id = web.open()
+    web.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "long"})
+    began = time.monotonic()
+    events = web.events(id, since=0)
+    assert events.ready[1]["replay"] and len(events.until("agent_settled")) > 500
+    assert time.monotonic() - began < 5  # and not at the pace of the heartbeat
+    events.close()
+
+
+def test_a_reader_sees_the_end_of_a_run_however_long_its_messages_are(tmp_path):
+    steps = [reply("z" * 900_000, call("ls", {"path": "."}, id=f"c{number}")) for number in range(6)]
+    with ServerProcess([*steps, reply("done")], base=tmp_path) as server:
+        web = Http(server)
+        id = web.open()
+        events = web.events(id)
+        web.post(f"/v1/sessions/{id}/prompt", {"message": "go"})
+        seen = events.until("agent_settled")
+        assert max(len(json.dumps(event)) for _, event in seen) > 4 << 20
+        events.close()
+
+
+def test_sessions_may_have_more_files_open_than_the_system_gives_unasked(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        server = ServerProcess([reply("ok")], base=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with server:
+        web = Http(server)
+        for _ in range(40):
+            assert web.post(f"/v1/sessions/{web.open()}/prompt?wait=true", {"message": "hi"})[0] == 200
 
 
 def test_a_silent_stream_has_a_heartbeat(tmp_path):
