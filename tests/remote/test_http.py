@@ -126,6 +126,19 @@ def test_a_session_is_begun_with_the_id_that_is_asked_for(server):
     assert web.ask("PUT", "/v1/sessions/not%20an%20id")[0] == 409
 
 
+def test_an_id_of_the_client_leads_to_the_same_session_by_any_method(server):
+    """Also when its conversation goes on in another file."""
+    web = Http(server)
+    at = "/v1/sessions/customer-17"
+    web.ask("PUT", at, {})
+    web.post(f"{at}/prompt?wait=true", {"message": "hi"})
+    web.post(f"{at}/new_session")
+    shown = web.get(at)[2]
+    assert shown["id"] == "customer-17" != shown["currentId"]
+    status, _, put = web.ask("PUT", at, {})
+    assert status == 200 and (put["id"], put["currentId"]) == (shown["id"], shown["currentId"])
+
+
 def test_waiting_for_a_run_does_not_hold_up_others(server):
     web = Http(server)
     one, two = web.open(), web.open()
@@ -251,6 +264,8 @@ def test_what_is_wrong_is_said(server, tmp_path):
         assert (answered, text in said["error"]) == (status, True), (path, answered, said)
     status, headers, _ = web.get(f"{at}/prompt")
     assert status == 405 and headers["Allow"] == "POST"
+    status, headers, _ = web.post(f"{at}/questions")
+    assert status == 405 and headers["Allow"] == "GET"
     assert web.ask("PUT", "/v1/sessions")[0] == 405 and web.ask("POST", "/")[0] == 405
     assert web.post(f"{at}/shutdown")[0] == 204 and web.get("/healthz")[0] == 200
     assert "Traceback" not in server.stderr
@@ -259,7 +274,8 @@ def test_what_is_wrong_is_said(server, tmp_path):
 def test_the_same_doors_as_for_the_socket(tmp_path):
     with ServerProcess([reply("x")], base=tmp_path, env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server:
         for path in ("/v1/sessions", "/openapi.json", "/v1/sessions/x/events"):
-            assert Http(server).get(path)[0] == 401
+            status, _, said = Http(server).get(path)
+            assert status == 401 and "token is required" in said["error"]
             assert Http(server, "wrong-wrong-wrong-wrong").get(path)[0] == 401
         web = Http(server, TOKEN)
         assert web.get("/v1/sessions")[0] == 200

@@ -320,6 +320,8 @@ class SessionPool:
 
     async def _open_or_create(self, wanted: Wanted, id: str, client: SessionClient | None) -> LiveSession:
         async with self._locks.setdefault(f"id {id}", asyncio.Lock()):
+            if (live := self.find(id)) is not None:
+                return self._joined(live, client)
             try:
                 return await self._open(replace(wanted, session=self._moved.get(id, id)), client)
             except UnknownSession:
