@@ -115,6 +115,8 @@ MCP_LOGIN: Final = 300.0
 # -- remote clients ------------------------------------------------------------------------------
 FIRST_REQUEST: Final = 10.0
 """For the first request on a connection."""
+NEXT_REQUEST: Final = 60.0
+"""For another request on a connection that stays open."""
 REQUEST_BODY: Final = 60.0
 """For the rest of a request."""
 LAST_FRAMES: Final = 1.0

@@ -229,6 +229,41 @@ def test_a_session_of_an_earlier_process_is_replayed_listed_and_deleted(tmp_path
         assert (code, session in text) == (-32002, True)
 
 
+SAYS = """
+def extension(agent):
+    @agent.command("say", help="Says something")
+    async def say(args, ctx):
+        await agent.send_message("said", f"the extension says {args}")
+"""
+
+
+def test_messages_have_the_ids_of_their_entries(tmp_path) -> None:
+    file = tmp_path / "says.py"
+    file.write_text(SAYS)
+    steps = [reply("one ", gate("go"), call("ls", {"path": "."})), reply("two")]
+    with EditorProcess(steps, base=tmp_path, args=["-e", str(file)]) as editor:
+        session = editor.new()
+        first = editor.say(session, "hi")
+        editor.mock.wait_gate("go")
+        second = editor.say(session, "and this")
+        editor.mock.release("go")
+        assert editor.stop_reason(first) == editor.stop_reason(second) == "end_turn"
+        assert editor.stop_reason(editor.say(session, "/say hello")) == "end_turn"
+        entries = editor.ok("_spindle/get_entries", sessionId=session)["entries"]
+        stored = [
+            entry["id"]
+            for entry in entries
+            if entry["type"] == "custom_message" or entry.get("message", {}).get("role") in ("user", "assistant")
+        ]
+        live = list(dict.fromkeys(u["messageId"] for u in editor.updates(session) if "messageId" in u))
+        assert live == stored[1:]  # the editor shows the first prompt itself
+        assert editor.text(session).endswith("twothe extension says hello")
+        told = len(editor.updates(session))
+        editor.ok("session/load", sessionId=session, cwd=str(editor.cwd), mcpServers=[])
+        again = [update["messageId"] for update in editor.updates(session)[told:] if "messageId" in update]
+        assert list(dict.fromkeys(again)) == stored
+
+
 def test_an_id_that_is_not_live_is_looked_up_by_any_call(tmp_path) -> None:
     with EditorProcess([reply("one")], base=tmp_path) as editor:
         session = editor.new()

@@ -184,7 +184,7 @@ import spindle.limits
 import spindle.protocol.live as live
 spindle.limits.EDITOR_FILE = 0.2
 begin = live.SessionPool.__init__
-live.SessionPool.__init__ = lambda pool, source: begin(pool, source, live.LiveLimits(keep_seconds=0.3))
+live.SessionPool.__init__ = lambda pool, source, _: begin(pool, source, live.LiveLimits(keep_seconds=0.3))
 """
 
 
@@ -353,6 +353,22 @@ def extension(agent):
     async def begin(event, ctx):
         await asyncio.Event().wait()
 """
+
+
+def test_the_limits_of_the_process_hold_for_an_editor(tmp_path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    args = ["--root", str(tmp_path / "work"), "--limit", "sessions=2", "--limit", "modelCalls=1"]
+    steps = [reply("slow ", gate("go"), "answer", match="slow"), reply("quick")]
+    with EditorProcess(steps, base=tmp_path, args=args, env={}) as editor:
+        assert "may not work in" in editor.fails("session/new", cwd=str(tmp_path / "elsewhere"), mcpServers=[])[1]
+        one, two = editor.new(), editor.new()
+        first = editor.say(one, "slow")
+        editor.mock.wait_gate("go")
+        second = editor.say(two, "hi")
+        assert "2 sessions are open" in editor.fails("session/new", cwd=str(editor.cwd), mcpServers=[])[1]
+        assert len(editor.mock.requests) == 1  # the other one waits for its turn
+        editor.mock.release("go")
+        assert editor.stop_reason(first) == editor.stop_reason(second) == "end_turn"
 
 
 def test_an_extension_that_never_begins_holds_up_its_own_session_alone(tmp_path) -> None:

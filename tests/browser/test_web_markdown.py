@@ -74,7 +74,10 @@ PIECES += ["#", "-", "1", ".", ">", "a", " ", "\n- b\n", "\n[a]: https://c.d\n",
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=30), cuts=st.lists(st.integers(0, 200), max_size=8))
-@example(pieces=["*", "    ", "    ", "\n[a]: https://c.d\n", "\t```\n", "#", "\n[a]: https://c.d\n", "word "], cuts=[51])
+@example(
+    pieces=["*", "    ", "    ", "\n[a]: https://c.d\n", "\t```\n", "#", "\n[a]: https://c.d\n", "word "],
+    cuts=[51],
+)
 def test_text_that_grows_ends_as_the_whole_does(tab: Tab, pieces: list[str], cuts: list[int]) -> None:
     text = "".join(pieces)
     grown, whole = tab.js(GROW, [text, sorted(cut for cut in cuts if cut < len(text))])

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from tests.remote.server import TOKEN, ServerProcess
+from tests.remote.test_http import Http
 from tests.support.mock_model import reply
 
 SCHEMATHESIS = os.environ.get("SPINDLE_TEST_SCHEMATHESIS")
@@ -19,8 +20,13 @@ LEFT_OUT = ("get_events", "bash", "export_html", "abort_and_prompt")
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(not SCHEMATHESIS, reason="SPINDLE_TEST_SCHEMATHESIS names no schemathesis")
 def test_what_the_document_says_is_so(tmp_path):
+    """All of it is about one session that is there, so that commands are carried out and not only refused."""
+    (tmp_path / "schemathesis.toml").write_text('[parameters]\n"path.id" = "stays"\n')
     args = ["--root", str(tmp_path), "--no-tools"]
     with ServerProcess([reply("ok")], base=tmp_path, args=args, env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server:
+        web = Http(server, TOKEN)
+        web.ask("PUT", "/v1/sessions/stays", {})
+        assert web.post("/v1/sessions/stays/prompt?wait=true", {"message": "hi"})[0] == 200
         ended = subprocess.run(
             [
                 *(str(SCHEMATHESIS), "run", f"http://{server.address}/openapi.json"),

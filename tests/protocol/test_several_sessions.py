@@ -118,6 +118,31 @@ def test_commands_sent_before_a_stored_session_is_there_are_answered_in_order(ag
     assert agent.call("get_state")["success"]
 
 
+def test_the_first_session_is_reached_under_any_of_its_names(agent, tmp_path):
+    agent.run("hi")
+    state = agent.data("get_state")
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(state["sessionFile"])
+    for name in (state["sessionId"], state["sessionFile"], str(link)):
+        answer = agent.call("get_state", sessionId=name)
+        assert answer["data"]["sessionId"] == state["sessionId"] and "sessionId" not in answer
+
+
+def test_no_command_leads_out_of_the_allowed_directories(agent, tmp_path):
+    id = agent.data("open_session", cwd=str(tmp_path / "other"))["id"]
+    agent.call("prompt", message="hi", sessionId=id)
+    agent.wait(of(id))
+    stored = agent.data("get_state", sessionId=id)["sessionFile"]
+    assert agent.close_stdin() == 0
+    with AgentProcess([], session=True, base=tmp_path, args=["--root", str(tmp_path / "work")]) as bounded:
+        id = bounded.data("open_session", cwd=str(tmp_path / "work"))["id"]
+        for fields in ({}, {"sessionId": id}):
+            refused = bounded.call("switch_session", sessionPath=stored, **fields)
+            assert "may not work in" in refused["error"]
+            assert bounded.data("bash", command="pwd", **fields)["output"].strip() == str(tmp_path / "work")
+        assert "may not work in" in bounded.call("open_session", session=stored)["error"]
+
+
 def test_questions_and_host_tools_belong_to_their_session(tmp_path):
     steps = [reply(call("mine", {})), reply("done"), reply(call("bash", {"command": "touch x"})), reply("done")]
     with AgentProcess(steps, base=tmp_path) as agent:

@@ -2,8 +2,10 @@
 
 import http.client
 import json
+import resource
 import socket
 import threading
+import time
 
 import pytest
 
@@ -124,6 +126,19 @@ def test_a_session_is_begun_with_the_id_that_is_asked_for(server):
     assert web.ask("PUT", "/v1/sessions/not%20an%20id")[0] == 409
 
 
+def test_an_id_of_the_client_leads_to_the_same_session_by_any_method(server):
+    """Also when its conversation goes on in another file."""
+    web = Http(server)
+    at = "/v1/sessions/customer-17"
+    web.ask("PUT", at, {})
+    web.post(f"{at}/prompt?wait=true", {"message": "hi"})
+    web.post(f"{at}/new_session")
+    shown = web.get(at)[2]
+    assert shown["id"] == "customer-17" != shown["currentId"]
+    status, _, put = web.ask("PUT", at, {})
+    assert status == 200 and (put["id"], put["currentId"]) == (shown["id"], shown["currentId"])
+
+
 def test_waiting_for_a_run_does_not_hold_up_others(server):
     web = Http(server)
     one, two = web.open(), web.open()
@@ -162,6 +177,43 @@ def test_events_are_numbered_and_taken_up_again(server):
     web.ask("DELETE", f"/v1/sessions/{id}")
     assert back.until("session_closed")[-1][1]["reason"] == "closed"
     assert back.next() is None
+
+
+def test_what_was_missed_comes_at_once(server):
+    web = Http(server)
+    server.mock.script(reply(*(f"{number:05d} " * 100 for number in range(500))))
+    id = web.open()
+    web.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "long"})
+    began = time.monotonic()
+    events = web.events(id, since=0)
+    assert events.ready[1]["replay"] and len(events.until("agent_settled")) > 500
+    assert time.monotonic() - began < 5  # and not at the pace of the heartbeat
+    events.close()
+
+
+def test_a_reader_sees_the_end_of_a_run_however_long_its_messages_are(tmp_path):
+    steps = [reply("z" * 900_000, call("ls", {"path": "."}, id=f"c{number}")) for number in range(6)]
+    with ServerProcess([*steps, reply("done")], base=tmp_path) as server:
+        web = Http(server)
+        id = web.open()
+        events = web.events(id)
+        web.post(f"/v1/sessions/{id}/prompt", {"message": "go"})
+        seen = events.until("agent_settled")
+        assert max(len(json.dumps(event)) for _, event in seen) > 4 << 20
+        events.close()
+
+
+def test_sessions_may_have_more_files_open_than_the_system_gives_unasked(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        server = ServerProcess([reply("ok")], base=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with server:
+        web = Http(server)
+        for _ in range(40):
+            assert web.post(f"/v1/sessions/{web.open()}/prompt?wait=true", {"message": "hi"})[0] == 200
 
 
 def test_a_silent_stream_has_a_heartbeat(tmp_path):
@@ -212,6 +264,8 @@ def test_what_is_wrong_is_said(server, tmp_path):
         assert (answered, text in said["error"]) == (status, True), (path, answered, said)
     status, headers, _ = web.get(f"{at}/prompt")
     assert status == 405 and headers["Allow"] == "POST"
+    status, headers, _ = web.post(f"{at}/questions")
+    assert status == 405 and headers["Allow"] == "GET"
     assert web.ask("PUT", "/v1/sessions")[0] == 405 and web.ask("POST", "/")[0] == 405
     assert web.post(f"{at}/shutdown")[0] == 204 and web.get("/healthz")[0] == 200
     assert "Traceback" not in server.stderr
@@ -220,7 +274,8 @@ def test_what_is_wrong_is_said(server, tmp_path):
 def test_the_same_doors_as_for_the_socket(tmp_path):
     with ServerProcess([reply("x")], base=tmp_path, env={"SPINDLE_REMOTE_TOKEN": TOKEN}) as server:
         for path in ("/v1/sessions", "/openapi.json", "/v1/sessions/x/events"):
-            assert Http(server).get(path)[0] == 401
+            status, _, said = Http(server).get(path)
+            assert status == 401 and "token is required" in said["error"]
             assert Http(server, "wrong-wrong-wrong-wrong").get(path)[0] == 401
         web = Http(server, TOKEN)
         assert web.get("/v1/sessions")[0] == 200

@@ -6,6 +6,7 @@ import json
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from spindle import limits
 from spindle.remote.chat_reply import HIGH_CHARS, FrameQueue
 from spindle.remote.options import RemoteOptions, changed
 from spindle.remote.peer import Throttle
@@ -159,6 +160,29 @@ def test_there_is_a_limit_to_connections(tmp_path):
         await until(lambda: not world.server._peers)
         async with world.chat() as again:
             await again.ask("a", "GetCommands")
+
+    run(story, ["x"], tmp_path, max_connections=2)
+
+
+def test_connections_that_are_left_open_are_ended_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "NEXT_REQUEST", 0.3)
+
+    async def story(world):
+        kept, (host, _, port) = [], world.address.partition(":")
+        for _ in range(8):  # four times as many as clients
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b"200 OK" in await reader.readuntil(b"}")
+            kept.append((reader, writer))
+        reader, writer = await asyncio.open_connection(host, port)
+        assert await reader.read() == b""
+        writer.close()
+        kept[0][1].write(b"GET /heal")  # and no more
+        for reader, writer in kept:
+            assert await reader.read() == b""
+            writer.close()
+        async with world.chat() as client:
+            await client.ask("a", "GetCommands")
 
     run(story, ["x"], tmp_path, max_connections=2)
 

@@ -20,7 +20,7 @@ from spindle.acp.json_rpc import (
 )
 from spindle.acp.seat import REPLIES, EditorAbilities, Seat, Wishes
 from spindle.protocol.commands import COMMANDS
-from spindle.protocol.live import AgentSource, LiveSession, SessionPool, UnknownSession, Wanted
+from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.rpc.stdio import Exit, StdioWire
 from spindle.sessions.entries import iso_time
 from spindle.sessions.index import SessionInfo
@@ -64,10 +64,10 @@ class _Params(msgspec.Struct, rename="camel"):
 
 
 class Editor:
-    def __init__(self, wire: StdioWire, source: StoredSessions) -> None:
+    def __init__(self, wire: StdioWire, source: StoredSessions, limits: LiveLimits) -> None:
         self._wire = wire
         self._source = source
-        self._pool = SessionPool(source)
+        self._pool = SessionPool(source, limits)
         self._connection = Connection(wire, self._handle)
         self._can = EditorAbilities()
         self._initialized = False

@@ -17,9 +17,9 @@ from spindle.acp.updates import (
     Update,
     answer_chunks,
     chunk,
+    custom_chunk,
     describe,
     line,
-    message_id,
     plan,
     planned_diff,
     replay,
@@ -66,7 +66,7 @@ from spindle.shapes.events import (
     ToolExecutionUpdate,
     TurnEnd,
 )
-from spindle.shapes.messages import AssistantMessage, UserMessage
+from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
 from spindle.tools.todo import TODO_TOOL
 
 MODES = {
@@ -168,11 +168,12 @@ class Seat(OneSession):
     def tell_again(self) -> None:
         """Tell the whole conversation, also the part of an answer that is being written."""
         agent = self.agent
-        messages = [message for entry in agent.session.branch() if (message := entry_message(entry)) is not None]
+        stored = [(entry.id, entry_message(entry)) for entry in agent.session.branch()]
+        messages = [(id, message) for id, message in stored if message is not None]
         for update in replay(messages, agent.cwd, running=agent.busy):
             self.tell(update)
         if self._writing is not None:
-            for update in answer_chunks(self._writing.snapshot(), self._calls, agent.cwd):
+            for update in answer_chunks(self._writing.snapshot(), self._message_id, self._calls, agent.cwd):
                 self.tell(update)
         self._plan, self._usage, self._shown_commands = {"sessionUpdate": "plan", "entries": []}, {}, None
         self._tasks.spawn(self._introduce(), "acp again")
@@ -339,7 +340,7 @@ class Seat(OneSession):
             self._in_hand -= 1
         if not response.success:
             raise RpcError(INTERNAL_ERROR, str(response.error))
-        return {} if response.data is msgspec.UNSET else to_builtins(response.data)
+        return {} if response.data is msgspec.UNSET else response.data
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -359,14 +360,16 @@ class Seat(OneSession):
         match event:
             case MessageUpdate(assistant_message_event=piece):
                 self._put_piece(piece)
-            case MessageStart(message=UserMessage() as message):
+            case MessageEnd(message=UserMessage() as message):
                 if self._own:
                     self._own -= 1
                 else:
-                    for update in user_chunks(message):
+                    for update in user_chunks(message, event.entry_id):
                         self.tell(update)
+            case MessageEnd(message=CustomMessage(display=True) as message):
+                self.tell(custom_chunk(message, event.entry_id))
             case MessageStart(message=LiveSource() as message):
-                self._writing, self._message_id = message, message_id(message.snapshot())
+                self._writing, self._message_id = message, self.agent.name_answer()
             case MessageEnd(message=AssistantMessage()):
                 self._writing = None
             case ToolExecutionStart():

@@ -199,39 +199,39 @@ def plan(phases: list[TodoPhase]) -> Update:
     return {"sessionUpdate": "plan", "entries": entries}
 
 
-def message_id(message: Any) -> str:
-    """Return the name of a message: the same while it is written and when it is read from the file."""
-    return f"{message.role}-{message.timestamp}"
-
-
-def user_chunks(message: UserMessage) -> Iterator[Update]:
+def user_chunks(message: UserMessage, id: str | None) -> Iterator[Update]:
+    """`id`: of the entry, here as below; it names the message while it is written and when it is read from the file."""
     content = [Text(message.content)] if isinstance(message.content, str) else message.content
     for block in content:
         shown = _image(block) if isinstance(block, Image) else text_block(block.text)
-        yield chunk("user_message", shown, message_id(message))
+        yield chunk("user_message", shown, id)
 
 
-def answer_chunks(message: AssistantMessage, calls: dict[str, CallView], cwd: str) -> Iterator[Update]:
+def answer_chunks(message: AssistantMessage, id: str, calls: dict[str, CallView], cwd: str) -> Iterator[Update]:
     """Return an answer as the updates that would have told it. `calls` gets those that it asks for."""
     for block in message.content:
         if isinstance(block, Text) and block.text:
-            yield chunk("agent_message", text_block(block.text), message_id(message))
+            yield chunk("agent_message", text_block(block.text), id)
         elif isinstance(block, Thinking) and block.thinking:
-            yield chunk("agent_thought", text_block(block.thinking), message_id(message))
+            yield chunk("agent_thought", text_block(block.thinking), id)
         elif isinstance(block, ToolCall):
             calls[block.id] = CallView(block.id, block.name, cwd)
             yield calls[block.id].begin(block.arguments)
 
 
-def replay(messages: Iterable[AgentMessage], cwd: str, *, running: bool = False) -> Iterator[Update]:
+def custom_chunk(message: CustomMessage, id: str | None) -> Update:
+    return chunk("agent_message", text_block(text_of(message.content)), id)
+
+
+def replay(messages: Iterable[tuple[str, AgentMessage]], cwd: str, *, running: bool = False) -> Iterator[Update]:
     """Return a conversation as the updates that would have told it; `running`: calls may still end."""
     calls: dict[str, CallView] = {}
-    for message in messages:
+    for id, message in messages:
         match message:
             case UserMessage():
-                yield from user_chunks(message)
+                yield from user_chunks(message, id)
             case AssistantMessage():
-                yield from answer_chunks(message, calls, cwd)
+                yield from answer_chunks(message, id, calls, cwd)
                 if message.stop_reason == "error" and message.error_message:
                     yield line(f"The model failed: {message.error_message}")
             case ToolResultMessage():
@@ -239,11 +239,11 @@ def replay(messages: Iterable[AgentMessage], cwd: str, *, running: bool = False)
                 view = view or CallView(message.tool_call_id, message.tool_name, cwd)
                 yield view.end(message.content, message.is_error, message.details)
             case BashExecutionMessage():
-                view = CallView(message_id(message), "bash", cwd)
+                view = CallView(id, "bash", cwd)
                 yield view.begin({"command": message.command})
                 yield view.end([Text(message.output)], bool(message.exit_code or message.cancelled))
             case CustomMessage() if message.display:
-                yield chunk("agent_message", text_block(text_of(message.content)), message_id(message))
+                yield custom_chunk(message, id)
             case BranchSummaryMessage() | CompactionSummaryMessage():
                 yield line("What came before was summarised.")
     for view in () if running else calls.values():

@@ -254,6 +254,11 @@ class SessionChanges:
                 f"Stored session working directory does not exist: {opened.cwd}\nSession file: {file}\n"
                 f"Current working directory: {agent.cwd}"
             )
+        try:
+            agent.check_place(opened.cwd)
+        except AgentError:
+            opened.close()
+            raise
         return opened
 
 

@@ -62,6 +62,8 @@ class Conversation:
         """Waits for the disk."""
         self._last_sync: asyncio.Future[None] | None = None
         self._last_id: str | None = None
+        self._answer_id: str | None = None
+        """What the next answer will be stored under, once that was asked."""
         self.reload()
 
     def use(self, session: Session) -> SessionContext:
@@ -69,6 +71,7 @@ class Conversation:
         self.session = session
         self._dropped.clear()
         self._held.clear()
+        self._answer_id = None
         self._stats = StatsCounter()
         return self.reload()
 
@@ -101,9 +104,17 @@ class Conversation:
             self._last_id = self.session.append_custom_message(
                 message.custom_type, message.content, message.display, message.details
             )
+        elif isinstance(message, AssistantMessage):
+            self._last_id = self.session.append_message(message, self._answer_id)
+            self._answer_id = None
         else:
             self._last_id = self.session.append_message(message)
         self._loaded[id(message)] = self._last_id
+
+    def name_answer(self) -> str:
+        """Return the id of the entry that an answer which is being written will have."""
+        self._answer_id = self._answer_id or self.session.new_id()
+        return self._answer_id
 
     def entry_id(self, message: AgentMessage) -> str | None:
         """Return where a message of this session is stored."""

@@ -81,7 +81,10 @@ class AgentSession:
         self.plugins = plugins or NoPlugins()
         self.shutdown_requested = asyncio.Event()
         """An extension wants the session to end."""
+        self.check_place: Callable[[str], None] = lambda cwd: None
+        """Raises `AgentError` if no session may work in that directory."""
         self._conversation = Conversation(session)
+        self.name_answer = self._conversation.name_answer
         self._noticed: str | None = None
         self.mcp_servers: McpServers = NoMcpServers()
         self._extension_hooks = Hooks()

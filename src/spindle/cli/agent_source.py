@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -12,6 +11,7 @@ from spindle.agent.session import AgentSession
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError, unknown_options
 from spindle.cli.assemble import make_agent, resource_options
+from spindle.cli.process_limits import allowed_in
 from spindle.protocol.live import Wanted
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions
@@ -44,7 +44,7 @@ class CommandLineAgents:
             append_system_prompt=[self._here(path) for path in options.append_system_prompt],
         )
         self._mode = mode
-        self._roots = [os.path.realpath(root) for root in roots]
+        self._allowed = allowed_in(roots)
         self._resource_options = resources
         """A pipe among the options can be read only once."""
         self.unknown: str | None = None
@@ -84,6 +84,7 @@ class CommandLineAgents:
             self.unknown = unknown_options(options, [flag.name for flag in extensions.flags()])
             if self.unknown and self._mode == "acp":  # an editor hears of it too late to be refused
                 warn(self.unknown)
+        agent.check_place = self._allowed
         if wanted.name is not None and wanted.name.strip():
             agent.set_name(wanted.name)
         return agent
@@ -121,9 +122,7 @@ class CommandLineAgents:
         """Raises `AgentError` if no session may work there."""
         if not os.path.isdir(cwd):
             raise AgentError(f"There is no directory {cwd}")
-        place = Path(os.path.realpath(cwd))
-        if self._roots and not any(place.is_relative_to(root) for root in self._roots):
-            raise AgentError(f"Sessions may not work in {cwd}; allowed: {', '.join(self._roots)}")
+        self._allowed(cwd)
 
     def _here(self, given: str) -> str:
         """Return a path relative to where the process was started as an absolute one; what is no path stays."""

@@ -12,14 +12,15 @@ from spindle.children import kill_all
 from spindle.cli import warn
 from spindle.cli.args import Options, UsageError
 from spindle.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
-from spindle.cli.process_limits import apply, chosen_limits
+from spindle.cli.process_limits import allowed_in, apply, chosen_limits, sessions_with_files
 from spindle.cli.session_choice import choosing_options
 from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
 from spindle.resources.loader import load_resources
 
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
     from spindle.cli.agent_source import CommandLineAgents
-    from spindle.protocol.live import SessionPool
+    from spindle.config.settings import Limits
+    from spindle.protocol.live import LiveLimits, SessionPool
     from spindle.remote.server import RemoteServer
 
 FOR_EVER = 1e9
@@ -49,16 +50,22 @@ async def _serve(options: Options, dialect: Dialect) -> int:
     agent = await assemble(options, mode="rpc")
     limits = chosen_limits(options, agent.resources.settings)
     apply(limits)
+    agent.check_place = allowed_in(limits.roots)
 
     def make_pool() -> "SessionPool":
         from spindle.cli.agent_source import CommandLineAgents
-        from spindle.protocol.live import LiveLimits, SessionPool
+        from spindle.protocol.live import SessionPool
 
         source = CommandLineAgents(options, "rpc", agent.resources.options, roots=limits.roots)
-        keep = limits.idle_seconds or FOR_EVER
-        return SessionPool(source, LiveLimits(max_sessions=limits.sessions, keep_seconds=keep))
+        return SessionPool(source, _live_limits(limits))
 
     return await Server(agent, wire, Renderer(dialect, options.updates), make_pool).run()
+
+
+def _live_limits(limits: "Limits") -> "LiveLimits":
+    from spindle.protocol.live import LiveLimits
+
+    return LiveLimits(max_sessions=sessions_with_files(limits.sessions), keep_seconds=limits.idle_seconds or FOR_EVER)
 
 
 def run_acp(options: Options) -> NoReturn:
@@ -78,8 +85,12 @@ async def _serve_editor(options: Options) -> int:
     from spindle.rpc.stdio import StdioWire
 
     wire = StdioWire.claim()
+    resources = load_resources(os.getcwd(), resource_options(options))
+    limits = chosen_limits(options, resources.settings)
+    apply(limits)
+    source = CommandLineAgents(options, "acp", resources.options, roots=limits.roots)
     end_of_start()
-    return await Editor(wire, CommandLineAgents(options, "acp")).run()
+    return await Editor(wire, source, _live_limits(limits)).run()
 
 
 def run_remote(options: Options) -> int:
@@ -102,7 +113,7 @@ def run_remote(options: Options) -> int:
         limits = chosen_limits(options, resources.settings)
         apply(limits)
         settings = RemoteOptions(
-            max_sessions=limits.sessions,
+            max_sessions=sessions_with_files(limits.sessions),
             keep_seconds=limits.idle_seconds or FOR_EVER,
             host=host,
             port=port,

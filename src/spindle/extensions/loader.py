@@ -8,24 +8,28 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from spindle import limits
 from spindle.extensions.api import Agent
 from spindle.extensions.discover import Candidate, Place
 from spindle.extensions.generation import Extension, Generation
 from spindle.extensions.handlers import ExtensionHooks
-from spindle.extensions.threads import Contained, contained
+from spindle.extensions.threads import Contained, call, contained, run_in_thread
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.sources import SourceInfo
 
+T = TypeVar("T")
 FACTORY = "extension"
 ENTRY_POINTS = "spindle.extensions"
 
@@ -56,8 +60,7 @@ async def load_extensions(
     for candidate in candidates:
         path = str(candidate.path or candidate.place.named)
         try:
-            with contained():
-                factory = _find_factory(candidate, fresh=before is not None)
+            factory = await _ready(run_in_thread(partial(_find_factory, candidate, before is not None)))
             hooks.generation.add(await _load(candidate, path, factory, hooks))
         except Exception as error:
             why = _explain(error, path)
@@ -87,19 +90,23 @@ async def _load(candidate: Candidate, path: str, factory: Callable[[Agent], Any]
     base = str(place.base_dir) if place.base_dir else None
     extension = Extension(path, SourceInfo(path, place.source, place.scope, place.origin, base), factory)
     extension.agent = Agent(extension, hooks)
-    with contained():
-        await _run(factory, extension.agent)
+    if place.factory is None:
+        await _ready(call(factory, extension.agent))
+    else:  # of the program that we are part of: it may count on its own thread
+        with contained():
+            result = factory(extension.agent)
+            if inspect.isawaitable(result):
+                await _ready(result)
     return extension
 
 
-async def _run(factory: Callable[[Agent], Any], agent: Agent) -> None:
-    result = factory(agent)
-    if inspect.isawaitable(result):
-        try:
-            async with asyncio.timeout(limits.EXTENSION_FACTORY):
-                await result
-        except TimeoutError:
-            raise TimeoutError(f"It was not ready after {limits.EXTENSION_FACTORY:g} s") from None
+async def _ready(work: Awaitable[T]) -> T:
+    """Wait for a part of an extension's beginning. What blocks there is in a thread: other sessions go on."""
+    try:
+        async with asyncio.timeout(limits.EXTENSION_FACTORY):
+            return await work
+    except TimeoutError:
+        raise TimeoutError(f"It was not ready after {limits.EXTENSION_FACTORY:g} s") from None
 
 
 def _explain(error: Exception, path: str) -> str:
@@ -165,15 +172,23 @@ class _FreshLoader(SourceFileLoader):
 
 
 def _import_file(path: Path, fresh: bool) -> ModuleType:
-    package = path.is_dir()
-    file = path / "__init__.py" if package else path
+    file = path / "__init__.py" if path.is_dir() else path
     if file.suffix != ".py":
         raise NotLoadable("It is not a Python file")
     # Two extensions of the same file name must not meet in sys.modules.
     name = f"_spindle_extension_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
+    with _importing[name]:
+        return _import_as(name, path, file, fresh)
+
+
+_importing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+"""Held while a module is imported: sessions may load the same file at the same time."""
+
+
+def _import_as(name: str, path: Path, file: Path, fresh: bool) -> ModuleType:
     _forget(name)
     loader = (_FreshLoader if fresh else SourceFileLoader)(name, str(file))
-    locations = [str(path)] if package else None
+    locations = [str(path)] if path.is_dir() else None
     spec = importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=locations)
     assert isinstance(spec, ModuleSpec)
     module = importlib.util.module_from_spec(spec)

@@ -29,7 +29,8 @@ from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest
 
-LOG_BYTES = 4 << 20
+LOG_BYTES, LOG_EVENTS = 4 << 20, 32
+"""The log of a session holds so much, and so many of the last events however long they are."""
 MOVED_REMEMBERED = 10_000
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
@@ -109,7 +110,7 @@ class EventLog:
         self._lines.append(line)
         self._bytes += len(line)
         self.count += 1
-        while self._bytes > LOG_BYTES:
+        while self._bytes > LOG_BYTES and len(self._lines) > LOG_EVENTS:
             self._bytes -= len(self._lines.popleft())
 
     async def room(self) -> None:
@@ -319,6 +320,8 @@ class SessionPool:
 
     async def _open_or_create(self, wanted: Wanted, id: str, client: SessionClient | None) -> LiveSession:
         async with self._locks.setdefault(f"id {id}", asyncio.Lock()):
+            if (live := self.find(id)) is not None:
+                return self._joined(live, client)
             try:
                 return await self._open(replace(wanted, session=self._moved.get(id, id)), client)
             except UnknownSession:

@@ -4,6 +4,7 @@ A client has a first session, which is never named: one that does not know of th
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +35,8 @@ class Router:
         self.outbox = outbox
         self.tasks = Tasks()
         self._first = first
+        self.to_first: Callable[[dict[str, Any]], None] = lambda frame: None
+        """Takes frames for the first session that were sent under another of its names."""
         self._seats: dict[str, Seat] = {}
         """By the handle of the session, and by other names that the client uses for it."""
 
@@ -85,9 +88,9 @@ class Router:
         elif live is self._first or (other is not None and other is not seat):
             # The client has this session already, or has asked for it twice at once.
             self.pool.leave(seat, live)
+            receive = self.to_first if other is None else other.receive
             for frame in self._forget(seat):
-                if other is not None:
-                    other.receive(frame)
+                receive({name: value for name, value in frame.items() if name != "sessionId"})
         else:
             self._seats[live.handle] = seat
             seat.begin(live)

@@ -40,7 +40,17 @@ def json_schema() -> dict[str, Any]:
 
 def schema_components(kinds: Iterable[Any], refs: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
     """Return the schemas of these types and the definitions they share; `refs` is how they refer to those."""
-    return msgspec.json.schema_components(kinds, schema_hook=_foreign, ref_template=refs)
+    found, components = msgspec.json.schema_components(kinds, schema_hook=_foreign, ref_template=refs)
+    _say_items([*found, components])
+    return found, components
+
+
+def _say_items(schema: Any) -> None:
+    """Say of every array what is in it, even if that may be anything: generators of clients leave others out."""
+    if isinstance(schema, dict) and schema.get("type") == "array" and "prefixItems" not in schema:
+        schema.setdefault("items", {})
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _say_items(part)
 
 
 def _event_types() -> Iterator[type[Event]]:

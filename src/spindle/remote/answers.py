@@ -34,8 +34,16 @@ def healthy(*, auth: bool) -> web.Response:
 
 
 def plain(status: int, text: str) -> web.Response:
-    answer = bytes_answer(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
-    if status >= 400:
+    return _marked(bytes_answer(status, f"{text}\n".encode(), "text/plain; charset=utf-8"), text)
+
+
+def failed(status: int, text: str) -> web.Response:
+    """Say in JSON what was wrong, as everything under `/v1` does, and end the connection."""
+    return _marked(json_answer({"error": text}, status), text)
+
+
+def _marked(answer: web.Response, text: str) -> web.Response:
+    if answer.status >= 400:
         answer.headers["X-Reason"] = text.encode("ascii", "replace").decode()  # all that clients of a WebSocket see
         answer.force_close()
     return answer

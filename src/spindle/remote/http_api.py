@@ -22,7 +22,7 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import InvalidFields, read_fields
 from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, TooManySessions, UnknownSession, Wanted
 from spindle.protocol.registry import Call
-from spindle.remote.answers import SAFETY, bytes_answer, json_answer, plain
+from spindle.remote.answers import SAFETY, bytes_answer, failed, json_answer
 from spindle.remote.listener import HttpConnection
 from spindle.remote.openapi import HostToolReply, ReplyToQuestion, openapi
 from spindle.remote.options import RemoteOptions
@@ -106,10 +106,10 @@ class HttpApi:
                 return json_answer({"questions": (await self._session(id)).agent.dialogs.open_requests()})
             case "POST", ["v1", "sessions", id, "answers", question]:
                 return await self._reply(await self._session(id), question, await _body(request))
-            case "POST", ["v1", "sessions", id, name]:
-                return await self._command(request, id, name, query)
             case _, ["openapi.json"] | ["v1", "sessions", _, "events" | "questions"]:
                 return _not_allowed("GET")
+            case "POST", ["v1", "sessions", id, name]:
+                return await self._command(request, id, name, query)
             case _, ["v1", "sessions"]:
                 return _not_allowed("GET, POST")
             case _, ["v1", "sessions", _]:
@@ -175,7 +175,7 @@ class HttpApi:
     async def _events(self, request: web.BaseRequest, live: LiveSession, query: dict[str, str]) -> web.StreamResponse:
         """Stream the events of a session, each with its number, until the client or the session is gone."""
         if self.viewers >= self._options.max_connections:
-            return plain(503, "Too many connections")
+            return failed(503, "Too many connections")
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         since = request.headers.get("Last-Event-ID", query.get("since", ""))
@@ -199,6 +199,8 @@ class HttpApi:
                 if lines is None:  # it reads too slowly, and what it has not read is gone
                     break
                 sent = await stream.send_numbered(sent, lines)
+                if sent < live.log.count:
+                    continue
                 if viewer.ended is not None:
                     closed = encode({"type": "session_closed", "reason": viewer.ended})
                     await stream.send(b"data: %b\n\n" % closed)

@@ -11,16 +11,18 @@ from aiohttp import web
 from spindle import limits
 from spindle.remote.options import RemoteOptions
 
+CONNECTIONS_PER_CLIENT = 4
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class HttpConnection(web.RequestHandler):
     """One connection. It has to bring a request soon: those who only hold it open are sent away."""
 
-    __slots__ = ("_patience", "bell", "gone", "own")
+    __slots__ = ("_full", "_patience", "bell", "gone", "own")
 
-    def __init__(self, manager: web.Server, **options: Any) -> None:
-        super().__init__(manager, **options)
+    def __init__(self, manager: "Listener", **options: Any) -> None:
+        super().__init__(manager, keepalive_timeout=limits.NEXT_REQUEST, **options)
+        self._full = len(manager.connections) >= manager.max_connections
         self.own: bool | None = None
         """Whether a process of our own user is at the other end, once that is known."""
         self.gone = asyncio.Event()
@@ -31,6 +33,9 @@ class HttpConnection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if self._full:
+            self.force_close()
+            return
         self._patience = asyncio.get_running_loop().call_later(limits.FIRST_REQUEST, self.force_close)
 
     def is_served(self) -> None:
@@ -51,6 +56,8 @@ class Listener(web.Server):
         super().__init__(self._serve, request_factory=self._request, logger=_silent_logger(), access_log=None)
         self._handler = handler
         self._options = options
+        self.max_connections = CONNECTIONS_PER_CLIENT * options.max_connections
+        """Of every kind. Whoever opens connections and leaves them must not take the files of sessions away."""
         self._listening: asyncio.Server | None = None
 
     async def listen(self, context: ssl.SSLContext | None) -> int:

@@ -22,6 +22,7 @@ ERRORS = {
     "413": "The body is too long",
     "429": "Too many sessions are open",
     "500": "Something broke",
+    "503": "Too many connections are open",
 }
 
 
@@ -31,6 +32,14 @@ class ReplyToQuestion(Wire):
     value: str | None = None
     confirmed: bool | None = None
     cancelled: bool | None = None
+
+
+class SessionPut(Wire):
+    """How a session is begun if there is none."""
+
+    cwd: str | None = None
+    model: str | None = None
+    name: str | None = None
 
 
 class HostToolReply(Wire):
@@ -45,11 +54,11 @@ class HostToolReply(Wire):
 @cache
 def openapi() -> dict[str, Any]:
     specs = sorted(COMMANDS.values(), key=lambda spec: spec.name)
-    kinds: list[Any] = [Wanted, LiveInfo, RunResult, ExtensionUIRequest, ReplyToQuestion, HostToolReply]
+    kinds: list[Any] = [Wanted, SessionPut, LiveInfo, RunResult, ExtensionUIRequest, ReplyToQuestion, HostToolReply]
     kinds += [spec.fields for spec in specs] + [spec.data for spec in specs if spec.data is not None]
     found, components = schema_components(kinds, REFS)
-    wanted, info, result, question, reply, tool_reply, *rest = found
-    shapes: list[type] = [Wanted, ReplyToQuestion, HostToolReply, *(spec.fields for spec in specs)]
+    wanted, put, info, result, question, reply, tool_reply, *rest = found
+    shapes: list[type] = [Wanted, SessionPut, ReplyToQuestion, HostToolReply, *(spec.fields for spec in specs)]
     for shape in shapes:
         _allow_null(components.get(shape.__name__, {}))
     schemas = iter(rest)
@@ -77,7 +86,7 @@ def openapi() -> dict[str, Any]:
                 "put_session",
                 "Open the session with exactly this id; it is begun if there is none.",
                 {"200": _json("The session", info)},
-                body=wanted,
+                body=put,
             ),
             "delete": _operation("end_session", "End a live session; its file stays.", {"204": _nothing()}),
         },
@@ -123,10 +132,6 @@ def openapi() -> dict[str, Any]:
 ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 
 
-def _list_of(name: str, items: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: {"type": "array", "items": items}}, "required": [name]}
-
-
 def _allow_null(shape: dict[str, Any]) -> None:
     """Say what holds for every command: null is the same as leaving a field out."""
     for name, schema in shape.get("properties", {}).items():
@@ -151,8 +156,7 @@ def _operation(
 
 
 def _failure(text: str) -> dict[str, Any]:
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    return {"description": text, "content": {**error, "text/plain": {"schema": {"type": "string"}}}}
+    return _json(text, {"$ref": "#/components/schemas/Error"})
 
 
 def _json(text: str, schema: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class RpcConnection:
         self._outbox = Outbox(Renderer(dialect))
         self._router = Router(pool, live, self, self._outbox)
         self._dispatcher = Dispatcher(live.agent, self, self._outbox, self._router.route)
+        self._router.to_first = self._dispatcher.receive_value
         self._doorbell = asyncio.Event()
         self._outbox.on_waiting = self._doorbell.set
         self._ended = False

@@ -17,7 +17,7 @@ from spindle import limits
 from spindle.protocol.dialect import DIALECTS, SPINDLE
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.remote.access import Access, Refusal, Slowdown, is_loopback
-from spindle.remote.answers import healthy, page_file, plain
+from spindle.remote.answers import failed, healthy, page_file, plain
 from spindle.remote.chat_connection import ChatConnection, ChatSeat
 from spindle.remote.http_api import API_PATHS, HttpApi
 from spindle.remote.listener import HttpConnection, Listener
@@ -104,7 +104,8 @@ class RemoteServer:
         upgrade = "websocket" in ",".join(request.headers.getall("Upgrade", [])).lower()
         refusal = await self._refusal(request, needs_token=upgrade or path.startswith(API_PATHS))
         if refusal is not None:
-            return plain(refusal.status, refusal.reason)
+            refuse = failed if path.startswith(API_PATHS) and not upgrade else plain
+            return refuse(refusal.status, refusal.reason)
         if not upgrade:
             return await self._plain_answer(request, path, query)
         if path not in (*CHAT_PATHS, RPC_PATH):

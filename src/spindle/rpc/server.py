@@ -65,7 +65,9 @@ class Server:
         pool = self._make_pool()
         first = pool.adopt(self._agent)
         first.join(self)
-        return Router(pool, first, self, self._outbox)
+        router = Router(pool, first, self, self._outbox)
+        router.to_first = self._dispatcher.receive_value
+        return router
 
     @property
     def _several(self) -> bool:

@@ -141,12 +141,13 @@ class Session:
 
     # -- growing: each returns the id of the new entry, which becomes the leaf -------------------
 
-    def append_message(self, message: AgentMessage | dict[str, Any]) -> str:
-        """Add a message, or its JSON form. Raises `SessionError` for what is none."""
+    def append_message(self, message: AgentMessage | dict[str, Any], id: str | None = None) -> str:
+        """Add a message, or its JSON form, under an id that is still free. Raises `SessionError` for what is none."""
         role = message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
         if not isinstance(role, str) or not role:
             raise SessionError(f"A message must have a role: {type(message).__name__} {message!r:.80}")
-        return self._append(MessageEntry, message=message)
+        free = self.new_id()
+        return self._append(MessageEntry, message=message, id=id if id and self.tree.get(id) is None else free)
 
     def append_custom_message(
         self, custom_type: str, content: str | list[Text | Image], display: bool, details: Any = None
@@ -175,7 +176,7 @@ class Session:
         usage: Usage | None = None,
     ) -> str:
         """Put a summary in place of what came before `first_kept_entry_id`, or of everything (None)."""
-        entry_id = self._new_id()
+        entry_id = self.new_id()
         given = {"summary": summary, "tokens_before": tokens_before, "details": details, "usage": usage}
         kept = first_kept_entry_id or entry_id
         return self._append(CompactionEntry, id=entry_id, first_kept_entry_id=kept, from_hook=from_hook, **given)
@@ -318,7 +319,7 @@ class Session:
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
         """Return a free id, after a look at what others added to the file."""
         if self.read_only:
             raise SessionError(f"Session is open read-only: {self.path}")
@@ -329,7 +330,7 @@ class Session:
     def _append(self, shape: Callable[..., Any], **fields: Any) -> str:
         """Add an entry, below the leaf unless the fields name another parent."""
         fields.setdefault("parent_id", self.tree.leaf_id)
-        entry_id = fields.pop("id", None) or self._new_id()
+        entry_id = fields.pop("id", None) or self.new_id()
         entry = Entry.of(shape(id=entry_id, timestamp=iso_time(now_ms()), **fields))
         self.tree.add(entry)
         if self._store is not None:
