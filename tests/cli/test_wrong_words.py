@@ -35,7 +35,6 @@ def said(place: Place, *arguments: str, code: int = 2) -> str:
         (["--remote", "0", "--modle", "x"], "Unknown option: --modle. Did you mean --mode"),
         (["--remote", "0", "@notes.md"], "@file arguments do not go with --remote"),
         (["--mode", "acp", "@notes.md"], "@file arguments do not go with ACP"),
-        (["--mode", "acp", "--root", "."], "--root does not go with ACP"),
         (["--max-time", "-p", "hi"], "--max-time needs a value (SECONDS), and -p is an option"),
         (["--model", "--", "hi"], "--model needs a value (PATTERN), and -- is an option"),
         (["--model", "", "-p", "hi"], "--model is empty"),

@@ -70,7 +70,7 @@ def _live_limits(limits: "Limits") -> "LiveLimits":
 
 def run_acp(options: Options) -> NoReturn:
     """Serve an editor on stdio, then end the process. Raises `UsageError`."""
-    for name in (*choosing_options(options), *(["--root"] if options.roots else ())):
+    for name in choosing_options(options):
         if name != "--no-session":
             raise UsageError(f"{name} does not go with ACP: the editor chooses")
     if options.files:
