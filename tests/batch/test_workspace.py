@@ -200,7 +200,9 @@ def test_a_large_patch_takes_no_memory(tasks: Tasks) -> None:
     make_repo(tasks.place.project / "repo")
     tasks.script(bash("head -c 40000000 /dev/zero | tr '\\0' 'x' > big.txt"), "done")
     tasks.write({"id": "a", "prompt": "p", "repo": "repo"})
-    process = tasks.place.start(*tasks.arguments(), stdout=subprocess.DEVNULL)
+    process = tasks.place.start(
+        *tasks.arguments(), stdout=subprocess.DEVNULL, close_fds=True
+    )  # a child of ours, not of the cradle
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0

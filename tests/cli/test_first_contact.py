@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle.cli import main
+from spindle.cli.main import run as main
 from spindle.limits import PROGRESS_TICK
 from tests.sessions.test_fixtures import FIXTURES
 from tests.support.agent_process import AgentProcess, write_models
