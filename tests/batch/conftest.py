@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,18 @@ class Tasks:
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return self.place.run(*self.arguments(*arguments), **options)
+
+    def run_measured(self, *arguments: str) -> tuple[int, int]:
+        """Return the exit code and the most KiB of memory. A program counts as large as who starts it, so that one is
+        small."""
+        small = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL); "
+        small += "print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        command = [sys.executable, "-c", small, *self.place.command(*self.arguments(*arguments))]
+        done = subprocess.run(
+            command, cwd=self.place.project, env=self.place.environment(), capture_output=True, text=True
+        )
+        code, most = map(int, done.stdout.split())
+        return code, most
 
     @property
     def runs(self) -> Path:

@@ -47,7 +47,7 @@ async def main(wire: StdioWire) -> int:
     outbox = Outbox(Renderer())
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    def broken() -> None:
+    def broken(error: OSError) -> None:
         say("broken")
         ended.set_result(7)
 

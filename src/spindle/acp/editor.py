@@ -94,7 +94,7 @@ class Editor:
     async def run(self) -> int:
         """Serve until stdin ends or a signal comes; returns the exit code."""
         self._exit.catch_signals()
-        self._wire.attach(self._connection.outbox, on_broken=lambda: self._exit.end(1))
+        self._wire.attach(self._connection.outbox, self._exit.lost)
         reading = asyncio.create_task(self._connection.read())
         reading.add_done_callback(lambda _: self._exit.end(0))
         code = await self._exit.code

@@ -294,7 +294,7 @@ async def _stream(options: Options, dialect: "Dialect", inputs: _Inputs, caught:
         tell("Error", "Cannot write to stdout any more")
         work.cancel()
 
-    wire.attach(outbox, on_broken=give_up)
+    wire.attach(outbox, lambda error: give_up())
 
     def ready(agent: AgentSession) -> None:
         header = agent.session.header

@@ -136,8 +136,6 @@ def run_remote(options: Options) -> int:
 async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Raises `OSError`, `UsageError`."""
     await _try_agent(source)
-    address, began = await server.start(), time.monotonic()
-    _say(f"Listening on {address}")
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
     def end(number: int) -> None:
@@ -149,6 +147,8 @@ async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") ->
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, end, number)
+    address, began = await server.start(), time.monotonic()
+    _say(f"Listening on {address}")
     await ended.wait()
     await server.stop()
     _say(f"Stopped after {time.monotonic() - began:.0f} s")

@@ -83,7 +83,7 @@ class Server:
         """Serve until the end and return the exit code."""
         self._outbox.put(Ready(__version__))
         self._agent.subscribe(self._outbox)
-        self._wire.attach(self._outbox, on_broken=self._lost)
+        self._wire.attach(self._outbox, self._exit.lost)
         self._exit.catch_signals()
         reading = asyncio.create_task(self._read())
         reading.add_done_callback(self._read_ended)
@@ -139,9 +139,3 @@ class Server:
         await self._agent.shutdown_requested.wait()
         await self._agent.wait_idle()
         self._exit.end(0)
-
-    def _lost(self) -> None:
-        """The client, or our way to it, is gone."""
-        if not self._exit.code.done():
-            print("Error: Cannot write to stdout any more", file=sys.stderr)
-        self._exit.end(1)

@@ -37,6 +37,12 @@ class Exit:
         if not self.code.done():
             self.code.set_result(code)
 
+    def lost(self, error: OSError) -> None:
+        """The client cannot be written to: it went away, which is its right, or something is wrong here."""
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET) and not self.code.done():
+            print(f"Error: Cannot write to stdout: {error.strerror}", file=sys.stderr)
+        self.end(1)
+
     def _by_signal(self, code: int) -> None:
         if self.code.done():  # the second signal: it is ending already, but too slowly
             kill_all()
@@ -54,7 +60,7 @@ class StdioWire:
         self._source: Source | None = None
         self._target: Target | None = None
         self._outbox: Outbox | None = None
-        self._on_broken: Callable[[], None] = lambda: None
+        self._on_broken: Callable[[OSError], None] = lambda error: None
         self._scheduled = False
         """`flush` will be called by itself."""
         self._behind = False
@@ -94,12 +100,12 @@ class StdioWire:
 
     # -- out -------------------------------------------------------------------------------------
 
-    def attach(self, outbox: Outbox, on_broken: Callable[[], None] = lambda: None) -> None:
+    def attach(self, outbox: Outbox, on_broken: Callable[[OSError], None] = lambda error: None) -> None:
         """Send what is put into `outbox`. `on_broken` is called once, when the reader is gone."""
         self._outbox = outbox
         self._on_broken = on_broken
         if self._stdout is None:
-            asyncio.get_running_loop().call_soon(self._broken, OSError(errno.EBADF, "stdout is closed"))
+            asyncio.get_running_loop().call_soon(self._broken, OSError(errno.EBADF, "it is closed"))
             return
         self._target = open_target(self._stdout, self.flush, self._broken)
         outbox.on_waiting = self._wake
@@ -156,7 +162,7 @@ class StdioWire:
         if self._outbox is not None:
             self._outbox.close()
         self._idle.set()
-        self._on_broken()
+        self._on_broken(error)
 
 
 def _is_open(descriptor: int) -> bool:
