@@ -101,7 +101,9 @@ def openapi() -> dict[str, Any]:
         },
     }
     for name in ("host_tool_result", "host_tool_update"):
-        post = _operation(name, "Report on a call of the client's tool.", {"204": _nothing()}, body=tool_reply)
+        post = _operation(
+            name, "Report on a call of the client's tool.", {"204": _nothing()}, body=tool_reply, required=True
+        )
         paths[f"{session}/{name}"] = {"parameters": [SESSION], "post": post}
     for spec in specs:
         answer = {"204": _nothing()} if spec.data is None else {"200": _json("Done", data[spec.name])}
