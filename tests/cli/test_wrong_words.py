@@ -33,6 +33,7 @@ def said(place: Place, *arguments: str, code: int = 2) -> str:
     [
         (["--remote", "0", "--bogus"], "Unknown option: --bogus"),
         (["--remote", "0", "--modle", "x"], "Unknown option: --modle. Did you mean --mode"),
+        (["--modle", "x"], "Unknown option: --modle. Did you mean --mode or --model? Nothing to do: give a message"),
         (["--remote", "0", "@notes.md"], "@file arguments do not go with --remote"),
         (["--mode", "acp", "@notes.md"], "@file arguments do not go with ACP"),
         (["--max-time", "-p", "hi"], "--max-time needs a value (SECONDS), and -p is an option"),

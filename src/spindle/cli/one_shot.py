@@ -14,7 +14,7 @@ from spindle.agent.session import AgentSession
 from spindle.agent.submission import RunOptions
 from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
-from spindle.cli.args import Options, UsageError
+from spindle.cli.args import Options, UsageError, unknown_options
 from spindle.cli.assemble import assemble, result_schema, run_and_exit
 from spindle.limits import STDIN_PATIENCE
 from spindle.shapes.codec import encode
@@ -53,7 +53,9 @@ def gather(options: Options) -> _Inputs:
 def _something_to_do(options: Options) -> _Inputs:
     messages, images = gather(options)
     if not messages:
-        raise UsageError("Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)")
+        what = "Nothing to do: give a message, pipe text in, or use --mode rpc (see --help)"
+        slip = unknown_options(options, ())  # whether an extension knows it is not asked: there is nothing to do
+        raise UsageError(f"{slip}{'' if slip.endswith('?') else '.'} {what}" if slip else what)
     return messages, images
 
 
