@@ -193,7 +193,8 @@ def _get(url: str, etag: str | None) -> tuple[bytes | None, str | None]:
             return None, etag
         raise RefreshError(f"{url} answered {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise RefreshError(f"Cannot get {url}: {getattr(error, 'reason', None) or error}") from None
+        cause = getattr(error, "reason", error)
+        raise RefreshError(f"Cannot get {url}: {getattr(cause, 'strerror', None) or cause}") from None
 
 
 # -- one provider ----------------------------------------------------------------------------------
