@@ -29,8 +29,8 @@ from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest
 
-LOG_BYTES, LOG_EVENTS = 4 << 20, 32
-"""The log of a session holds so much, and so many of the last events however long they are."""
+LOG_BYTES, LOG_EVENTS = 4 << 20, 8
+"""The log of a session holds so much, and of the last events so many however long they are: those that end a run."""
 MOVED_REMEMBERED = 10_000
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
@@ -260,6 +260,7 @@ class SessionPool:
         """Sessions that are being made."""
         self._entered = 0
         """Sessions that were ever opened."""
+        self._trimming: asyncio.TimerHandle | None = None
         self._closing: dict[LiveSession, asyncio.Task[None]] = {}
         """Sessions that are ending."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -462,6 +463,14 @@ class SessionPool:
             asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
         else:
             dispose(live.agent)
+            if self._trimming is None:
+                self._trimming = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._trim)
+
+    def _trim(self) -> None:
+        """Let the system have what ended sessions took, in a thread."""
+        self._trimming = None
+        gc.collect()
+        asyncio.get_running_loop().run_in_executor(None, _give_memory_back)
 
     async def infos(self) -> list[LiveInfo]:
         """Return what a list shows of every live session. Others get their turn in between."""
@@ -486,3 +495,11 @@ class SessionPool:
             self._end(live, SHUTDOWN)
         if self._closing:
             await asyncio.wait(self._closing.values(), timeout=limits.SESSIONS_CLOSE)
+
+
+def _give_memory_back() -> None:
+    """The allocator keeps what is freed, so a server would stay as large as it ever was. Only glibc can be asked."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
