@@ -29,8 +29,8 @@ from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest
 
-LOG_BYTES, LOG_EVENTS = 4 << 20, 8
-"""The log of a session holds so much, and of the last events so many however long they are: those that end a run."""
+LOG_BYTES, LOG_EVENTS = 4 << 20, 32
+"""The log of a session holds so much, and so many of the last events however long they are."""
 MOVED_REMEMBERED = 10_000
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
