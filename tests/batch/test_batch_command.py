@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ..support.mock_model import MockModel, failure, gate, reply, silent
+from ..support.mock_model import MockModel, failure, gate, pause, reply, silent
 from .conftest import Tasks
 
 TOUCH = {"calls": [{"name": "bash", "arguments": {"command": "pwd > here.txt"}}]}
@@ -165,6 +165,14 @@ def test_a_task_that_takes_too_long(served: tuple[Tasks, MockModel]) -> None:
     assert done.returncode == 1
     assert [(line["status"], line["attempt"]) for line in tasks.lines()] == [("timeout", 1), ("timeout", 2)]
     assert "tasks are done already" in tasks.run("--timeout", "0.3", "--retries", "1").stdout
+
+
+def test_verifying_counts_as_time_of_the_attempt(served: tuple[Tasks, MockModel]) -> None:
+    tasks, mock = served
+    mock.script(reply("d", pause(1), "one"))
+    tasks.write({"id": "a", "prompt": "p"})
+    tasks.run("--timeout", "2", "--retries", "0", "--verify", "sleep 1.7")
+    assert [line["status"] for line in tasks.lines()] == ["timeout"]
 
 
 def wait_for(process: subprocess.Popen[Any], text: str) -> str:

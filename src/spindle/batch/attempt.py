@@ -333,6 +333,8 @@ class _Try:
         self._space: Workspace | None = None
         self._began = time.monotonic()
         self._timeout = task.timeout or shared.plan.timeout
+        self._deadline: float | None = None
+        """When the time is over, on the clock of the loop."""
         self._broken = False
         """Whether it is over because something went wrong outside of the run."""
         self._again = False
@@ -404,6 +406,7 @@ class _Try:
                 raise WorkspaceError(f"setup ended with {code}, see {LOG}")
             await space.baseline(is_fresh=job.task.setup is None)
             await self._ask(space, clock)
+            self._deadline = clock.when()
 
     async def _ask(self, space: Workspace, clock: asyncio.Timeout) -> None:
         job, shared, line = self._job, self._shared, self.line
@@ -484,7 +487,7 @@ class _Try:
         command = self._job.task.verify or self._shared.plan.verify
         if command is None:
             return
-        async with asyncio.timeout(self._timeout):
+        async with asyncio.timeout_at(self._deadline):
             line = self.line
             line.exit = await self._shell("verify", command)
             line.status = "failed" if line.exit else "ok"
