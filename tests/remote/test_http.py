@@ -6,6 +6,7 @@ import resource
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -304,8 +305,20 @@ def test_limits(tmp_path):
             assert b" 413 " in raw.recv(1000)
 
 
+def is_ended(port, client):
+    """Wait until the server has closed its end of a connection (its client does not hear of it before it reads)."""
+    ours, theirs = (f"0100007F:{number:04X}" for number in (port, client.getsockname()[1]))
+    for _ in range(300):
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        if not any(row[1:4] == [ours, theirs, "01"] for row in rows):  # established
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks at connections in /proc")
 def test_a_reader_that_stops_holds_up_nobody(tmp_path):
-    args = ["--remote-option", "viewer_stall_timeout=1"]
+    args = ["--remote-option", "viewer_stall_timeout=1", "--remote-option", "stall_timeout=1"]
     steps = [
         reply(*(" ".join(map(str, range(n * 1000, n * 1000 + 1000))) for n in range(1000)), match="long"),
         reply("quick"),
@@ -320,6 +333,13 @@ def test_a_reader_that_stops_holds_up_nobody(tmp_path):
             result = web.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "long"})[2]
             assert result["status"] == "ok" and len(result["text"]) > 6_000_000
         assert web.post(f"/v1/sessions/{id}/prompt?wait=true", {"message": "hi"})[2]["text"] == "quick"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            head = (
+                f"POST /v1/sessions/{id}/get_messages HTTP/1.1\r\nHost: {server.address}\r\nContent-Length: 2\r\n\r\n"
+            )
+            stuck.sendall(head.encode() + b"{}")
+            assert is_ended(server.port, stuck), "the answer would stay in memory"
 
 
 def test_the_document_names_every_command(server):

@@ -1,4 +1,7 @@
-"""The port: connections come in here, each with a time for its first request and a limit on what it may send."""
+"""The port: connections come in here, each with a time for its first request and a limit on what it may send.
+
+One that takes nothing of its answer is ended as well.
+"""
 
 import asyncio
 import logging
@@ -18,7 +21,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class HttpConnection(web.RequestHandler):
     """One connection. It has to bring a request soon: those who only hold it open are sent away."""
 
-    __slots__ = ("_full", "_patience", "bell", "gone", "own")
+    __slots__ = ("_full", "_patience", "_reading", "_stall_timeout", "bell", "gone", "own")
 
     def __init__(self, manager: "Listener", **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=limits.NEXT_REQUEST, **options)
@@ -30,6 +33,9 @@ class HttpConnection(web.RequestHandler):
         self.bell = asyncio.Event()
         """Rung when something may have happened that the request in hand waits for, and when the connection is lost."""
         self._patience: asyncio.TimerHandle | None = None
+        self._stall_timeout = manager.stall_timeout
+        self._reading: asyncio.TimerHandle | None = None
+        """The next look at whether the client reads, while much waits for it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -44,8 +50,34 @@ class HttpConnection(web.RequestHandler):
             self._patience.cancel()
             self._patience = None
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_later(self._unread())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_looking()
+
+    def _look_later(self, unread: int) -> None:
+        self._reading = asyncio.get_running_loop().call_later(self._stall_timeout, self._look, unread)
+
+    def _look(self, unread: int) -> None:
+        """End the connection if of `unread` bytes none was taken since: its answer must not stay in memory."""
+        if (now := self._unread()) < unread:
+            self._look_later(now)
+        elif self.transport is not None:
+            self.transport.abort()
+
+    def _unread(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def _stop_looking(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
     def connection_lost(self, exc: BaseException | None) -> None:
         self.is_served()
+        self._stop_looking()
         self.gone.set()
         self.bell.set()
         super().connection_lost(exc)
@@ -58,6 +90,8 @@ class Listener(web.Server):
         self._options = options
         self.max_connections = CONNECTIONS_PER_CLIENT * options.max_connections
         """Of every kind. Whoever opens connections and leaves them must not take the files of sessions away."""
+        self.stall_timeout = 2 * max(options.stall_timeout, options.viewer_stall_timeout)
+        """For any connection, in seconds; streams have shorter ones, and say goodbye."""
         self._listening: asyncio.Server | None = None
 
     async def listen(self, context: ssl.SSLContext | None) -> int:
