@@ -51,6 +51,7 @@ def said(place: Place, *arguments: str, code: int = 2) -> str:
         (["mcp", "lsit"], 'spindle mcp: unknown: "lsit". Did you mean list?'),
         (["mcp", "add"], "spindle mcp add: the following arguments are required: name"),
         (["mcp", "list", "--", "x"], "-- is for the command of a server"),
+        (["chat"], 'The chat needs a terminal; use spindle -p "…"'),
         (["batch", "t.jsonl", "-o", "out", "--output", "json"], "--output means nothing to spindle batch"),
     ],
 )

@@ -465,7 +465,7 @@ MODE_NAMES = {
 
 def ignored_options(options: Options, mode: str) -> list[str]:
     """Return the names of the given options that mean nothing in a mode."""
-    plain = Options()
+    plain = Options(mode=mode if options.mode == mode else None)  # `spindle chat` is a mode by another name
     others = [option for option in OPTIONS if option.modes and mode not in option.modes.split()]
     return [
         option.names.split()[0] for option in others if getattr(options, option.field) != getattr(plain, option.field)
