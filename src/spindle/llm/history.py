@@ -256,6 +256,8 @@ def clean_text(text: str) -> str:
 
 def clean_value(value: Any) -> Any:
     """Clean every text in a JSON value; the value itself is returned if there is nothing to do."""
+    if isinstance(value, dict) and all(map(_is_plain, value, value.values())):
+        return value  # as most arguments of tools are
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list):
@@ -266,6 +268,10 @@ def clean_value(value: Any) -> Any:
         unchanged = all(key in value and members[key] is value[key] for key in members)
         return value if unchanged and len(members) == len(value) else members
     return value
+
+
+def _is_plain(key: str, value: object) -> bool:
+    return key.isascii() and (value.isascii() if isinstance(value, str) else not isinstance(value, list | dict))
 
 
 # -- tokens ----------------------------------------------------------------------------------------
@@ -296,7 +302,8 @@ def _block_length(block: object) -> int:
     if isinstance(block, Thinking):
         return _length(block.thinking)
     if isinstance(block, ToolCall):
-        return _length(block.name) + _length(encode(block.arguments).decode())
+        arguments = encode(block.arguments)
+        return _length(block.name) + (len(arguments) if arguments.isascii() else _length(arguments.decode()))
     return IMAGE_CHARACTERS if isinstance(block, Image) else 0
 
 
