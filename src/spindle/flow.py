@@ -1,7 +1,9 @@
-"""What async code is held together with: a mailbox between a producer and a consumer, and an owner for tasks."""
+"""What async code is held together with: a mailbox between a producer and a consumer, an owner for tasks, and work
+that is due before anything leaves."""
 
 import asyncio
 import sys
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -150,6 +152,28 @@ class Turnstile:
                 self._free -= 1
         if self._free < self._width:
             loop.call_soon(self._next, loop)
+
+
+class Dues(threading.local):
+    """Work to be done before anything more leaves the process, and at the latest in the next turn of the event loop.
+
+    What runs before that may make it unnecessary. Each thread that has an event loop has its own.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def add(self, work: Callable[[], None]) -> None:
+        self.waiting.append(work)
+        asyncio.get_running_loop().call_soon(self.settle)
+
+    def settle(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for work in waiting:
+            work()
+
+
+dues = Dues()
 
 
 class Tasks:

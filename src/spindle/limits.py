@@ -25,6 +25,8 @@ TASKS_END: Final = 5.0
 """For cancelled tasks of extensions."""
 DISK_SYNC: Final = 5.0
 """The session file may reach the disk."""
+SYNC_LATER: Final = 0.2
+"""Until the end of a run is forced to disk, unless the next message does it before."""
 COMMANDS_END: Final = 2.0
 """For cancelled commands."""
 OUTPUT_DRAIN: Final = 5.0

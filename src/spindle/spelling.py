@@ -8,11 +8,20 @@ _NEAR = 0.8
 
 def nearest(wanted: str, names: Iterable[str]) -> str | None:
     """Return the name that `wanted` probably stands for: another case, or a slip of a letter or two."""
+    wanted = _plain(wanted)
+    plain = {other: name for name in names if _may_be_near(wanted, other := _plain(name))}
+    if not plain:
+        return None
     import difflib
 
-    plain = {_plain(name): name for name in names}
-    found = difflib.get_close_matches(_plain(wanted), plain, 1, _NEAR)
+    found = difflib.get_close_matches(wanted, plain, 1, _NEAR)
     return plain[found[0]] if found else None
+
+
+def _may_be_near(one: str, other: str) -> bool:
+    """Say whether the letters of two names, in any order, are those of near ones. Most are not, which is known soon."""
+    shared = sum(min(one.count(letter), other.count(letter)) for letter in set(one))
+    return 2 * shared >= _NEAR * (len(one) + len(other))
 
 
 def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:

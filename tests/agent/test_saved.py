@@ -194,6 +194,14 @@ def with_disk(base: Path, patch: str) -> list[str]:
     return ["-e", str(extension)]
 
 
+def test_a_prompt_that_starts_at_once_is_in_the_session_when_it_is_accepted_and_nowhere_else(tmp_path):
+    with opened(tmp_path, [reply("ok", pause(30))]) as agent:
+        assert agent.prompt("told at once")["success"]
+        agent.kill()
+        assert "told at once" in (tmp_path / "s.jsonl").read_text()
+        assert side_files(tmp_path) == ["s.jsonl"]
+
+
 def test_the_users_message_is_on_the_disk_before_the_model_is_asked(tmp_path):
     slow = "def slow(fd):\n    time.sleep(0.3)\n    real(fd)\n    open('synced', 'a').close()\nos.fsync = slow"
     with opened(tmp_path, [reply("ok", pause(30))], *with_disk(tmp_path, slow)) as agent:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spindle import limits
 from spindle.sessions import open as sessions
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.session import Session
@@ -348,6 +349,28 @@ def test_a_slow_disk_holds_up_nobody_but_the_end_of_the_process(tmp_path, monkey
             assert not closing.done()
             disk.set()
             await closing
+
+    run(main())
+
+
+def test_the_end_of_a_run_reaches_the_disk_with_the_next_message_or_soon(tmp_path, monkeypatch):
+    async def main():
+        synced = []
+
+        def fsync(descriptor: int) -> None:
+            if os.path.samestat(os.fstat(descriptor), os.stat(rig.agent.session.path)):
+                synced.append(len(lines(rig.agent.session.path)))
+
+        async with Rig(tmp_path, ["ok", "ok"], session=True) as rig:
+            monkeypatch.setattr(os, "fsync", fsync)
+            monkeypatch.setattr(limits, "SYNC_LATER", 0.6)
+            await rig.run("one")
+            await rig.run("two")
+            all_lines = len(lines(rig.agent.session.path))
+            assert len(synced) == 2 and all_lines not in synced  # only what the user said
+            await until_true(lambda: synced[-1] == all_lines)
+            assert len(synced) == 3
+            monkeypatch.undo()
 
     run(main())
 

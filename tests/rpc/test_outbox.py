@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spindle.flow import dues
 from spindle.llm.live import LiveMessage
 from spindle.protocol.dialect import DIALECTS
 from spindle.protocol.outbox import HIGH_BYTES, HIGH_ITEMS, LOW_ITEMS, Outbox
@@ -297,3 +298,18 @@ def test_memory_is_bounded_while_nobody_reads(mode: str) -> None:
     data = box.take(1, merge=True)
     assert deltas(data) == ["x" * 100 * HIGH_ITEMS]
     assert len(box) == 0
+
+
+def test_what_is_due_is_done_before_anything_leaves_and_else_in_the_next_turn():
+    async def main() -> None:
+        box, done = outbox(), []
+        box.put_line(b"accepted\n")
+        dues.add(lambda: done.append(len(box)))
+        assert box.take(10) == b"accepted\n" and done == [1]
+        dues.add(lambda: done.append(2))
+        assert done == [1]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert done == [1, 2]
+
+    asyncio.run(main())

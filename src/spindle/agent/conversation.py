@@ -3,7 +3,9 @@
 import asyncio
 import errno
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,12 +27,25 @@ from spindle.shapes.messages import (
     text_of,
 )
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+DISK_WAITS = 8
+"""So many files are waited for at once."""
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
 
 
 class _StoredMessage(msgspec.Struct):
     message: msgspec.Raw
+
+
+@cache
+def _disk() -> "ThreadPoolExecutor":
+    """Return where threads wait for the disk."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(DISK_WAITS, "spindle-disk")
 
 
 _read_line = msgspec.json.Decoder(_StoredMessage).decode
@@ -61,6 +76,9 @@ class Conversation:
         self._syncing: set[asyncio.Future[None]] = set()
         """Waits for the disk."""
         self._last_sync: asyncio.Future[None] | None = None
+        """Tells `on_disk` of the end of the last one."""
+        self._sync_due: asyncio.TimerHandle | None = None
+        """Begins a sync that can wait for a moment."""
         self._last_id: str | None = None
         self._answer_id: str | None = None
         """What the next answer will be stored under, once that was asked."""
@@ -139,19 +157,41 @@ class Conversation:
 
     def sync_soon(self) -> None:
         """Get what was said onto the disk itself, in a thread: nothing waits for a slow disk."""
+        if self._sync_due is not None:
+            self._sync_due.cancel()
+            self._sync_due = None
         session = self.session
         wait = session.begin_sync()
         if wait is None:
             return
+        loop = asyncio.get_running_loop()
+        sync, told = loop.create_future(), loop.create_future()
+        self._syncing.add(sync)
+        self._last_sync = told
 
-        def ended(sync: asyncio.Future[None]) -> None:
+        def ended(error: OSError | None) -> None:
             self._syncing.discard(sync)
-            if not sync.cancelled() and isinstance(error := sync.exception(), OSError):
+            if error is not None:
                 session.sync_failed(error)
+            sync.set_result(None)
+            if not told.done():
+                told.set_result(None)
 
-        self._last_sync = asyncio.get_running_loop().run_in_executor(None, wait)
-        self._last_sync.add_done_callback(ended)
-        self._syncing.add(self._last_sync)
+        def work() -> None:
+            error = None
+            try:
+                wait()
+            except OSError as caught:
+                error = caught
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(ended, error)
+
+        _disk().submit(work)
+
+    def sync_later(self) -> None:
+        """The same in a moment, or with the next message: each wait for the disk covers all before it."""
+        if self._sync_due is None:
+            self._sync_due = asyncio.get_running_loop().call_later(limits.SYNC_LATER, self.sync_soon)
 
     async def on_disk(self) -> None:
         """Wait for the last `sync_soon`, once: a disk that hangs does not hold up every request."""
@@ -159,9 +199,17 @@ class Conversation:
         if sync is None or sync.done():
             return
         session = self.session
-        _, late = await asyncio.wait([sync], timeout=limits.DISK_SYNC)
-        if late:
-            session.sync_failed(TimeoutError(errno.ETIMEDOUT, "the disk does not answer"))
+
+        def late() -> None:
+            if not sync.done():
+                session.sync_failed(TimeoutError(errno.ETIMEDOUT, "the disk does not answer"))
+                sync.set_result(None)
+
+        timer = asyncio.get_running_loop().call_later(limits.DISK_SYNC, late)
+        try:
+            await sync
+        finally:
+            timer.cancel()
 
     async def synced(self) -> None:
         """Wait for what `sync_soon` began."""

@@ -75,7 +75,14 @@ Prepare = Callable[[Run], Awaitable[list[AgentMessage] | None]]
 STARTS = 4
 """Runs that may begin in one turn of the event loop."""
 _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
-"""Where runs of all sessions begin, one after the other."""
+
+
+def _turnstile() -> Turnstile:
+    """Return where runs of all sessions begin, one after the other."""
+    loop = asyncio.get_running_loop()
+    if (found := _starts.get(loop)) is None:
+        found = _starts[loop] = Turnstile(STARTS)
+    return found
 
 
 class Engine:
@@ -276,7 +283,7 @@ class Engine:
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
-            await _starts.setdefault(asyncio.get_running_loop(), Turnstile(STARTS)).turn()
+            await _turnstile().turn()
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"
@@ -410,7 +417,7 @@ class Engine:
         self.queues.put_back()
         try:
             self.conversation.release_held()
-            self.conversation.sync_soon()
+            self.conversation.sync_later()
         finally:
             limit = run.meter.stopped
             aborted = self.signal.aborted and limit is None

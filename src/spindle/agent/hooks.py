@@ -174,7 +174,7 @@ def _call_each(hook: Hook) -> Hook:
     """Make the method of a chain that tells every member."""
 
     def call(chain: "HookChain", *args: Any) -> None:
-        for member in chain._members:
+        for member in chain._with(hook):
             getattr(member, hook.__name__)(*args)
 
     return cast(Hook, call)
@@ -184,7 +184,7 @@ def _await_each(hook: Hook, usual: Any = None) -> Hook:
     """Make the method of a chain that asks one member after the other, until one does not give the usual answer."""
 
     async def ask(chain: "HookChain", *args: Any, **fields: Any) -> Any:
-        for member in chain._members:
+        for member in chain._with(hook):
             if (answer := await getattr(member, hook.__name__)(*args, **fields)) != usual:
                 return answer
         return usual
@@ -200,6 +200,14 @@ class HookChain(Hooks):
 
     def use(self, *members: Hooks) -> None:
         self._members = members
+        self._found: dict[str, list[Hooks]] = {}
+
+    def _with(self, hook: Callable[..., Any]) -> list[Hooks]:
+        """Return the members that do something of their own there."""
+        name = hook.__name__
+        if name not in self._found:
+            self._found[name] = [member for member in self._members if getattr(type(member), name) is not hook]
+        return self._found[name]
 
     def add(self, member: Hooks) -> None:
         self.use(*self._members, member)
@@ -249,7 +257,7 @@ class HookChain(Hooks):
     async def input(
         self, text: str, images: list[Image], source: str, behavior: str | None
     ) -> tuple[str, list[Image]] | None:
-        for member in self._members:
+        for member in self._with(Hooks.input):
             if (changed := await member.input(text, images, source, behavior)) is None:
                 return None
             text, images = changed
@@ -258,12 +266,12 @@ class HookChain(Hooks):
     # -- a run -----------------------------------------------------------------------------------
 
     async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
-        for member in self._members:
+        for member in self._with(Hooks.context):
             messages, system_prompt = await member.context(messages, system_prompt)
         return messages, system_prompt
 
     async def before_provider_request(self, payload: Any) -> Any:
-        for member in self._members:
+        for member in self._with(Hooks.before_provider_request):
             payload = await member.before_provider_request(payload)
         return payload
 
@@ -296,19 +304,19 @@ class HookChain(Hooks):
             member.piece(update)
 
     async def message_end(self, message: AgentMessage) -> AgentMessage:
-        for member in self._members:
+        for member in self._with(Hooks.message_end):
             message = await member.message_end(message)
         return message
 
     async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
-        for member in self._members:
+        for member in self._with(Hooks.tool_call):
             args = await member.tool_call(call_id, tool, args)
         return args
 
     async def tool_result(
         self, call_id: str, tool: Tool, args: Any, result: ToolResult, failed: bool
     ) -> tuple[ToolResult, bool]:
-        for member in self._members:
+        for member in self._with(Hooks.tool_result):
             result, failed = await member.tool_result(call_id, tool, args, result, failed)
         return result, failed
 

@@ -14,7 +14,7 @@ from spindle.agent.hooks import Plugins, Start
 from spindle.agent.lifecycle import Request, Verdict
 from spindle.agent.queues import KeptQueues
 from spindle.agent.submission import Run, Submission
-from spindle.flow import Tasks
+from spindle.flow import Tasks, dues
 from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError
 from spindle.shapes.events import AgentSettled, ExtensionError
@@ -58,7 +58,7 @@ class Prompting:
         if verdict is Verdict.QUEUE:
             self._claim()
             if hooks.wants_input:
-                engine.queues.accept(submission, starts=False)
+                engine.queues.accept(submission)
                 self.commands.spawn(self._queue_later(submission), "spindle-queue")
             else:
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
@@ -67,8 +67,9 @@ class Prompting:
         if engine.model is not None:
             submission.options.limits.over(engine.limits).check(engine.model)
         self._claim()
-        engine.queues.accept(submission, starts=True)
+        engine.queues.accept_start(submission)
         engine.start(lambda run: self._prepare(submission, run), submission.options)
+        dues.add(engine.queues.save)  # if nothing holds it up, the run has stored it by then
         return "started"
 
     async def read_images(self, images: Sequence[Any]) -> list[Image]:
@@ -167,7 +168,8 @@ class Prompting:
             return None
         text, images = self._expand(ready[0], submission), ready[1]
         engine.conversation.release_held()
-        self.require_model()  # hooks may have taken long, and a key or a provider may be gone
+        if run.hooks.wants_input:
+            self.require_model()  # they may have taken long, and a key or a provider may be gone
         await engine.make_room()
         made_of = {"cwd": engine.conversation.session.cwd, "selectedTools": list(engine.toolbox.active)}
         before = engine.run_prompt()

@@ -221,14 +221,14 @@ class Queues:
 
     # -- what a kill must not cost ---------------------------------------------------------------
 
-    def accept(self, submission: Submission, *, starts: bool) -> None:
-        """Keep what was accepted and is in no queue: until it is stored or the run ends if it starts one, else until
-        `let_go`."""
-        if starts:
-            self._entering.append(Kept.sent(submission))
-        else:
-            self._looked_at.append(submission)
+    def accept(self, submission: Submission) -> None:
+        """Keep what was accepted and is in no queue, until `let_go`."""
+        self._looked_at.append(submission)
         self.save()
+
+    def accept_start(self, submission: Submission) -> None:
+        """Keep what starts a run until it is stored or the run ends; that is to be saved before the sender is told."""
+        self._entering.append(Kept.sent(submission))
 
     def let_go(self, submission: Submission) -> None:
         """Hooks have looked at it: it is in its queue, or was dealt with."""

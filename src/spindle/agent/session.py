@@ -596,5 +596,6 @@ class AgentSession:
         await self._prompting.commands.end(times.TASKS_END)
         await self.plugins.close()
         self._conversation.release_held()
-        self.session.close()
+        self._conversation.sync_soon()
         await self._conversation.synced()
+        self.session.close()

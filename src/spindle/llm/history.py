@@ -8,6 +8,7 @@ same as cleaning once. How many tokens a message takes is estimated by its lengt
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 from typing import Any
 
 from msgspec import Struct
@@ -126,11 +127,12 @@ def transform_messages(messages: Iterable[ModelMessage], model: Model) -> list[M
     for message in messages:
         if isinstance(message, UserMessage):
             content = _clean_content(message.content, None if sees else USER_IMAGE)
-            cleaned.append(replace(message, content=content))
+            cleaned.append(message if content is message.content else replace(message, content=content))
         elif isinstance(message, ToolResultMessage):
             content = _clean_content(message.content, None if sees else TOOL_IMAGE)
             id = new_ids.get(message.tool_call_id, message.tool_call_id)
-            cleaned.append(replace(message, content=content, tool_call_id=id))
+            is_same = content is message.content and id is message.tool_call_id
+            cleaned.append(message if is_same else replace(message, content=content, tool_call_id=id))
         elif message.stop_reason not in ("error", "aborted"):
             cleaned.append(_clean_answer(message, model, new_ids))
     return _with_missing_results(cleaned)
@@ -140,11 +142,18 @@ def _clean_answer(message: AssistantMessage, model: Model, new_ids: dict[str, st
     same = (message.provider, message.api, message.model) == (model.provider, model.api, model.id)
     clean: Callable[[Any], Any] = _own_block if same else _foreign_block
     content = [block for old in message.content if (block := clean(old)) is not None]
-    for index, block in enumerate(content if not same else ()):
+    if same:
+        return message if _all_same(content, message.content) else replace(message, content=content)
+    for index, block in enumerate(content):
         if isinstance(block, ToolCall):
             new_ids[block.id] = _fitting_id(block.id, _ID_LIMITS.get(model.api, 64))
             content[index] = replace(block, id=new_ids[block.id])
     return replace(message, content=content)
+
+
+def _all_same(new: Sequence[object], old: Sequence[object]) -> bool:
+    """Say whether two sequences hold the very same objects."""
+    return len(new) == len(old) and all(map(is_, new, old))
 
 
 def _own_block(block: Text | Thinking | ToolCall) -> Text | Thinking | ToolCall | None:
@@ -155,7 +164,10 @@ def _own_block(block: Text | Thinking | ToolCall) -> Text | Thinking | ToolCall 
         return block if arguments is block.arguments else replace(block, arguments=arguments)
     if block.thinking_signature:
         return block  # the signature covers the text: neither may change
-    return replace(block, thinking=clean_text(block.thinking)) if block.thinking.strip() else None
+    text = clean_text(block.thinking)
+    if not text.strip():
+        return None
+    return block if text is block.thinking else replace(block, thinking=text)
 
 
 def _foreign_block(block: Text | Thinking | ToolCall) -> Text | ToolCall | None:
@@ -187,7 +199,9 @@ def _clean_content(content: str | list[Text | Image], image_text: str | None) ->
     if isinstance(content, str):
         return clean_text(content)
     cleaned = [_clean_block(block) if isinstance(block, Text) else block for block in content]
-    return cleaned if image_text is None else _name_images(cleaned, image_text)
+    if image_text is not None:
+        cleaned = _name_images(cleaned, image_text)
+    return content if _all_same(cleaned, content) else cleaned
 
 
 def _name_images(content: list[Text | Image], name: str) -> list[Text | Image]:
@@ -218,9 +232,12 @@ def _with_missing_results(messages: list[ModelMessage]) -> list[ModelMessage]:
         if isinstance(message, ToolResultMessage):
             waiting.pop(message.tool_call_id, None)
         else:
-            fill_in()
+            if waiting:
+                fill_in()
             if isinstance(message, AssistantMessage):
-                waiting.update({block.id: block.name for block in message.content if isinstance(block, ToolCall)})
+                for block in message.content:
+                    if isinstance(block, ToolCall):
+                        waiting[block.id] = block.name
         complete.append(message)
     fill_in()
     return complete
@@ -228,6 +245,8 @@ def _with_missing_results(messages: list[ModelMessage]) -> list[ModelMessage]:
 
 def clean_text(text: str) -> str:
     """Return `text` without lone surrogates; halves that stand side by side become the character they mean."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -237,11 +256,13 @@ def clean_text(text: str) -> str:
 
 def clean_value(value: Any) -> Any:
     """Clean every text in a JSON value; the value itself is returned if there is nothing to do."""
+    if isinstance(value, dict) and all(map(_is_plain, value, value.values())):
+        return value  # as most arguments of tools are
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list):
         items = [clean_value(item) for item in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        return value if _all_same(items, value) else items
     if isinstance(value, dict):
         members = {clean_text(key): clean_value(item) for key, item in value.items()}
         unchanged = all(key in value and members[key] is value[key] for key in members)
@@ -249,15 +270,22 @@ def clean_value(value: Any) -> Any:
     return value
 
 
+def _is_plain(key: str, value: object) -> bool:
+    return key.isascii() and (value.isascii() if isinstance(value, str) else not isinstance(value, list | dict))
+
+
 # -- tokens ----------------------------------------------------------------------------------------
 
 
 def estimate_tokens(message: AgentMessage) -> int:
     """Estimate one message by its length."""
+    if isinstance(message, _MODEL_ROLES):  # a long history is measured for every model call
+        content = message.content
+        return -(-(_length(content) if isinstance(content, str) else sum(map(_block_length, content))) // 4)
     match message:
-        case UserMessage(content=str(text)) | CustomMessage(content=str(text)):
+        case CustomMessage(content=str(text)):
             characters = _length(text)
-        case UserMessage() | CustomMessage() | ToolResultMessage() | AssistantMessage():
+        case CustomMessage():
             characters = sum(map(_block_length, message.content))
         case BashExecutionMessage():
             characters = _length(message.command) + _length(message.output)
@@ -269,13 +297,13 @@ def estimate_tokens(message: AgentMessage) -> int:
 
 
 def _block_length(block: object) -> int:
-    match block:
-        case Text():
-            return _length(block.text)
-        case Thinking():
-            return _length(block.thinking)
-        case ToolCall():
-            return _length(block.name) + _length(encode(block.arguments).decode())
+    if isinstance(block, Text):
+        return _length(block.text)
+    if isinstance(block, Thinking):
+        return _length(block.thinking)
+    if isinstance(block, ToolCall):
+        arguments = encode(block.arguments)
+        return _length(block.name) + (len(arguments) if arguments.isascii() else _length(arguments.decode()))
     return IMAGE_CHARACTERS if isinstance(block, Image) else 0
 
 

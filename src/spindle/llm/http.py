@@ -11,6 +11,7 @@ import importlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -64,9 +65,13 @@ class _Way:
     """How one request travels."""
 
     before_send: BeforeSend | None
-    """Waited for when the request is made, and before a byte of it leaves."""
-    used: bool = False
+    """Waited for when there is a connection, and before a byte of the request leaves."""
+    used: bool = True
     """Whether its connection carried others before."""
+
+
+_way: ContextVar[_Way | None] = ContextVar("way", default=None)
+"""Of the request that the running task is about to send."""
 
 
 class Response:
@@ -198,6 +203,7 @@ async def _send(
         headers = {**headers, **proxy_headers}  # no tunnel: the proxy reads the request itself
     while True:
         way = _Way(before_send)
+        before = _way.set(way)
         try:
             return await session.request(
                 method,
@@ -208,7 +214,6 @@ async def _send(
                 allow_redirects=False,
                 proxy=proxy,
                 proxy_headers=proxy_headers,
-                trace_request_ctx=way,
             )
         except aiohttp.SocketTimeoutError:
             raise IdleTimeoutError(idle_timeout) from None
@@ -218,6 +223,8 @@ async def _send(
             if again and gone and way.used:
                 continue
             raise ConnectError(_reason(error, url), is_final=_is_final(error)) from error
+        finally:
+            _way.reset(before)
 
 
 async def ask(
@@ -285,19 +292,25 @@ async def _pool() -> AsyncGenerator["aiohttp.ClientSession", None]:
     """Open a session and close it when the event loop shuts its asynchronous generators down."""
     import aiohttp
 
-    async def set_out(session: Any, context: Any, details: Any) -> None:
-        way: _Way | None = context.trace_request_ctx
-        if way is not None:
-            way.used = isinstance(details, aiohttp.TraceConnectionReuseconnParams)
-            if way.before_send is not None:
-                await way.before_send()
+    class Connector(aiohttp.TCPConnector):
+        async def connect(self, *request: Any, **details: Any) -> Any:
+            connection = await super().connect(*request, **details)
+            way = _way.get()
+            if way is not None and way.before_send is not None:
+                try:
+                    await way.before_send()
+                except BaseException:
+                    connection.close()
+                    raise
+            return connection
 
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_reuseconn.append(set_out)
-    trace.on_connection_create_start.append(set_out)
+        async def _create_connection(self, *request: Any, **details: Any) -> Any:
+            if (way := _way.get()) is not None:
+                way.used = False
+            return await super()._create_connection(*request, **details)
+
     session = aiohttp.ClientSession(
-        trace_configs=[trace],
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=limits.KEEP_ALIVE),
+        connector=Connector(limit=0, keepalive_timeout=limits.KEEP_ALIVE),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={
             "user-agent": f"spindle/{__version__}",

@@ -141,9 +141,16 @@ def _tool_result(message: ToolResultMessage, compat: ChatCompat) -> dict[str, An
 
 
 def _assistant(message: AssistantMessage, model: Model, compat: ChatCompat) -> dict[str, Any] | None:
-    text = text_of(message.content)
-    calls = [block for block in message.content if isinstance(block, ToolCall)]
-    thinking = [block for block in message.content if isinstance(block, Thinking) and block.thinking.strip()]
+    text = ""
+    calls: list[ToolCall] = []
+    thinking: list[Thinking] = []
+    for block in message.content:
+        if isinstance(block, Text):
+            text += block.text
+        elif isinstance(block, ToolCall):
+            calls.append(block)
+        elif block.thinking.strip():
+            thinking.append(block)
     result: dict[str, Any] = {"role": "assistant"}
     if thinking and compat.requires_thinking_as_text:
         text = "\n\n".join([*(block.thinking for block in thinking), *([text] if text else [])])

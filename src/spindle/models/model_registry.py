@@ -5,6 +5,7 @@ machine. Models of a provider are put together when that provider is first asked
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,13 +230,11 @@ class ModelRegistry:
 
     def secret_variables(self, kept: Iterable[str] = ()) -> frozenset[str]:
         """Return the names of the variables that keys are read from and that no other program needs; not `kept`."""
-        names = {_REMOTE_TOKEN, *self.auth.variables()}
-        for info in builtin_providers().values():
-            names.update(info.env)
+        names = self.auth.variables()
         for spec in (*self.file.providers.values(), *self._registered.values()):
             for value in (spec.api_key or "", *(spec.headers or {}).values()):
                 names.update(referred_variables(value))
-        return frozenset(name for name in names if not name.startswith(_SHARED_VARIABLES)).difference(kept)
+        return (_builtin_variables() | {name for name in names if _is_secret(name)}).difference(kept)
 
     async def auth_for(self, model: Model) -> ModelAuth:
         """Return key and headers for a request. Raises `MissingCredentials`."""
@@ -379,6 +378,17 @@ class ModelRegistry:
         if spec := self._registered.get(provider):
             models = merge_provider([] if spec.models else models, provider, spec, api, base_url)
         return models
+
+
+@cache
+def _builtin_variables() -> frozenset[str]:
+    """Return the variables that keys of built-in providers are read from, and our own."""
+    names = (name for info in builtin_providers().values() for name in info.env if _is_secret(name))
+    return frozenset([_REMOTE_TOKEN, *names])
+
+
+def _is_secret(variable: str) -> bool:
+    return not variable.startswith(_SHARED_VARIABLES)
 
 
 def _filled(url: str, values: Mapping[str, str | None]) -> str:

@@ -35,7 +35,7 @@ IDLE_ABORT_S = 0.01
 # -- prompts and queues, stopping, compaction, shell commands ----------------------------------------
 
 
-@command("prompt", key="disposition")
+@command("prompt", key="disposition", waits_for="images")
 async def prompt(
     call: Call,
     message: str,
@@ -56,13 +56,13 @@ async def prompt(
     return await call.agent.submit(message, images, streaming_behavior, options=options)
 
 
-@command("steer", key="disposition")
+@command("steer", key="disposition", waits_for="images")
 async def steer(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
     """Queue a message for before the next model call of this run, or for the next run."""
     return await call.agent.steer(message, images)
 
 
-@command("follow_up", key="disposition")
+@command("follow_up", key="disposition", waits_for="images")
 async def follow_up(call: Call, message: str, images: Sequence[Any] = ()) -> Disposition:
     """Queue a message for when the run would end."""
     return await call.agent.follow_up(message, images)

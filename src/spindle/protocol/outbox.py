@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from spindle.flow import dues
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.render import DELTAS, Item, Renderer
 from spindle.shapes.events import MessageUpdate
@@ -111,6 +112,8 @@ class Outbox:
 
         With `merge` (the reader is behind), deltas of one block that stand next to each other become one.
         """
+        if dues.waiting:
+            dues.settle()
         lines: list[bytes] = []
         size = 0
         while self._waiting and size < max_bytes:

@@ -96,7 +96,12 @@ class CommandSpec(msgspec.Struct, frozen=True):
     handler: Callable[..., Any]
     waits: bool
     """Whether the handler is a coroutine; others answer at once."""
+    waits_for: str | None
+    """The field without which that never waits either."""
     doc: str
+
+    def may_wait(self, frame: dict[str, Any]) -> bool:
+        return self.waits and (self.waits_for is None or bool(frame.get(self.waits_for)))
 
     async def run(self, call: Call, fields: msgspec.Struct) -> Any:
         """Return `data` of the answer; unset if there is none."""
@@ -111,7 +116,7 @@ class CommandSpec(msgspec.Struct, frozen=True):
 COMMANDS: dict[str, CommandSpec] = {}
 
 
-def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[T], T]:
+def command(*names: str, key: str | None = None, data: Any = None, waits_for: str | None = None) -> Callable[[T], T]:
     """Register a handler under the names of its command. `data` says what is in an answer that is JSON already."""
 
     def register(handler: Any) -> Any:
@@ -124,7 +129,7 @@ def command(*names: str, key: str | None = None, data: Any = None) -> Callable[[
         fields = msgspec.defstruct(names[0], given, bases=(Wire,))
         waits = iscoroutinefunction(handler)
         for name in names:
-            COMMANDS[name] = CommandSpec(name, fields, answer, key, handler, waits, handler.__doc__.strip())
+            COMMANDS[name] = CommandSpec(name, fields, answer, key, handler, waits, waits_for, handler.__doc__.strip())
         return handler
 
     return register

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
+from spindle.flow import dues
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
@@ -114,7 +115,8 @@ class Server:
             for line in lines.receive(chunk):
                 self._receive(line)
                 # The answer to a short line may be long, so it comes before the next line is looked at.
-                self._wire.flush()
+                if not dues.waiting:
+                    self._wire.flush()
                 await asyncio.sleep(0)
                 if self._outbox.flooded:
                     await self._outbox.room()
