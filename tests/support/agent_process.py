@@ -41,7 +41,9 @@ def write_models(agent_dir: Path, url: str, *, api: str = "openai-completions", 
     ]
     provider = {"baseUrl": url, "apiKey": "test-key", "api": api, "models": models}
     agent_dir.mkdir(parents=True, exist_ok=True)
-    (agent_dir / "models.json").write_text(json.dumps({"providers": {"mock": provider}}))
+    whole = agent_dir / "models.new"  # other agents may be reading the file
+    whole.write_text(json.dumps({"providers": {"mock": provider}}))
+    whole.replace(agent_dir / "models.json")
 
 
 def agent_environment(agent_dir: Path, **extra: str) -> dict[str, str]:
