@@ -357,11 +357,11 @@ class ChatReader:
         delta = choice.delta
         if delta is None:
             return
-        if delta.content:
+        if content := delta.content:
             if self._text is None:
                 out.append(start := live.start_text())
                 self._text = start.content_index
-            out.append(live.append(self._text, delta.content))
+            out.append(live.append(self._text, content))
         thinking = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if thinking:
             if self._thinking is None:
