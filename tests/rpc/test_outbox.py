@@ -59,7 +59,10 @@ def test_deltas_that_leave_together_are_the_bytes_of_each_alone(dialect, session
     for update in updates:
         box.put(update)
     alone = Renderer(DIALECTS[dialect], "delta", session)
-    assert b"".join(iter(lambda: box.take(size), b"")) == b"".join(map(alone.render, updates))
+    taken, lines = list(iter(lambda: box.take(size), b"")), list(map(alone.render, updates))
+    assert b"".join(taken) == b"".join(lines)
+    if size == 1:  # a socket takes one line at a time
+        assert taken == lines
 
 
 def test_a_run_is_not_much_longer_than_what_was_asked_for():

@@ -224,6 +224,9 @@ class Engine:
 
     async def _wait_for_room(self) -> None:
         """Let listeners catch up. An abort ends the wait: what still comes then is little, and must not be held up."""
+        await asyncio.sleep(0)  # mostly they have written all of it then
+        if not self.hub.congested:
+            return
         waits = [asyncio.create_task(self.hub.room()), asyncio.create_task(self.signal.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

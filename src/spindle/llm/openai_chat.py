@@ -345,7 +345,8 @@ class ChatReader:
         if chunk.error is not None:
             raise ModelError(_error_message(chunk.error))
         live = self._live
-        live.identify(chunk.id, chunk.model)
+        if live.response_id is None or chunk.model != live.model:  # once, for most servers
+            live.identify(chunk.id, chunk.model)
         if chunk.usage is not None:
             self._take_usage(chunk.usage)
         if not chunk.choices:

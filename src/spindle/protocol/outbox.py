@@ -140,7 +140,7 @@ class Outbox:
         if not isinstance(piece, DELTAS) or (max_bytes is not None and renderer.update_mode == "full"):
             return renderer.render(update)
         kind, index, waiting = type(piece), piece.content_index, self._waiting
-        deltas, size = [piece.delta], 0
+        deltas, size = [piece.delta], len(piece.delta) + FRAME_BYTES
         while waiting and (max_bytes is None or size < max_bytes):
             entry = waiting[0]
             if type(entry) is bytes or entry[0] is not renderer:
