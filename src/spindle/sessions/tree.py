@@ -340,7 +340,7 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
         chosen = _choose(path, marks)
         has_edits = any(entry.type == "context_edit" for entry in marks)
         changes = [entry.value for entry in chosen if entry.type == "context_edit"] if has_edits else []
-        edits = {change.get("targetId"): change.get("replacement", ...) for change in changes}
+        edits = {text_or_empty(change.get("targetId")): change.get("replacement", ...) for change in changes}
         messages, ids = context.messages, context.entry_ids
         for entry in chosen:
             message: AgentMessage | None
@@ -373,12 +373,13 @@ def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int] | None:
     The file has them in the order in which they ended.
     """
     order: list[int] | None = None
-    # This is done for every message of a long session, most of which are something else.
-    answers = [at for at, one in enumerate(messages) if type(one) is AssistantMessage and len(one.content) > 1]
-    for index in answers:
-        answer = messages[index]
-        assert isinstance(answer, AssistantMessage)
-        calls = [block.id for block in answer.content if type(block) is ToolCall]
+    for index, answer in enumerate(messages):
+        if type(answer) is not AssistantMessage:
+            continue
+        blocks = answer.content
+        if len(blocks) < 2 or (len(blocks) == 2 and type(blocks[0]) is not ToolCall):
+            continue  # most of them; this is done for every message of a long session
+        calls = [block.id for block in blocks if type(block) is ToolCall]
         if len(calls) < 2:
             continue
         places = []
