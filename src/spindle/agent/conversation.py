@@ -163,9 +163,11 @@ class Conversation:
 
     def as_stored(self) -> list[Any]:
         """Return the messages as the session file has them: with keys of other programs that we do not know."""
-        loaded, entry = self._loaded, self.session.tree.get
-        found = [(message, entry(loaded.get(id(message)))) for message in self.messages]
-        return [message if one is None else one.as_stored(message) for message, one in found]
+        entry, entry_id = self.session.tree.get, self._loaded.get
+        return [
+            message if (stored := entry(entry_id(id(message)))) is None else stored.as_stored(message)
+            for message in self.messages
+        ]
 
     # -- questions -------------------------------------------------------------------------------
 
