@@ -52,6 +52,7 @@ ODD = ["", "a\nb", '"\\', "größer", "\u2028|\u2029", "\ud83d", "\x00", "x" * 5
 
 @pytest.mark.parametrize("session", [None, "s1"])
 @pytest.mark.parametrize("dialect", ["spindle", "pi-0.74", "pi-0.87"])
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(ODD)), max_size=12), st.sampled_from([1, 700, EVERYTHING]))
 def test_deltas_that_leave_together_are_the_bytes_of_each_alone(dialect, session, pieces, size):
     live, box = answer(), Outbox(Renderer(DIALECTS[dialect], "delta", session))
