@@ -10,7 +10,16 @@ from spindle.agent.queues import Queues
 from spindle.agent.tool_batch import ToolBatch
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Started
-from spindle.shapes.events import AgentEnd, Event, MessageEnd, MessageStart, QueueUpdate, ToolResult
+from spindle.shapes.events import (
+    AgentEnd,
+    Event,
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    QueueUpdate,
+    StreamEvent,
+    ToolResult,
+)
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Text, ToolResultMessage, UserMessage
 from spindle.shapes.model import Model, ModelCost
 from spindle.tools.base import Tool, ToolContext
@@ -112,6 +121,10 @@ class World:
 
     async def emit(self, event: Event) -> None:
         self.publish(event)
+
+    async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
+        for piece in pieces:
+            self.publish(MessageUpdate(piece, live))
 
     async def observe(self, event: Event) -> None: ...
 

@@ -3,6 +3,7 @@
 import json
 
 from spindle.shapes.messages import text_of
+from tests.support.agent_process import AgentProcess
 
 from .rig import Rig, run
 
@@ -15,27 +16,22 @@ ATTACHMENT = {
 }
 
 
-def test_unknown_keys_survive(tmp_path):
-    file = tmp_path / "other.jsonl"
+def write_session(tmp_path, *entries):
+    """Write a session of these entries, each below the one before."""
     (tmp_path / "work").mkdir()
+    time = {"timestamp": "2026-01-01T00:00:00.000Z"}
+    lines = [{"type": "session", "version": 3, "id": "s", "cwd": str(tmp_path / "work")}]
+    for number, entry in enumerate(entries):
+        lines.append({"id": f"{number:08x}", "parentId": f"{number - 1:08x}" if number else None, **entry})
+    file = tmp_path / "other.jsonl"
+    file.write_text("".join(json.dumps({**line, **time}, ensure_ascii=False) + "\n" for line in lines))
+    return file
+
+
+def test_unknown_keys_survive(tmp_path):
     user = {"role": "user", "content": "look", "timestamp": 1, "mood": "curious", "attachments": [ATTACHMENT]}
-    lines = [
-        {
-            "type": "session",
-            "version": 3,
-            "id": "s",
-            "timestamp": "2026-01-01T00:00:00.000Z",
-            "cwd": str(tmp_path / "work"),
-        },
-        {
-            "type": "message",
-            "id": "aaaaaaaa",
-            "parentId": None,
-            "timestamp": "2026-01-01T00:00:00.000Z",
-            "message": user,
-        },
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    label = {"type": "label", "targetId": "x"}  # a fork leaves it out, and hangs the message elsewhere
+    file = write_session(tmp_path, label, {"type": "message", "message": user})
 
     async def main():
         async with Rig(tmp_path, ["one", "two"], session=True) as rig:
@@ -49,3 +45,18 @@ def test_unknown_keys_survive(tmp_path):
             assert (await rig.data("get_messages"))["messages"] == [user]
 
     run(main())
+
+
+def test_messages_in_any_writing_are_one_line_of_sound_json(tmp_path):
+    said = ["größer", "\u2028|\u2029", "BROKEN"]
+    users = [{"role": "user", "content": text, "timestamp": 1, "mood": text} for text in said]
+    strange = {"role": "oracle", "riddle": "\u2028"}
+    file = write_session(tmp_path, *({"type": "message", "message": message} for message in (*users, strange)))
+    file.write_bytes(file.read_bytes().replace(b"BROKEN", b"\xff"))
+
+    with AgentProcess(base=tmp_path) as agent:
+        agent.data("switch_session", sessionPath=str(file))
+        found = agent.data("get_messages")["messages"]
+        (line,) = [line for line in agent.lines if b'"command":"get_messages"' in line]
+    assert b"\xe2\x80" not in line and "BROKEN" not in line.decode()
+    assert found[:2] == users[:2] and found[2]["content"] == "\ufffd" and found[3] == strange

@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from spindle import Agent
 from spindle.extensions.providers import adapt_stream
-from spindle.llm.stream import Finished, Request, StreamOptions
+from spindle.llm.live import LiveMessage
+from spindle.llm.stream import Finished, Request, Started, StreamOptions
+from spindle.shapes.events import TextDelta
 from spindle.shapes.messages import Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import ModelCost
 from spindle.testing import Script
@@ -41,6 +43,17 @@ def test_tokens_are_priced():
     cost = run(ask(cost=ModelCost(1, 2, 0, 0))).usage.cost
     assert (cost.total, cost.source) == (pytest.approx(16 / 1e6), "computed")
     assert run(ask(cost_unknown=True)).usage.cost.source == "unknown"
+
+
+@pytest.mark.parametrize("value", [TextDelta(0, object()), [TextDelta(0, "a"), TextDelta(0, None)]])
+def test_a_piece_without_text_ends_the_answer(value):
+    async def stream(model, request, options):
+        live = LiveMessage(model)
+        yield Started(live)
+        yield [live.start_text(), live.append(0, "ok")]
+        yield value
+
+    assert "stream function of scripted yielded" in answer_of(stream).error_message
 
 
 def test_values_become_blocks_in_their_order():

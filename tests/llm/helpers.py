@@ -1,14 +1,15 @@
 """What the model tests share: a model, a request, and reading a stream to its end."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from spindle.llm.stream import Chunk, Finished, ModelMessage, Request, Started, StreamOptions, ToolSpec, builtin_stream
 from spindle.shapes.messages import AssistantMessage, Text, Thinking, ToolCall, UserMessage
 from spindle.shapes.model import Model, ModelCost
 
-__all__ = ["answer_of", "collect", "events_of", "make_model", "make_request", "shape"]
+__all__ = ["answer_of", "collect", "events_of", "make_model", "make_request", "one_by_one", "shape"]
 
 
 def make_model(**fields: Any) -> Model:
@@ -37,9 +38,17 @@ def collect(model: Model, request: Request | None = None, **options: Any) -> lis
 
     async def run() -> list[Chunk]:
         stream = builtin_stream(model.api)(model, request or make_request(), StreamOptions(**options))
-        return [chunk async for chunk in stream]
+        return [chunk async for chunk in one_by_one(stream)]
 
     return asyncio.run(run())
+
+
+async def one_by_one(stream: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
+    """Give pieces that come together one after the other."""
+    async with aclosing(stream):
+        async for chunk in stream:
+            for piece in chunk if isinstance(chunk, list) else [chunk]:
+                yield piece
 
 
 def answer_of(chunks: list[Chunk]) -> AssistantMessage:

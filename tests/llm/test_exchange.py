@@ -10,7 +10,7 @@ from spindle.llm.stream import Finished, StreamOptions, builtin_stream
 from spindle.shapes.events import TextDelta, TextStart
 from tests.support.mock_model import MockModel, dropped, failure, gate, raw, reply, silent, stall
 
-from .helpers import answer_of, collect, make_model, make_request, shape
+from .helpers import answer_of, collect, make_model, make_request, one_by_one, shape
 
 APIS = ["openai-completions", "anthropic-messages"]
 
@@ -112,7 +112,7 @@ def test_a_server_killed_in_mid_stream(api):
 
         async def run():
             chunks = []
-            async for chunk in builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions()):
+            async for chunk in one_by_one(builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions())):
                 chunks.append(chunk)
                 if len(chunks) == 3:
                     await asyncio.to_thread(mock.wait_gate, "held")
@@ -127,7 +127,7 @@ def test_a_server_killed_in_mid_stream(api):
 @pytest.mark.parametrize("how", ["cancel", "aclose"])
 def test_abort_closes_the_socket_at_once(api, how):
     async def run(mock: MockModel) -> None:
-        stream = builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions())
+        stream = one_by_one(builtin_stream(api)(model_of(mock, api), make_request(), StreamOptions()))
         live = (await anext(stream)).live
         assert [type(await anext(stream)) for _ in range(2)] == [TextStart, TextDelta]
         if how == "cancel":

@@ -32,6 +32,8 @@ def parse(*pieces: bytes) -> list[bytes]:
         (b"data: a\ndata: b\n\n", [b"a\nb"]),
         (b"data: a\n\n\n\n\ndata: b\n\n", [b"a", b"b"]),
         (b"\n\n\ndata: a\n\n", [b"a"]),
+        (b"data: a\n\nevent: x\ndata: b\n\ndata: c\ndata: d\n\ndata: e\n\n", [b"a", b"b", b"c\nd", b"e"]),
+        (b"data: a\n\ndata:b\n\n: note\n\ndata: c\n\n", [b"a", b"b", b"c"]),
         (b"data: a\n\ndata: b", [b"a", b"b"]),
         (b"data: a\n\ndata: b\n", [b"a", b"b"]),
         (b"\xef\xbb\xbfdata: a\n\n", [b"a"]),

@@ -46,6 +46,35 @@ def response(id: object) -> Response:
     return Response(id=id, command="get_state", success=True)
 
 
+# -- runs of deltas --------------------------------------------------------------------------------
+
+ODD = ["", "a\nb", '"\\', "größer", "\u2028|\u2029", "\ud83d", "\x00", "x" * 500]
+
+
+@pytest.mark.parametrize("session", [None, "s1"])
+@pytest.mark.parametrize("dialect", ["spindle", "pi-0.74", "pi-0.87"])
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(ODD)), max_size=12), st.sampled_from([1, 700, EVERYTHING]))
+def test_deltas_that_leave_together_are_the_bytes_of_each_alone(dialect, session, pieces, size):
+    live, box = answer(), Outbox(Renderer(DIALECTS[dialect], "delta", session))
+    updates = [MessageUpdate(live.append(*piece), live) for piece in pieces]
+    for update in updates:
+        box.put(update)
+    alone = Renderer(DIALECTS[dialect], "delta", session)
+    taken, lines = list(iter(lambda: box.take(size), b"")), list(map(alone.render, updates))
+    assert b"".join(taken) == b"".join(lines)
+    if size == 1:  # a socket takes one line at a time
+        assert taken == lines
+
+
+def test_a_run_is_not_much_longer_than_what_was_asked_for():
+    box, live = outbox(), answer()
+    for _ in range(200):
+        box.put(MessageUpdate(live.append(0, "x" * 1000), live))
+    assert len(box.take(20_000)) < 25_000
+    assert len(box) > 150
+
+
 # -- order and merging ----------------------------------------------------------------------------
 
 steps = st.lists(

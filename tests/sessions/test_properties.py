@@ -216,6 +216,7 @@ odd_entries = st.fixed_dictionaries(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(odd_entries | odd_values, max_size=8), junk=st.lists(st.binary(max_size=10), max_size=3))
+@example(values=[{"type": "context_edit", "id": "a", "targetId": []}], junk=[])
 def test_no_file_makes_us_fail_hang_or_write(tmp_path: Path, values: list[object], junk: list[bytes]) -> None:
     header = {"type": "session", "version": 3, "id": "s", "timestamp": "2025-01-01T00:00:00.000Z", "cwd": "/p"}
     path = tmp_path / "odd.jsonl"

@@ -22,6 +22,7 @@ from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
+from spindle.sessions.tree import SessionContext
 from spindle.shapes.codec import encode
 from spindle.shapes.events import SessionChanged
 from spindle.shapes.messages import UserMessage, text_of
@@ -100,8 +101,10 @@ class SessionChanges:
         file = os.path.join(agent.cwd, path)
         created = not _exists(file)
         # A file that is open already is read again, but only when the agent has let go of it.
-        other = None if agent.session.is_same_file(file) else await self._load(file, created)
-        return (False, created), await self._go_to(other or file, "resume", path)
+        if agent.session.is_same_file(file):
+            return (False, created), await self._go_to(file, "resume", path)
+        other, context = await self._load(file, created)
+        return (False, created), await self._go_to(other, "resume", path, context)
 
     async def _fork(self, entry_id: str, invalid: str) -> tuple[tuple[str, bool], After | None]:
         found = self._user_entry(entry_id)
@@ -137,10 +140,13 @@ class SessionChanges:
             return entry, entry.message
         return None
 
-    async def _go_to(self, other: Session | str, reason: str, target: str | None = None) -> After:
+    async def _go_to(
+        self, other: Session | str, reason: str, target: str | None = None, context: SessionContext | None = None
+    ) -> After:
         """Leave the current session for another one, or read the file that is open from the disk again.
 
-        Returns what tells extensions of it: the next change does not wait for them.
+        `context` is that of the other session, if it is known already. Returns what tells extensions of the change:
+        the next one does not wait for them.
         """
         agent = self._agent
         try:
@@ -149,13 +155,13 @@ class SessionChanges:
                 try:
                     if isinstance(other, str):
                         agent.session.close()
-                        other = await self._load(other, False)
+                        other, context = await self._load(other, False)
                     resources = await self._load_for(other.cwd)
                 except BaseException:
                     # Extensions were told of an end that did not come.
                     self.tasks.spawn(agent.begin(), "spindle-begin")
                     raise
-                return self._swap(other, resources, reason)
+                return self._swap(other, context, resources, reason)
         finally:
             if isinstance(other, Session) and other is not agent.session:
                 other.close()
@@ -179,7 +185,7 @@ class SessionChanges:
         await self._agent.plugins.load(resources, self._engine.toolbox.builtin, self._agent.mode)
         return resources
 
-    def _swap(self, other: Session, resources: Resources, reason: str) -> After:
+    def _swap(self, other: Session, known: SessionContext | None, resources: Resources, reason: str) -> After:
         """Put another session in place of this one, for everyone at once.
 
         Returns what tells extensions of it, and which model and thinking level came with it.
@@ -190,7 +196,7 @@ class SessionChanges:
         engine.queues.forget()
         engine.take_for_next_prompt()
         choice.registry = resources.registry
-        context = engine.conversation.use(other)
+        context = engine.conversation.use(other, known)
         if reason == "resume":
             other.on_write_error(agent.tell_write_error)
             if context.messages:  # the session's own model and level, as far as they are still there
@@ -236,18 +242,17 @@ class SessionChanges:
 
         await asyncio.shield(self.tasks.spawn(carry_out(), "spindle-reload", report=False))
 
-    async def _load(self, file: str, is_new: bool) -> Session:
+    async def _load(self, file: str, is_new: bool) -> tuple[Session, SessionContext]:
         """Open a session file and decode its context, in a thread: a long one takes seconds."""
         agent = self._agent
         fsync = agent.resources.settings.fsync
         cwd = agent.cwd if is_new else None  # a stored session knows its own
 
-        def read() -> Session:
+        def read() -> tuple[Session, SessionContext]:
             opened = sessions.load(file, cwd=cwd, fsync=fsync)
-            opened.context()
-            return opened
+            return opened, opened.context()
 
-        opened = await asyncio.to_thread(read)
+        opened, context = await asyncio.to_thread(read)
         if not os.path.isdir(opened.cwd):
             opened.close()
             raise AgentError(
@@ -259,7 +264,7 @@ class SessionChanges:
         except AgentError:
             opened.close()
             raise
-        return opened
+        return opened, context
 
 
 def _exists(file: str) -> bool:

@@ -36,19 +36,12 @@ COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
 
 
-class _StoredMessage(msgspec.Struct):
-    message: msgspec.Raw
-
-
 @cache
 def _disk() -> "ThreadPoolExecutor":
     """Return where threads wait for the disk."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(DISK_WAITS, "spindle-disk")
-
-
-_read_line = msgspec.json.Decoder(_StoredMessage).decode
 
 
 class Conversation:
@@ -84,18 +77,18 @@ class Conversation:
         """What the next answer will be stored under, once that was asked."""
         self.reload()
 
-    def use(self, session: Session) -> SessionContext:
-        """Go on with another session. The one before stays open: it belongs to the caller."""
+    def use(self, session: Session, context: SessionContext | None = None) -> SessionContext:
+        """Go on with another session, whose context may be known. The one before stays open: the caller has it."""
         self.session = session
         self._dropped.clear()
         self._held.clear()
         self._answer_id = None
         self._stats = StatsCounter()
-        return self.reload()
+        return self.reload(context)
 
-    def reload(self) -> SessionContext:
+    def reload(self, context: SessionContext | None = None) -> SessionContext:
         """Build the context from the tree: after a switch, a jump or a compaction."""
-        context = self.session.context()
+        context = context or self.session.context()
         ids, self.messages = context.entry_ids, context.messages
         if self._dropped:
             kept = [index for index, entry_id in enumerate(ids) if entry_id not in self._dropped]
@@ -218,16 +211,11 @@ class Conversation:
 
     def as_stored(self) -> list[Any]:
         """Return the messages as the session file has them: with keys of other programs that we do not know."""
-        return [self._stored(message) for message in self.messages]
-
-    def _stored(self, message: AgentMessage) -> Any:
-        entry = self.session.entry(self._loaded.get(id(message)))
-        if entry is None or entry.type != "message" or entry.message is not message:
-            return message
-        try:
-            return _read_line(entry.wire).message
-        except msgspec.DecodeError:
-            return message
+        entry, entry_id = self.session.tree.get, self._loaded.get
+        return [
+            message if (stored := entry(entry_id(id(message)))) is None else stored.as_stored(message)
+            for message in self.messages
+        ]
 
     # -- questions -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ perhaps a retry or a compaction, then perhaps another run, until nothing more fo
 import asyncio
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -49,6 +49,7 @@ from spindle.shapes.events import (
     MessageStart,
     MessageUpdate,
     QueueUpdate,
+    StreamEvent,
     ToolResult,
 )
 from spindle.shapes.messages import (
@@ -72,6 +73,8 @@ Prepare = Callable[[Run], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
 
 
+PIECES_AT_ONCE = 32
+"""Pieces of an answer that are told before the next look at whether the listeners keep up."""
 STARTS = 4
 """Runs that may begin in one turn of the event loop."""
 _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
@@ -202,6 +205,19 @@ class Engine:
         if self.hub.congested and not self.signal.aborted:
             await self._wait_for_room()
 
+    async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
+        """Tell of pieces of an answer. What costs time is asked once for many: who wants to see them, is there room."""
+        hooks, publish = self._active_hooks, self.hub.publish
+        if hooks.sees_pieces or hooks.hears("message_update"):
+            for piece in pieces:
+                await self.emit(MessageUpdate(piece, live))
+            return
+        for at in range(0, len(pieces), PIECES_AT_ONCE):
+            for piece in pieces[at : at + PIECES_AT_ONCE]:
+                publish(MessageUpdate(piece, live))
+            if self.hub.congested and not self.signal.aborted:
+                await self._wait_for_room()
+
     async def observe(self, event: Event) -> None:
         """Let hooks see something before others do."""
         if self._active_hooks.hears(type(event).__struct_config__.tag):
@@ -215,6 +231,9 @@ class Engine:
 
     async def _wait_for_room(self) -> None:
         """Let listeners catch up. An abort ends the wait: what still comes then is little, and must not be held up."""
+        await asyncio.sleep(0)  # mostly they have written all of it then
+        if not self.hub.congested:
+            return
         waits = [asyncio.create_task(self.hub.room()), asyncio.create_task(self.signal.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -22,6 +22,7 @@ from spindle.shapes.events import (
     Event,
     MessageStart,
     MessageUpdate,
+    StreamEvent,
     TextDelta,
     ThinkingDelta,
     TurnEnd,
@@ -43,6 +44,9 @@ class LoopPort(Protocol):
 
     async def emit(self, event: Event) -> None:
         """Tell the listeners; wait while they cannot keep up."""
+
+    async def emit_pieces(self, pieces: Sequence[StreamEvent], live: LiveMessage | None) -> None:
+        """Tell of pieces of an answer that came together."""
 
     async def commit(self, message: AgentMessage) -> AgentMessage:
         """Make a finished message part of the conversation and tell of its end; hooks may replace it."""
@@ -163,17 +167,19 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage
                     elif isinstance(chunk, Finished):
                         answer, port.failure = chunk.message, chunk.failure
                     else:
-                        await port.emit(MessageUpdate(chunk, live))
-                        if first and isinstance(chunk, TextDelta | ThinkingDelta):
+                        pieces = chunk if isinstance(chunk, list) else [chunk]
+                        if first and (end := _end_of_first(pieces)):
                             first = False
+                            await port.emit_pieces(pieces[:end], live)
                             await asyncio.sleep(0)  # it leaves now, not with all that came along with it
+                            pieces = pieces[end:]
+                        await port.emit_pieces(pieces, live)
     except (Aborted, AnswerStopped) as stop:
         why = str(stop) or "Request was aborted"
         if live is None:
             answer = port.empty_answer("aborted", f"{why}.")
         else:
-            for piece in live.end_all():
-                await port.emit(MessageUpdate(piece, live))
+            await port.emit_pieces(live.end_all(), live)
             answer = live.finish("aborted", why)
     except Exception as error:  # a hook or an adapter broke: the conversation must survive it
         text = str(error) or type(error).__name__
@@ -188,3 +194,8 @@ async def _answer(port: LoopPort, signal: AbortSignal) -> tuple[AssistantMessage
     committed = await port.commit(answer)
     cut = live.cut_calls() if live is not None else ()
     return committed if isinstance(committed, AssistantMessage) else answer, cut
+
+
+def _end_of_first(pieces: Sequence[StreamEvent]) -> int:
+    """Return where in `pieces` the first text ends; 0 if there is none."""
+    return next((at for at, piece in enumerate(pieces, 1) if isinstance(piece, TextDelta | ThinkingDelta)), 0)

@@ -11,6 +11,7 @@ from spindle.extensions.threads import contained
 from spindle.llm.cost import add_cost
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
+from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import Cost, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
 
@@ -55,7 +56,7 @@ def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncGenera
                         if isinstance(value, str | Text | Thinking | ToolCall | Usage):
                             for chunk in writer.write(value):
                                 yield chunk
-                        elif isinstance(value, Chunk):
+                        elif all(map(_is_chunk, value if isinstance(value, list) else [value])):
                             writer.passed_on = True
                             yield value
                         else:
@@ -71,6 +72,10 @@ def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncGenera
                 yield chunk
 
     return stream
+
+
+def _is_chunk(value: Any) -> bool:
+    return isinstance(value, Started | StreamEvent | Finished) and isinstance(getattr(value, "delta", ""), str)
 
 
 class _Writer:

@@ -21,7 +21,7 @@ from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import HTTP_STREAMS, Chunk, Failure, Finished, Request, Started, StreamFunction, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
-from spindle.shapes.events import StreamEvent
+from spindle.shapes.events import DELTAS, StreamEvent
 from spindle.shapes.model import Model
 
 # A chunk of this size means that the server is ahead of us: let others run before taking the next.
@@ -125,8 +125,8 @@ async def _exchange(
             yield Started(live)
             while chunk := await response.read():
                 pieces = intake.feed(chunk)
-                for piece in pieces:
-                    yield piece
+                if pieces:
+                    yield pieces
                 intake.check()
                 progress.check(pieces)
                 if call.reader.done:
@@ -134,8 +134,8 @@ async def _exchange(
                     break
                 if len(chunk) > _BURST_BYTES:
                     await asyncio.sleep(0)
-        for piece in intake.close():
-            yield piece
+        if pieces := intake.close():
+            yield pieces
         intake.check()
         finished = Finished(live.finish(intake.stop_reason))
     except Exception as error:  # a server, a hook or an adapter broke: the answer ends, the agent goes on
@@ -206,10 +206,9 @@ class _Progress:
     def check(self, pieces: Sequence[StreamEvent]) -> None:
         """Look at what one chunk brought. Raises `RunawayError`."""
         now = time.monotonic()
-        for piece in pieces:
-            size = len(getattr(piece, "delta", ""))
-            self._chars += size
-            self._total += size
+        size = sum([len(piece.delta) for piece in pieces if isinstance(piece, DELTAS)])
+        self._chars += size
+        self._total += size
         if self._chars >= self.ENOUGH_CHARS:
             self._since, self._chars = now, 0
         if self._timeout is not None and now - self._since > self._timeout:
@@ -369,15 +368,15 @@ class SseParser:
                 self._keep(data)
                 return []
             data = b"".join(self._rest) + data
-        blocks = data.split(b"\n\n")
+        whole, _, rest = data.rpartition(b"\n\n")
         self._rest, self._size = [], 0
-        self._keep(blocks.pop())
-        return self._unwrap(blocks)
+        self._keep(rest)
+        return self._unwrap(whole)
 
     def close(self) -> list[bytes]:
         """Return the event at the very end that lacks its blank line, if there is one."""
         rest, self._rest = b"".join(self._rest), []
-        return self._unwrap([rest])
+        return self._unwrap(rest)
 
     def _keep(self, piece: bytes) -> None:
         if piece:
@@ -386,21 +385,20 @@ class SseParser:
             if self._size > self._limit:
                 raise EventTooLargeError(f"The server sent an event of more than {self._limit} bytes")
 
-    def _unwrap(self, blocks: list[bytes]) -> list[bytes]:
+    def _unwrap(self, blocks: bytes) -> list[bytes]:
         if self._first and blocks:
             self._first = False
-            blocks[0] = blocks[0].removeprefix(_BOM)
-        events = []
-        for block in blocks:
-            if block.startswith(b"data: ") and b"\n" not in block:
-                events.append(block[6:])
-            elif (data := _data_of(block)) is not None:
-                events.append(data)
-        return events
+            blocks = blocks.removeprefix(_BOM)
+        if blocks.startswith(b"data: "):
+            events = blocks[6:].split(b"\n\ndata: ")
+            if blocks.count(b"\n") == 2 * len(events) - 2:  # all of them are one line of data
+                return events
+        found = [_data_of(block) for block in blocks.split(b"\n\n")]
+        return [data for data in found if data is not None]
 
 
 def _data_of(block: bytes) -> bytes | None:
-    """Return the data of an event of several lines; None if it has none (comments, a lone `event:`)."""
+    """Return the data of an event; None if it has none (comments, a lone `event:`)."""
     name, _, rest = block.partition(b"\n")
     if rest.startswith(b"data: ") and name.startswith(b"event:") and b"\n" not in rest:
         return rest[6:]

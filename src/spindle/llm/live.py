@@ -33,6 +33,7 @@ _MAX_DEPTH = 100
 
 class LiveText:
     __slots__ = ("open", "parts", "signature")
+    delta = TextDelta
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -45,6 +46,7 @@ class LiveText:
 
 class LiveThinking:
     __slots__ = ("open", "parts", "redacted", "signature")
+    delta = ThinkingDelta
 
     def __init__(self, signature: str | None, redacted: bool) -> None:
         self.parts: list[str] = []
@@ -120,7 +122,7 @@ class LiveMessage(LiveSource):
             block.arguments.feed(delta)
             return ToolCallDelta(index, delta)
         block.parts.append(delta)
-        return TextDelta(index, delta) if isinstance(block, LiveText) else ThinkingDelta(index, delta)
+        return block.delta(index, delta)
 
     def end(self, index: int) -> StreamEvent:
         """Close block `index`."""

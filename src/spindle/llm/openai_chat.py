@@ -352,7 +352,8 @@ class ChatReader:
         if chunk.error is not None:
             raise ModelError(_error_message(chunk.error))
         live = self._live
-        live.identify(chunk.id, chunk.model)
+        if live.response_id is None or chunk.model != live.model:  # once, for most servers
+            live.identify(chunk.id, chunk.model)
         if chunk.usage is not None:
             self._take_usage(chunk.usage)
         if not chunk.choices:
@@ -364,11 +365,11 @@ class ChatReader:
         delta = choice.delta
         if delta is None:
             return
-        if delta.content:
+        if content := delta.content:
             if self._text is None:
                 out.append(start := live.start_text())
                 self._text = start.content_index
-            out.append(live.append(self._text, delta.content))
+            out.append(live.append(self._text, content))
         thinking = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if thinking:
             if self._thinking is None:

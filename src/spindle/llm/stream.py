@@ -1,9 +1,9 @@
 """The contract between a model API and the rest, and the APIs that come with Spindle.
 
-`stream(model, request, options)` gives an async iterator of `Started`, pieces of the answer, and exactly one
-`Finished` at the end. Once handed out it never raises: failures are a `Finished` whose message has stop reason
-`error`. Abort is asyncio cancellation (or `aclose`), which closes the socket at once; the loop then asks
-`LiveMessage.finish("aborted")` for what came so far.
+`stream(model, request, options)` gives an async iterator of `Started`, pieces of the answer (one by one, or a list of
+those that came together), and exactly one `Finished` at the end. Once handed out it never raises: failures are a
+`Finished` whose message has stop reason `error`. Abort is asyncio cancellation (or `aclose`), which closes the socket
+at once; the loop then asks `LiveMessage.finish("aborted")` for what came so far.
 """
 
 import importlib
@@ -111,7 +111,7 @@ class Finished(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
-Chunk: TypeAlias = Started | StreamEvent | Finished
+Chunk: TypeAlias = Started | StreamEvent | list[StreamEvent] | Finished
 
 
 class StreamFunction(Protocol):

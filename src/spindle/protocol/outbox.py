@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 from spindle.flow import dues
 from spindle.protocol.dialect import UpdateMode
-from spindle.protocol.render import DELTAS, Item, Renderer
-from spindle.shapes.events import MessageUpdate
+from spindle.protocol.render import Item, Renderer
+from spindle.shapes.events import DELTAS, MessageUpdate
 
 # Above a high mark the agent pauses until both figures are below a low one.
 HIGH_ITEMS: Final = 256
@@ -23,7 +23,8 @@ LOW_BYTES: Final = 1 << 20
 # So much unread means that a client only writes; then its commands are not read either.
 FLOOD_ITEMS: Final = 8192
 FLOOD_BYTES: Final = 64 << 20
-
+# About so long is an update in delta form without its delta.
+FRAME_BYTES: Final = 256
 
 Entry: TypeAlias = bytes | tuple[Renderer, MessageUpdate | UpdateMode]
 """A line, an update that is not a line yet, or a change of the form of updates at the place where it was asked for."""
@@ -126,30 +127,39 @@ class Outbox:
                 if not isinstance(what, MessageUpdate):
                     renderer.set_update_mode(what)
                     continue
-                line = renderer.render(self._merged(what) if merge else what)
+                line = self._update(renderer, what, None if merge else max_bytes - size)
             lines.append(line)
             size += len(line)
         if self.full and len(self._waiting) <= LOW_ITEMS and self._bytes <= LOW_BYTES:
             self._make_room()
         return lines[0] if len(lines) == 1 else b"".join(lines)
 
-    def _merged(self, update: MessageUpdate) -> MessageUpdate:
-        """Return `update` with the deltas that follow it directly, taking them out of the queue."""
-        piece = update.assistant_message_event
-        if not isinstance(piece, DELTAS):
-            return update
-        deltas = [piece.delta]
-        while self._waiting:
-            entry = self._waiting[0]
-            following = None if isinstance(entry, bytes) else entry[1]
-            if not isinstance(following, MessageUpdate) or following.message is not update.message:
+    def _update(self, renderer: Renderer, update: MessageUpdate, max_bytes: int | None) -> bytes:
+        """Render an update, and the deltas of the same block that follow it, if they are in delta form or to be joined.
+
+        `max_bytes` is as for `take`; None: join them.
+        """
+        piece, live = update.assistant_message_event, update.message
+        if not isinstance(piece, DELTAS) or (max_bytes is not None and renderer.update_mode == "full"):
+            return renderer.render(update)
+        kind, index, waiting = type(piece), piece.content_index, self._waiting
+        deltas, size = [piece.delta], len(piece.delta) + FRAME_BYTES
+        while waiting and (max_bytes is None or size < max_bytes):
+            entry = waiting[0]
+            if type(entry) is bytes or entry[0] is not renderer:
+                break
+            following = entry[1]
+            if type(following) is not MessageUpdate or following.message is not live:
                 break
             other = following.assistant_message_event
-            if type(other) is not type(piece) or other.content_index != piece.content_index:
+            if type(other) is not kind or other.content_index != index:
                 break
             deltas.append(other.delta)
-            self._waiting.popleft()
-        return MessageUpdate(type(piece)(piece.content_index, "".join(deltas)), update.message)
+            size += len(other.delta) + FRAME_BYTES
+            waiting.popleft()
+        if max_bytes is None:
+            return renderer.render(MessageUpdate(kind(index, "".join(deltas)), live))
+        return renderer.render_deltas(piece, deltas, live)
 
     def _make_room(self) -> None:
         self.full = False

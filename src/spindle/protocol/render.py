@@ -5,6 +5,7 @@ JSON of the answer so far is kept and only what is new gets encoded, so a frame 
 it, not an encoding. The bytes are the same either way.
 """
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -15,22 +16,20 @@ from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode,
 from spindle.protocol.live_json import LiveJson
 from spindle.shapes import codec
 from spindle.shapes.events import (
+    DELTAS,
     AnswerDone,
     AnswerEdge,
     AnswerFailed,
     AnswerStart,
+    Delta,
     Event,
     ExtensionError,
     ExtensionUIRequest,
     MessageUpdate,
     SessionChanged,
     StreamEvent,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
 )
 
-DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
 EDGES = (AnswerStart, AnswerDone, AnswerFailed)
 _MESSAGE_KEYS = {AnswerStart: "partial", AnswerDone: "message", AnswerFailed: "error"}
 
@@ -106,12 +105,26 @@ class Renderer:
             return b""
         return without(codec.encode(item), self.dialect.keys.get(name, ())) + b"\n"
 
+    def render_deltas(self, first: Delta, deltas: Sequence[str], live: LiveMessage) -> bytes:
+        """Return updates in delta form, a line for each of `deltas`; all are of the block and the kind of `first`."""
+        head, tail = self._head(first), self._usage(self._kept(live)) + b"}\n"
+        if self._tag:
+            head = self._tag + head[1:]
+        # No JSON string has a raw newline in it: each one here stands between two updates.
+        return head + codec.encode_strs(deltas)[:-1].replace(b"\n", tail + head) + tail
+
+    def _kept(self, live: LiveMessage) -> LiveJson:
+        if self._live is None or self._live.live is not live:
+            self._live = LiveJson(live, self._unknown_in_message)
+        return self._live
+
+    def _usage(self, kept: LiveJson) -> bytes:
+        """Return what closes `assistantMessageEvent`, and the usage behind it."""
+        return b'},"usage":' + kept.usage() if self._with_usage else b"}"
+
     def _update(self, piece: StreamEvent, live: LiveMessage) -> bytes:
-        kept = self._live
-        if kept is None or kept.live is not live:
-            kept = self._live = LiveJson(live, self._unknown_in_message)
-        event = self._open_event(piece)
-        usage = b'},"usage":' + kept.usage() if self._with_usage else b"}"
+        kept = self._kept(live)
+        event, usage = self._open_event(piece), self._usage(kept)
         if self.update_mode == "delta":
             return b"".join((event, usage, b"}\n"))
         message = kept.pieces()
@@ -132,15 +145,19 @@ class Renderer:
     def _open_event(self, piece: StreamEvent) -> bytes:
         """Return the frame up to the last key of `assistantMessageEvent`, which is left open."""
         if isinstance(piece, DELTAS):
-            key = type(piece), piece.content_index
-            head = self._heads.get(key)
-            if head is None:
-                empty = type(piece)(piece.content_index, "")
-                head = b'{"type":"message_update","assistantMessageEvent":' + codec.encode(empty).removesuffix(b'""}')
-                self._heads[key] = head
-            return head + codec.encode_str(piece.delta)
+            return self._head(piece) + codec.encode_str(piece.delta)
         data = without(codec.encode(piece), self._unknown_in_piece)
         return b'{"type":"message_update","assistantMessageEvent":' + data[:-1]
+
+    def _head(self, piece: Delta) -> bytes:
+        """Return the frame of a delta up to the delta."""
+        key = type(piece), piece.content_index
+        head = self._heads.get(key)
+        if head is None:
+            empty = type(piece)(piece.content_index, "")
+            head = b'{"type":"message_update","assistantMessageEvent":' + codec.encode(empty).removesuffix(b'""}')
+            self._heads[key] = head
+        return head
 
 
 def _keep_big_blocks() -> None:

@@ -174,11 +174,15 @@ class Header(Line):
         self.version: int | float = version if is_number else 1 if version is None else SESSION_VERSION
 
 
+_NOWHERE = msgspec.Raw()
+
+
 class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
     """A node of the tree.
 
-    It is what msgspec makes of a line: the keys below are read, the rest is checked and stepped over. Entries cannot
-    form circles (links are ids), so the garbage collector need not walk a hundred thousand of them.
+    It is what msgspec makes of a line: the keys below are read, the rest is checked and stepped over. A message is read
+    when it is asked for; until then it is known where in the line it stands. Entries cannot form circles (links are
+    ids), so the garbage collector need not walk a hundred thousand of them.
     """
 
     type: str = ""
@@ -187,6 +191,8 @@ class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
     timestamp: str = ""
     _line: bytes = b""
     _message: Any = None
+    _stored: msgspec.Raw = msgspec.field(default=_NOWHERE, name="message")
+    """The message in the line, if this was read from one; it has no bytes of its own."""
 
     @classmethod
     def of(cls, value: Any) -> "Entry":
@@ -206,33 +212,42 @@ class Entry(Line, msgspec.Struct, rename="camel", eq=False, gc=False):
         """The message of a `message` entry, decoded once. Opaque if there is none that we can read."""
         if self._message is None:
             try:
-                self._message = _decode_message_line(self._line).message
+                self._message = _decode_message(self._stored)
             except UNREADABLE:
                 value = self.value.get("message")
                 self._message = message_from_value(value) if isinstance(value, dict) else OpaqueMessage(None)
         message: AgentMessage = self._message
         return message
 
+    def as_stored(self, message: Any) -> Any:
+        """Return `message`, or, if it was read from this line, its JSON: with keys that we do not know."""
+        if self._message is not message or self._stored is _NOWHERE:
+            return message
+        if not self._line.isascii():
+            try:
+                self._line.decode()
+            except UnicodeDecodeError:
+                return message
+        return self._stored
+
     def edited(self, changes: Mapping[str, Any], drop: Iterable[str] = ()) -> "Entry":
-        """Return a copy with some keys set or dropped."""
+        """Return a copy with some keys other than the message set or dropped."""
         return Entry(
             changes.get("type", self.type),
             changes.get("id", self.id),
             changes.get("parentId", self.parent_id),
             changes.get("timestamp", self.timestamp),
             edit_line(self._line, changes, drop) + b"\n",
+            None,
+            self._stored,
         )
 
     def __repr__(self) -> str:
         return f"<Entry {self.type} {self.id} under {self.parent_id}>"
 
 
-class _MessageLine(msgspec.Struct, gc=False):
-    message: KnownMessage
-
-
 _decode_entry = msgspec.json.Decoder(Entry).decode
-_decode_message_line = msgspec.json.Decoder(_MessageLine).decode
+_decode_message = msgspec.json.Decoder(KnownMessage).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 

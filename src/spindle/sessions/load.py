@@ -170,7 +170,7 @@ def _read_slowly(line: bytes, number: int, parsed: Parsed) -> Entry | None:
     value = _decode_or_report(line, number, parsed)
     if not isinstance(value, dict):
         return None
-    found = {}
+    found: dict[str, Any] = {}
     for name, key in (("type", "type"), ("id", "id"), ("parent_id", "parentId"), ("timestamp", "timestamp")):
         item = value.get(key)
         if isinstance(item, str):

@@ -340,37 +340,46 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
         chosen = _choose(path, marks)
         has_edits = any(entry.type == "context_edit" for entry in marks)
         changes = [entry.value for entry in chosen if entry.type == "context_edit"] if has_edits else []
-        edits = {change.get("targetId"): change.get("replacement", ...) for change in changes}
+        edits = {text_or_empty(change.get("targetId")): change.get("replacement", ...) for change in changes}
+        messages, ids = context.messages, context.entry_ids
         for entry in chosen:
-            message = entry.message if entry.type == "message" else entry_message(entry)
-            if message is None or (type(message) is OpaqueMessage and message.value is None):
-                continue
-            if entry.id in edits:
-                message = _edited(message, edits[entry.id])
+            message: AgentMessage | None
+            if entry.type == "message":
+                message = entry.message
+                if type(message) is OpaqueMessage and message.value is None:
+                    continue
+            else:
+                message = entry_message(entry)
                 if message is None:
                     continue
-            elif entry.type == "compaction" and isinstance(system := entry.value.get("systemMessage"), dict):
-                # A newer program has stored a system message with its compaction.
-                context.messages.append(message_from_value(system))
-                context.entry_ids.append(entry.id)
-            context.messages.append(message)
-            context.entry_ids.append(entry.id)
-    order = results_in_call_order(context.messages)
-    context.messages = [context.messages[at] for at in order]
-    context.entry_ids = [context.entry_ids[at] for at in order]
+                if entry.type == "compaction" and entry.id not in edits:
+                    system = entry.value.get("systemMessage")
+                    if isinstance(system, dict):  # a newer program has stored it with its compaction
+                        messages.append(message_from_value(system))
+                        ids.append(entry.id)
+            if edits and entry.id in edits and (message := _edited(message, edits[entry.id])) is None:
+                continue
+            messages.append(message)
+            ids.append(entry.id)
+    order = results_in_call_order(messages)
+    if order is not None:
+        context.messages, context.entry_ids = [messages[at] for at in order], [ids[at] for at in order]
     return context
 
 
-def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int]:
-    """Return the places of the messages with the results of each answer sorted by its calls.
+def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int] | None:
+    """Return the places of the messages with the results of each answer sorted by its calls; None if they are.
 
     The file has them in the order in which they ended.
     """
-    order = list(range(len(messages)))
+    order: list[int] | None = None
     for index, answer in enumerate(messages):
-        if not isinstance(answer, AssistantMessage) or len(answer.content) < 2:
+        if type(answer) is not AssistantMessage:
+            continue
+        blocks = answer.content
+        if len(blocks) < 2 or (len(blocks) == 2 and type(blocks[0]) is not ToolCall):
             continue  # most of them; this is done for every message of a long session
-        calls = [block.id for block in answer.content if isinstance(block, ToolCall)]
+        calls = [block.id for block in blocks if type(block) is ToolCall]
         if len(calls) < 2:
             continue
         places = []
@@ -380,8 +389,10 @@ def results_in_call_order(messages: Sequence[AgentMessage]) -> list[int]:
                 places.append((calls.index(message.tool_call_id), at))
             elif isinstance(message, AssistantMessage | UserMessage):
                 break
-        for (_, at), (_, found) in zip(places, sorted(places), strict=True):
-            order[at] = found
+        if places != sorted(places):
+            order = order or list(range(len(messages)))
+            for (_, at), (_, found) in zip(places, sorted(places), strict=True):
+                order[at] = found
     return order
 
 

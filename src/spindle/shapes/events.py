@@ -38,7 +38,7 @@ class TextStart(_Piece, tag="text_start"):
     pass
 
 
-class TextDelta(_Piece, tag="text_delta"):
+class TextDelta(_Piece, gc=False, tag="text_delta"):
     delta: str
 
 
@@ -50,7 +50,7 @@ class ThinkingStart(_Piece, tag="thinking_start"):
     pass
 
 
-class ThinkingDelta(_Piece, tag="thinking_delta"):
+class ThinkingDelta(_Piece, gc=False, tag="thinking_delta"):
     delta: str
 
 
@@ -63,13 +63,18 @@ class ToolCallStart(_Piece, tag="toolcall_start"):
     tool_name: str
 
 
-class ToolCallDelta(_Piece, tag="toolcall_delta"):
+class ToolCallDelta(_Piece, gc=False, tag="toolcall_delta"):
     delta: str
     """A raw piece of the arguments' JSON."""
 
 
 class ToolCallEnd(_Piece, tag="toolcall_end"):
     tool_call: ToolCall
+
+
+Delta: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta
+DELTAS = (TextDelta, ThinkingDelta, ToolCallDelta)
+"""The same, as `isinstance` wants it; an answer mostly consists of these."""
 
 
 class AnswerStart(Wire, tag_field="type", tag="start"):

@@ -17,6 +17,7 @@ from spindle.shapes.events import TextDelta
 from spindle.shapes.messages import AssistantMessage, Text, ToolCall, ToolResultMessage, UserMessage, text_of
 from spindle.shapes.model import Model
 from spindle.tools.base import builtin_tools
+from tests.llm.helpers import one_by_one
 
 from .files import with_template
 
@@ -30,7 +31,7 @@ async def answer(
     model: Model, messages: list[ModelMessage], tools: list[ToolSpec] = TOOLS, **options: Any
 ) -> tuple[AssistantMessage, list[Any]]:
     async with aclosing(stream(model, Request("Be good. " * 500, messages, tools), StreamOptions(**options))) as got:
-        chunks = [chunk async for chunk in got]
+        chunks = [chunk async for chunk in one_by_one(got)]
     assert isinstance(chunks[-1], Finished)
     return chunks[-1].message, chunks[:-1]
 
@@ -71,7 +72,7 @@ async def test_two_prompts_at_once(model: Model) -> None:
 
 
 async def test_abort_in_mid_stream_leaves_the_server_usable(model: Model) -> None:
-    got = stream(model, Request("", [UserMessage("Count from one to one thousand.", 0)]), StreamOptions())
+    got = one_by_one(stream(model, Request("", [UserMessage("Count from one to one thousand.", 0)]), StreamOptions()))
     async for chunk in got:
         if isinstance(chunk, TextDelta):
             break

@@ -157,7 +157,8 @@ def _turn_start(branch: Sequence[Entry], cut: int, start: int) -> int | None:
 def _messages(entries: Iterable[Entry]) -> list[AgentMessage]:
     found = (None if entry.type == "compaction" else entry_message(entry) for entry in entries)
     messages = [message for message in found if message is not None]
-    return [messages[at] for at in results_in_call_order(messages)]
+    order = results_in_call_order(messages)
+    return messages if order is None else [messages[at] for at in order]
 
 
 def file_lists(messages: Iterable[AgentMessage], previous: dict[str, object]) -> FileLists:

@@ -73,12 +73,10 @@ async def _constrained(model: Model, chunks: AsyncGenerator[Chunk, None], plan: 
         async for chunk in chunks:
             if isinstance(chunk, Started):
                 yield Started(live)
-            elif isinstance(chunk, TextDelta):
-                for event in reader.feed(chunk.delta):
-                    yield event
+            elif isinstance(chunk, list):
+                yield [event for piece in chunk if isinstance(piece, TextDelta) for event in reader.feed(piece.delta)]
             elif isinstance(chunk, Finished):
-                for event in reader.close():
-                    yield event
+                yield reader.close()
                 said = chunk.message
                 live.usage, live.response_id, live.raw_stop_reason = said.usage, said.response_id, said.raw_stop_reason
                 reason = "toolUse" if said.stop_reason == "stop" and reader.is_call else said.stop_reason
