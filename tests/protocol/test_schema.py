@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def test_every_command_and_event_has_a_schema():
 
 
 def test_it_is_printed_as_json():
-    done = nursery.run([sys.executable, "-m", "spindle", "schema"], capture_output=True, timeout=30)
+    done = nursery.run([*nursery.SPINDLE, "schema"], capture_output=True, timeout=30)
     assert (done.returncode, json.loads(done.stdout)["title"]) == (0, "Spindle RPC")
 
 
@@ -97,7 +96,7 @@ def test_what_is_printed_fits_the_schema():
 def test_the_result_of_a_run_fits_the_schema(tmp_path):
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"text": "hello"}]))
-    command = [sys.executable, "-m", "spindle", "-p", "hi", "--output", "json", "--model", f"scripted/{script}"]
+    command = [*nursery.SPINDLE, "-p", "hi", "--output", "json", "--model", f"scripted/{script}"]
     environment = agent_environment(tmp_path / "agent")
     done = nursery.run(command, capture_output=True, timeout=30, cwd=tmp_path, env=environment)
     result = json.loads(done.stdout)
