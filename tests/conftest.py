@@ -19,6 +19,7 @@ LONGEST = (
     "tests/soak/",
     "tests/browser/test_web_page",
     "tests/browser/test_export_page",
+    "tests/mcp/test_conformance",
     "tests/browser/",
     "tests/llm/local/",
     "tests/interop/",
