@@ -1,12 +1,25 @@
 """The order of files. A file is run by one worker as a whole (`--dist loadfile`), so that the last one to be begun
-decides how long the others stand idle: those that take longest come first."""
+decides how long the others stand idle: those that take longest come first.
+
+And the first import of files. pytest rewrites the asserts of a file when it is imported, which takes longer than all
+else that comes before the first test, in every worker. So the outcome is kept, and each worker begins with files of its
+own and finds the others done."""
+
+import contextlib
+import importlib
+import sys
+from pathlib import Path
 
 import pytest
+
+HERE = Path(__file__).parent
+sys.dont_write_bytecode = False
 
 LONGEST = (
     "tests/soak/",
     "tests/browser/test_web_page",
     "tests/browser/test_export_page",
+    "tests/mcp/test_conformance",
     "tests/browser/",
     "tests/llm/local/",
     "tests/interop/",
@@ -23,3 +36,14 @@ def _rank(item: pytest.Item) -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    files = sorted(HERE.rglob("test_*.py"))
+    for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting it will say what is wrong
+            importlib.import_module(".".join(file.relative_to(HERE.parent).with_suffix("").parts))

@@ -85,10 +85,7 @@ class Tasks:
         small."""
         small = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL); "
         small += "print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-        command = [sys.executable, "-c", small, *self.place.command(*self.arguments(*arguments))]
-        done = subprocess.run(
-            command, cwd=self.place.project, env=self.place.environment(), capture_output=True, text=True
-        )
+        done = self.place.program(sys.executable, "-c", small, *self.place.command(*self.arguments(*arguments)))
         code, most = map(int, done.stdout.split())
         return code, most
 

@@ -336,12 +336,9 @@ def test_killed_at_random_nothing_is_lost(tasks: Tasks) -> None:
     dice = random.Random(7)
     tasks.script({**TOUCH, "delay": 0.02}, "done")
     tasks.write(*({"id": f"t{number:02}", "prompt": f"p{number}"} for number in range(24)))
-    command = tasks.place.command(*tasks.arguments("--workspace", "copy", "-j", "4"))
     kills, before = 0, b""
     while True:
-        process = subprocess.Popen(
-            command, cwd=tasks.place.project, env=tasks.place.env, stdout=subprocess.PIPE, text=True
-        )
+        process = tasks.place.start(*tasks.arguments("--workspace", "copy", "-j", "4"), text=True)
         assert process.stdout is not None
         for _ in range(dice.randrange(1, 7)):
             process.stdout.readline()
@@ -364,14 +361,7 @@ def limited(tasks: Tasks, what: str, most: int, *arguments: str) -> subprocess.C
     """Run a batch in a process that may have only so much of something; -B, so that no cut off bytecode is left."""
     words = f"import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
 resource.setrlimit(resource.{what}, ({most}, 5000)); from spindle.cli import main; sys.exit(main())"
-    return subprocess.run(
-        [sys.executable, "-B", "-c", words, *tasks.arguments(*arguments)],
-        cwd=tasks.place.project,
-        env=tasks.place.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return tasks.place.program(sys.executable, "-B", "-c", words, *tasks.arguments(*arguments))
 
 
 def test_a_full_disk_stops_the_batch_and_harms_nothing(tasks: Tasks) -> None:

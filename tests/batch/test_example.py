@@ -21,10 +21,8 @@ BAD = ("m07", "m13")
 
 
 def shell(tasks: Tasks, script: str) -> subprocess.CompletedProcess[str]:
-    env = {**tasks.place.env, "PATH": f"{Path(sys.executable).parent}:{tasks.place.env['PATH']}"}
-    return subprocess.run(
-        ["sh", "-ec", script], cwd=tasks.place.project / "repo", env=env, capture_output=True, text=True, timeout=150
-    )
+    path = f"{Path(sys.executable).parent}:{tasks.place.env['PATH']}"
+    return tasks.place.program("sh", "-ec", "cd repo\n" + script, env={"PATH": path}, timeout=150)
 
 
 @pytest.mark.timeout(180)

@@ -58,6 +58,14 @@ class Place:
             timeout=60,
         )
 
+    def program(
+        self, *command: Any, env: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[Any]:
+        """Run any program there to its end, and as it is: what looks at a start does not want the nursery."""
+        options = {"stdin": None if "input" in options else subprocess.DEVNULL, "timeout": 100, "text": True, **options}
+        where = {"cwd": self.project, "env": self.environment(env)}
+        return subprocess.run(command, capture_output=True, **where, **options)
+
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
         """Start it with pipes for stdout and stderr; stdin is empty unless given."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

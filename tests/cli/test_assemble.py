@@ -1,7 +1,6 @@
 """From options to an agent: what it is made of, what is refused or warned about, and the help."""
 
 import re
-import subprocess
 import sys
 
 import pytest
@@ -62,15 +61,7 @@ def test_a_tool_without_its_program_is_a_warning(place: Place) -> None:
     (place.root / "bin").mkdir()
     program = "import sys; sys.executable = '/none/python'; from spindle.cli import main; sys.exit(main())"
     arguments = ["--no-session", "--model", place.script("ok"), "--tools", "read,grep", "-p", "x"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=place.project,
-        env={**place.env, "PATH": str(place.root / "bin")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    done = place.program(sys.executable, "-c", program, *arguments, env={"PATH": str(place.root / "bin")})
     assert (done.returncode, done.stdout) == (0, "ok\n")
     assert done.stderr == "Warning: The tool grep needs ripgrep (rg), which is not installed\n"
 

@@ -34,15 +34,7 @@ def as_a_stranger(place: Place, *arguments: str) -> "subprocess.CompletedProcess
         command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
     place.agent.chmod(0)
     try:
-        return subprocess.run(
-            command,
-            cwd=place.project,
-            env={**place.env, "PYTHONDONTWRITEBYTECODE": "1"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        return place.program(*command, env={"PYTHONDONTWRITEBYTECODE": "1"})
     finally:
         place.agent.chmod(0o700)
 

@@ -444,7 +444,5 @@ def test_nothing_of_a_login_is_imported_without_one(place: Place) -> None:
         "sys.exit(str(found) if found else 0)"
     )
     place.write("agent/auth.json", {"openai": {"type": "api_key", "key": "k"}})
-    done = subprocess.run(
-        [place.command()[0], "-c", code], env=place.environment(), cwd=place.project, capture_output=True, text=True
-    )
+    done = place.program(place.command()[0], "-c", code)
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,15 +16,7 @@ HEAVY = ("asyncio", "msgspec", "dataclasses", "argparse", "inspect", "ssl", "aio
 
 
 def imported(place: Place, *arguments: str) -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "spindle", *arguments],
-        cwd=place.project,
-        env=place.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    done = place.program(sys.executable, "-X", "importtime", "-m", "spindle", *arguments)
     assert done.returncode == 0, done.stderr[-500:]
     return set(re.findall(r"^import time:.*\|\s*(\S+)$", done.stderr, re.MULTILINE))
 
@@ -65,10 +57,7 @@ def test_under_the_name_pi_the_version_is_that_of_its_wire(place: Place) -> None
     program.write_text(f"#!{sys.executable}\nimport sys\nfrom spindle.cli import main\nsys.exit(main())\n")
     program.chmod(0o755)
     for arguments in (["--version"], ["--no-session", "--version"]):
-        done = subprocess.run(
-            [program, *arguments], env=place.environment(), capture_output=True, text=True, timeout=30
-        )
-        assert done.stdout == "0.87.1\n"
+        assert place.program(program, *arguments).stdout == "0.87.1\n"
 
 
 def test_reading_nothing_takes_few_milliseconds(place: Place) -> None:
@@ -79,15 +68,7 @@ def test_reading_nothing_takes_few_milliseconds(place: Place) -> None:
         "b = time.process_time(); load_resources('.'); c = time.process_time()\n"
         "print(b - a, c - b)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=place.project,
-        env=place.environment(),
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    importing, reading = map(float, done.stdout.split())
+    importing, reading = map(float, place.program(sys.executable, "-c", program).stdout.split())
     assert reading < importing / 2
 
 
@@ -125,8 +106,7 @@ def test_a_reader_that_leaves_is_no_traceback(place: Place) -> None:
 
 def test_module_and_script_are_the_same(place: Place) -> None:
     script = Path(sys.executable).parent / "spindle"
-    done = subprocess.run([script, "--version"], env=place.environment(), capture_output=True, text=True, timeout=30)
-    assert done.stdout == place.run("--version").stdout
+    assert place.program(script, "--version").stdout == place.run("--version").stdout
 
 
 @pytest.mark.parametrize("command", ["install", "list", "auth"])
@@ -142,9 +122,7 @@ def test_a_directory_that_is_gone(place: Place) -> None:
     gone.mkdir()
     leave = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r})"
     program = f"{leave}; from spindle.cli import main; raise SystemExit(main(['-p', 'x']))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=place.environment(), capture_output=True, text=True, timeout=30
-    )
+    done = place.program(sys.executable, "-c", program)
     assert (done.returncode, done.stderr) == (2, "Error: The current directory does not exist any more\n")
 
 
@@ -158,9 +136,7 @@ def test_ctrl_c_while_modules_load_is_no_traceback(place: Place) -> None:
         "from spindle.cli import main\n"
         "raise SystemExit(main(['-p', 'x']))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=place.environment(), capture_output=True, text=True, timeout=30
-    )
+    done = place.program(sys.executable, "-c", program)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
@@ -189,15 +165,7 @@ def test_an_agent_directory_that_cannot_be_is_survived(place: Place, mode: list[
 @pytest.mark.parametrize("descriptors", range(4, 12))
 def test_too_few_descriptors_are_told_or_enough(place: Place, descriptors: int) -> None:
     limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *place.command("--no-session", "--mode", "rpc")]
-    done = subprocess.run(
-        limited,
-        cwd=place.project,
-        env=place.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    done = place.program(*limited)
     assert done.returncode == 0 or "Too many open files" in done.stderr
 
 
@@ -206,15 +174,7 @@ def test_too_few_descriptors_are_told_or_enough(place: Place, descriptors: int) 
 
 def with_files(place: Place, which: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it with a shell's redirection of stdin, stdout or stderr."""
-    return subprocess.run(
-        ["sh", "-c", f'exec "$@" {which}', "sh", *place.command(*arguments)],
-        cwd=place.project,
-        env=place.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    return place.program("sh", "-c", f'exec "$@" {which}', "sh", *place.command(*arguments))
 
 
 full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

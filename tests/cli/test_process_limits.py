@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
+from tests.support import nursery
 from tests.support.agent_process import AgentProcess, agent_environment
 from tests.support.mock_model import call, gate, reply
 
@@ -76,12 +76,12 @@ def test_there_may_be_so_many_sessions(tmp_path):
     ],
 )
 def test_nonsense_is_refused(tmp_path, args, said):
-    ended = subprocess.run(
-        [sys.executable, "-m", "spindle", "--mode", "rpc", *args],
+    ended = nursery.run(
+        [*nursery.SPINDLE, "--mode", "rpc", *args],
         cwd=tmp_path,
         env=agent_environment(tmp_path / "agent"),
-        capture_output=True,
         stdin=subprocess.DEVNULL,
+        capture_output=True,
         text=True,
         timeout=20,
     )

@@ -35,15 +35,7 @@ def newcomer(place: Place) -> Place:
 
 
 def shell(place: Place, script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["sh", "-ec", script],
-        cwd=place.project,
-        env=place.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return place.program("sh", "-ec", script)
 
 
 def test_the_command_line(newcomer: Place) -> None:

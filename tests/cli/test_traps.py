@@ -113,15 +113,7 @@ STARTS = pytest.mark.parametrize("start", [[str(SCRIPT)], [sys.executable, "-m",
 
 
 def run(place: Place, start: list[str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*start, *arguments],
-        cwd=place.project,
-        env=place.environment({"OPENAI_API_KEY": "sk-mine"}),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return place.program(*start, *arguments, env={"OPENAI_API_KEY": "sk-mine"}, input=stdin)
 
 
 def lines(*commands: dict[str, Any]) -> str:

@@ -200,6 +200,5 @@ def test_a_full_disk_is_told(place: Place, model: list[str], arguments: list[str
 
 
 def test_a_closed_stdout_is_told(place: Place, model: list[str]) -> None:
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *place.command(*model, "--mode", "rpc")]
-    done = subprocess.run(command, cwd=place.project, env=place.env, stdin=subprocess.DEVNULL, capture_output=True)
-    assert (done.returncode, done.stderr) == (1, b"Error: Cannot write to stdout: Bad file descriptor\n")
+    done = place.program("sh", "-c", 'exec "$@" >&-', "sh", *place.command(*model, "--mode", "rpc"))
+    assert (done.returncode, done.stderr) == (1, "Error: Cannot write to stdout: Bad file descriptor\n")

@@ -176,12 +176,11 @@ def test_what_does_not_load_any_more_stays_in_force_as_it_was(tmp_path, broken):
 
 
 def test_async_factories_are_awaited_but_not_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "EXTENSION_FACTORY", 0.05)
-    write(tmp_path / "a.py", "import asyncio\nasync def extension(agent):\n    await asyncio.Event().wait()\n")
-    write(
-        tmp_path / "b.py",
-        "import asyncio\nasync def extension(agent):\n    await asyncio.sleep(0)\n    agent.command('late')(print)\n",
-    )
+    monkeypatch.setattr(limits, "EXTENSION_FACTORY", 20)  # set back at the end: each of them has a limit of its own
+    body = "from asyncio import *\nfrom spindle import limits\nlimits.EXTENSION_FACTORY = {}\n"
+    body += "async def extension(agent):\n"
+    write(tmp_path / "a.py", body.format(0.05) + "    await Event().wait()\n")
+    write(tmp_path / "b.py", body.format(20) + "    await sleep(0)\n    agent.command('late')(print)\n")
 
     async def check():
         generation, (failure,), _ = await load_places(place(tmp_path))

@@ -43,7 +43,7 @@ FIXTURES: list[dict[str, Any]] = [
     {"match": {"userMessage": "busy"}, "response": {"error": {"message": "Slow down"}, "status": 429, "retryAfter": 3}},
     {"match": {"userMessage": "deny"}, "response": {"error": {"message": "No such key"}, "status": 401}},
     {"match": {"userMessage": "cut"}, "response": {"content": LONG}, "truncateAfterChunks": 9, "latency": 10},
-    {"match": {"userMessage": "tear"}, "response": {"content": LONG * 9}, "disconnectAfterMs": 200, "latency": 10},
+    {"match": {"userMessage": "tear"}, "response": {"content": LONG * 9}, "disconnectAfterMs": 600, "latency": 10},
     *(
         {"match": {"userMessage": name}, "response": {"content": "ok"}, "chaos": {name: 1}}
         for name in ("dropRate", "malformedRate", "disconnectRate", "rateLimitRate")

@@ -2,18 +2,19 @@
 
 import json
 import re
-import subprocess
-import sys
+from functools import cache
 from pathlib import Path
 
 from jsonschema import Draft202012Validator
 
+from spindle.protocol import schema as made
 from spindle.protocol.commands import COMMANDS
-from spindle.protocol.schema import json_schema, reference_page
+from tests.support import nursery
 from tests.support.agent_process import AgentProcess, agent_environment
 from tests.support.mock_model import call, reply, think
 
 ROOT = Path(__file__).parents[2]
+json_schema, reference_page = cache(made.json_schema), cache(made.reference_page)
 
 
 def test_the_reference_page_is_current():
@@ -58,8 +59,8 @@ def test_every_command_and_event_has_a_schema():
 
 
 def test_it_is_printed_as_json():
-    done = subprocess.run([sys.executable, "-m", "spindle", "schema"], capture_output=True, timeout=30, check=True)
-    assert json.loads(done.stdout)["title"] == "Spindle RPC"
+    done = nursery.run([*nursery.SPINDLE, "schema"], capture_output=True, timeout=30)
+    assert (done.returncode, json.loads(done.stdout)["title"]) == (0, "Spindle RPC")
 
 
 def test_every_event_of_a_run_is_in_the_schema():
@@ -95,10 +96,10 @@ def test_what_is_printed_fits_the_schema():
 def test_the_result_of_a_run_fits_the_schema(tmp_path):
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"text": "hello"}]))
-    command = [sys.executable, "-m", "spindle", "-p", "hi", "--output", "json", "--model", f"scripted/{script}"]
+    command = [*nursery.SPINDLE, "-p", "hi", "--output", "json", "--model", f"scripted/{script}"]
     environment = agent_environment(tmp_path / "agent")
-    done = subprocess.run(command, capture_output=True, timeout=30, check=True, cwd=tmp_path, env=environment)
+    done = nursery.run(command, capture_output=True, timeout=30, cwd=tmp_path, env=environment)
     result = json.loads(done.stdout)
     schema = json_schema()
     Draft202012Validator({"$ref": "#/$defs/RunResult", "$defs": schema["$defs"]}).validate(result)
-    assert (result["status"], result["text"]) == ("ok", "hello")
+    assert (done.returncode, result["status"], result["text"]) == (0, "ok", "hello")

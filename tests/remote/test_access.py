@@ -135,9 +135,9 @@ def test_reading_the_table(rows, found):
 def test_a_long_table_is_searched_quickly():
     table = HEAD + b"".join(row(f"{WORD}:{n % 65536:04X}", f"0200007F:{n % 60000:04X}") for n in range(200_000))
     table += row(f"{WORD}:D2A4", f"{WORD}:1F90")
-    begin = time.perf_counter()
+    begin = time.thread_time()
     assert find_owner(table, THEIRS, OURS) == 1000
-    assert time.perf_counter() - begin < 0.5
+    assert time.thread_time() - begin < 0.5
 
 
 # -- where the system cannot tell -----------------------------------------------------------------
@@ -192,8 +192,9 @@ def test_wrong_tokens_wait_longer_each_time_and_a_right_one_never(tmp_path, monk
             return loop.time() - begin
 
         took = [await try_token("wrong") for _ in range(4)]
-        assert took[3] > 0.4 and took[3] > took[2] > took[1], took
-        assert await asyncio.gather(try_token(TOKEN), try_token("wrong")) < [0.4, 0.8]
+        assert all(time > 0.05 * 2**number for number, time in enumerate(took)), took
+        right, wrong = await asyncio.gather(try_token(TOKEN), try_token("wrong"))
+        assert right < 0.8 < wrong
 
     run(story, ["yes"], tmp_path, token=TOKEN)
 

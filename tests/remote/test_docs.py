@@ -29,7 +29,7 @@ def shown(server: ServerProcess, *command: str, program: str) -> str:
         env={**os.environ, "NODE_PATH": str(NODE_MODULES)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

@@ -6,13 +6,13 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 
 import pytest
 from websockets.exceptions import InvalidMessage, InvalidStatus
 from websockets.sync.client import connect
 
+from tests.support import nursery
 from tests.support.agent_process import agent_environment
 from tests.support.mock_model import gate, reply
 
@@ -228,8 +228,8 @@ def test_a_token_file_that_others_can_read_is_told(tmp_path):
     ],
 )
 def test_a_server_that_would_be_wrong_does_not_start(tmp_path, args, said):
-    ended = subprocess.run(
-        [sys.executable, "-m", "spindle", *args],
+    ended = nursery.run(
+        [*nursery.SPINDLE, *args],
         cwd=tmp_path,
         env=agent_environment(tmp_path / "agent"),
         capture_output=True,

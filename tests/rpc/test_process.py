@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import msgspec
 import pytest
 
 from spindle.protocol.commands import COMMANDS
+from tests.support import nursery
 from tests.support.agent_process import AgentProcess
 from tests.support.images import PIXEL
 from tests.support.mock_model import call, cut, dropped, failure, gate, reply, silent, stall
@@ -381,14 +381,8 @@ def test_unknown_model_is_one_clear_line():
 
 
 def test_help_names_the_modes():
-    done = subprocess.run([*_python(), "--help"], capture_output=True, text=True, timeout=20)
+    done = nursery.run([*nursery.SPINDLE, "--help"], capture_output=True, text=True, timeout=20)
     assert done.returncode == 0 and "--mode" in done.stdout
-
-
-def _python() -> list[str]:
-    import sys
-
-    return [sys.executable, "-m", "spindle"]
 
 
 def test_an_unknown_dialect_in_the_environment_is_one_clear_line():

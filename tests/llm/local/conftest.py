@@ -13,13 +13,13 @@ from spindle.llm.local import find_local_model
 from spindle.llm.local.llama_server import stop_all
 from spindle.shapes.model import Model
 
-HERE = Path(__file__).parent
+HERE = "tests/llm/local/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give a model time to think: on a busy machine it may be twenty times slower than on an idle one."""
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith(HERE):
             item.add_marker(pytest.mark.timeout(300))
 
 
@@ -33,7 +33,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def gguf_path() -> Path:
     if importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("xllamacpp is not installed (the extra `local`)")
@@ -45,8 +45,8 @@ def gguf_path() -> Path:
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model(gguf_path: Path) -> Iterator[Model]:
-    """A model whose server is gone after the test."""
+    """A model whose server is started once, and gone after the tests of a file."""
     yield find_local_model(gguf_path.parent, str(gguf_path), context_size=2048)
     stop_all()
