@@ -229,7 +229,6 @@ class Generation:
         """By the name the user types."""
 
     def add(self, extension: Extension) -> None:
-        """Take in an extension that loaded."""
         self.extensions.append(extension)
         self.refresh()
 

@@ -321,7 +321,6 @@ INPUTS: Final[dict[str, Callable[[Any], Input]]] = {
 
 
 def response(id: str, content: dict[str, Any], *, error: str | None = None, usage: Any = None) -> str:
-    """Return one response frame."""
     return encode({"request_id": id, "response": content, "error": error, "token_usage": usage}).decode()
 
 

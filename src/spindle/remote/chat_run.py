@@ -19,14 +19,7 @@ from spindle.agent.submission import RunOptions
 from spindle.remote.chat_protocol import ChatRequest, Config, Parts, structured_error
 from spindle.remote.chat_reply import ChatReply, FrameQueue
 from spindle.remote.options import RemoteOptions
-from spindle.shapes.events import (
-    AgentSettled,
-    Event,
-    MessageEnd,
-    MessageUpdate,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-)
+from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage
 from spindle.tools.base import Tool
 
@@ -80,12 +73,7 @@ class ChatRun(Hooks):
     """Listens to the agent while it works on the request, and is a hook of that run."""
 
     def __init__(
-        self,
-        request: ChatRequest,
-        agent: AgentSession,
-        state: ChatState,
-        frames: FrameQueue,
-        options: RemoteOptions,
+        self, request: ChatRequest, agent: AgentSession, state: ChatState, frames: FrameQueue, options: RemoteOptions
     ) -> None:
         self.request = request
         self.question: Question | None = None
@@ -110,7 +98,6 @@ class ChatRun(Hooks):
     # -- life ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve the request up to its last frame."""
         self._state.apply(self.request.config)
         self._request_time.go_on()
         try:
