@@ -163,9 +163,7 @@ class Agent:
             options = AgentOptions(
                 model=model,
                 thinking=thinking,
-                tools=None
-                if tools is None
-                else [item if isinstance(item, str | Tool) else make_tool(item) for item in tools],
+                tools=None if tools is None else [_as_tool(item) for item in tools],
                 api_key=api_key,
                 mode="sdk",
                 limits=_limits(

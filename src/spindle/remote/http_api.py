@@ -180,9 +180,9 @@ class HttpApi:
         assert isinstance(connection, HttpConnection)
         number = event_number(request.headers.get("Last-Event-ID", query.get("since", "")))
         known = number is not None and live.log.after(number) is not None
-        stream = _Stream(request, self._options)
-        await stream.begin()
-        viewer = _Viewer(connection)
+        stream = _Stream(self._options.viewer_stall_timeout)
+        await stream.response.prepare(request)
+        viewer = _Viewer(connection.bell)
         self._pool.joined(live, viewer)
         live.agent.subscribe(viewer)
         self.viewers += 1
@@ -218,9 +218,8 @@ class HttpApi:
 class _Stream:
     """Events on their way to one client that must read."""
 
-    def __init__(self, request: web.BaseRequest, options: RemoteOptions) -> None:
-        self._request = request
-        self._stall_timeout = options.viewer_stall_timeout
+    def __init__(self, stall_timeout: float) -> None:
+        self._stall_timeout = stall_timeout
         headers = {
             **SAFETY,
             "Content-Type": "text/event-stream",
@@ -229,9 +228,6 @@ class _Stream:
         }
         self.response = web.StreamResponse(headers=headers)
         self.response.force_close()
-
-    async def begin(self) -> None:
-        await self.response.prepare(self._request)
 
     async def send(self, data: bytes) -> None:
         async with asyncio.timeout(self._stall_timeout):
@@ -258,11 +254,10 @@ class _Viewer(NeverFull):
     holds = answers = True
     busy = False
 
-    def __init__(self, connection: HttpConnection) -> None:
+    def __init__(self, bell: asyncio.Event) -> None:
         self.ended: str | None = None
         """Why the session has left memory."""
-        self._connection = connection
-        self._bell = connection.bell
+        self._bell = bell
 
     def put(self, event: Event) -> None:
         self._bell.set()
