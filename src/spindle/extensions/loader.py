@@ -13,12 +13,13 @@ import zlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from spindle import limits
 from spindle.extensions.api import Agent
@@ -34,8 +35,7 @@ FACTORY = "extension"
 ENTRY_POINTS = "spindle.extensions"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailure:
+class LoadFailure(Struct, frozen=True):
     path: str
     error: str
     strict: bool

@@ -14,10 +14,11 @@ import socket
 import struct
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 TOKEN_PROTOCOL = "spindle.token."
 """A browser cannot set headers on a WebSocket, so its token comes as a subprotocol, in base64url."""
@@ -33,16 +34,14 @@ TRIES: Final = 2
 Endpoint = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     status: int
     reason: str
     guessed: bool = False
     """A token was given, and it was wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     host: str
     port: int
     token: str | None = None

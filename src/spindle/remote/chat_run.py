@@ -7,8 +7,9 @@ client. What the client gets to see of it is the business of its `ChatReply`.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from spindle.agent import AgentError
 from spindle.agent.hooks import Blocked, Hooks
@@ -29,8 +30,7 @@ NOTHING_TO_REGENERATE = "Nothing to regenerate"
 log = logging.getLogger("spindle.remote")
 
 
-@dataclass(slots=True)
-class ChatState:
+class ChatState(Struct):
     """What holds on a connection from one request to the next."""
 
     max_turns: int | None = None
@@ -53,14 +53,12 @@ class ChatState:
             self.prompt = config.prompt or None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     agreed: bool
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A confirmation the client owes us."""
 
     tool: str | None

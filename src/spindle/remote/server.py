@@ -6,12 +6,12 @@ import logging
 import os
 import secrets
 import time
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from spindle import limits
 from spindle.protocol.dialect import DIALECTS, SPINDLE
