@@ -82,10 +82,9 @@ def _type(kind: Any) -> str:
 def _options() -> list[str]:
     lines = ["| option | value | meaning |", "|---|---|---|"]
     for option in OPTIONS:
-        if option.field:
-            names = ", ".join(f"`{name}`" for name in option.names.split())
-            value = f"`{option.value}`" if option.value else ""
-            lines.append(f"| {names} | {value} | {_one_line(option.help)} |")
+        names = ", ".join(f"`{name}`" for name in option.names.split())
+        value = f"`{option.value}`" if option.value else ""
+        lines.append(f"| {names} | {value} | {_one_line(option.help)} |")
     return lines
 
 

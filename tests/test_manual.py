@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from spindle.agent.result import EXIT_CODES
-from spindle.cli.args import COMMANDS, OPTIONS
+from spindle.cli.args import COMMANDS, IGNORED, OPTIONS
 from spindle.config.settings import Settings
 from spindle.models.catalog import builtin_providers
 from spindle.resources.prompt import PromptParts, manual, prompt_sections
@@ -50,7 +50,7 @@ def test_every_setting_is_there_with_a_meaning():
 
 def test_every_option_command_and_exit_code_is_there():
     text = page("cli.md")
-    for option in OPTIONS:
+    for option in (*OPTIONS, *IGNORED):
         assert all(f"`{name}`" in text for name in option.names.split())
     assert all(f"`spindle {name}" in text for name in COMMANDS)
     codes = set(re.findall(r"^\| (\d+) \| ", text, re.MULTILINE))

@@ -86,6 +86,12 @@ class Mailbox(Generic[T]):
 
     # -- the consumer's side ---------------------------------------------------------------------
 
+    def drop_through(self, is_last: Callable[[T], bool]) -> None:
+        """Throw away what waits, up to the last item of this kind."""
+        ends = [number for number, item in enumerate(self.waiting, 1) if is_last(item)]
+        for _ in range(ends[-1] if ends else 0):
+            self.pop()
+
     def pop(self, size: int = 0) -> T:
         """Return the next item. Raises `IndexError` if nothing waits."""
         item = self.waiting.popleft()

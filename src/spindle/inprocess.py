@@ -19,7 +19,7 @@ from spindle.agent.approval import CanUseTool, PermissionOptions
 from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
-from spindle.agent.hooks import PluginChain
+from spindle.agent.hooks import NeverFull, PluginChain
 from spindle.agent.result import RunResult, SchemaNotMet, failure, without_run
 from spindle.agent.session import AgentSession
 from spindle.agent.submission import RunOptions
@@ -87,23 +87,11 @@ class CreateOptions(OpenOptions, total=False):
     session: Session | SessionManager | None
 
 
-class _Callback:
+class _Callback(NeverFull):
     """A listener that is a plain function."""
-
-    full = False
 
     def __init__(self, function: Callable[[Event], None]) -> None:
         self.put = function
-
-    async def room(self) -> None:
-        """There is always room."""
-
-
-def _forget_earlier_run(events: Mailbox[Event]) -> None:
-    """Drop what belongs to a run that settled while a prompt was on its way."""
-    settled = [number for number, event in enumerate(events.waiting, 1) if isinstance(event, AgentSettled)]
-    for _ in range(settled[-1] if settled else 0):
-        events.pop()
 
 
 def _limits(given: Limits) -> RunLimits:
@@ -243,7 +231,8 @@ class Agent:
             if await self.session.submit(text, images, source="sdk", options=options) == "handled":
                 await self.session.finished()
                 return
-            _forget_earlier_run(events)
+            # A run may have settled while the prompt was on its way.
+            events.drop_through(lambda event: isinstance(event, AgentSettled))
             try:
                 async for event in events:
                     yield event

@@ -150,7 +150,6 @@ class Process:
         return len(self._input)
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Call back when it has ended."""
         self._ended.add_done_callback(lambda _: call())
 
     def close_input(self) -> None:

@@ -1,4 +1,4 @@
-"""What a misspelt name may have meant."""
+"""What a misspelt or half-typed name may have meant."""
 
 from collections.abc import Iterable
 
@@ -31,6 +31,12 @@ def did_you_mean(wanted: str, names: Iterable[str], prefix: str = "") -> str:
     by_lower = {name.lower(): prefix + name for name in names}
     near = [by_lower[name] for name in difflib.get_close_matches(wanted.lower(), by_lower, 2, 0.75)]
     return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def in_order(typed: str, name: str) -> bool:
+    """Say whether the letters that were typed come in this order, not necessarily together."""
+    letters = iter(name)
+    return all(letter in letters for letter in typed)
 
 
 def _plain(name: str) -> str:

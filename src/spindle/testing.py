@@ -28,7 +28,7 @@ from typing import Any
 
 from spindle.agent import AgentError
 from spindle.agent.create import AgentOptions, create_session
-from spindle.agent.hooks import Blocked
+from spindle.agent.hooks import Blocked, NeverFull
 from spindle.agent.session import AgentSession
 from spindle.extensions.events import EVENTS
 from spindle.extensions.handlers import ExtensionHooks
@@ -67,10 +67,8 @@ class ToolCallOutcome:
     terminate: bool = False
 
 
-class LoadedExtension:
+class LoadedExtension(NeverFull):
     """Extensions in an agent of their own. Make it with `load`."""
-
-    full = False
 
     def __init__(self, agent: AgentSession, host: ExtensionHost, user: "_User", script: Script) -> None:
         self.agent = agent
@@ -86,8 +84,6 @@ class LoadedExtension:
     def put(self, event: Event) -> None:
         if isinstance(event, ExtensionError):
             self.errors.append((event.event, event.error))
-
-    async def room(self) -> None: ...
 
     # -- what happened ---------------------------------------------------------------------------
 

@@ -47,6 +47,10 @@ def test_conversation_as_text(row):
     assert serialize_conversation(messages(row["in"])) == row["out"]
 
 
+def roles(found):
+    return [getattr(message, "role", None) or type(message).__struct_config__.tag for message in found]
+
+
 @pytest.mark.parametrize("row", table("prepare-compaction"))
 def test_where_to_cut(row):
     plan = prepare_compaction([entry(value) for value in row["entries"]], row["settings"]["keepRecentTokens"])
@@ -60,7 +64,9 @@ def test_where_to_cut(row):
         "isSplitTurn": plan.is_split_turn,
         "tokensBefore": plan.tokens_before,
         "previousSummary": plan.previous_summary,
-        "summarizeRoles": [getattr(m, "role", None) or type(m).__struct_config__.tag for m in plan.history],
-        "prefixRoles": [getattr(m, "role", None) or type(m).__struct_config__.tag for m in plan.prefix],
+        "summarizeRoles": [
+            getattr(m, "role", None) or type(m).__struct_config__.tag for m in plan.messages_to_summarize
+        ],
+        "prefixRoles": [getattr(m, "role", None) or type(m).__struct_config__.tag for m in plan.turn_prefix_messages],
     }
     assert found == {key: expected.get(key) for key in found}

@@ -303,7 +303,7 @@ def test_that_no_one_reads_is_no_reason_to_stop(tasks: Tasks) -> None:
     [
         (["tasks.jsonl"], "where results go"),
         (["gone.jsonl", "-o", "runs"], "Cannot read the tasks in gone.jsonl"),
-        (["tasks.jsonl", "-o", "runs", "--jobs", "0"], "--jobs must be a number from 1 on"),
+        (["tasks.jsonl", "-o", "runs", "--jobs", "0"], "--jobs must be a whole number from 1 on"),
         (["tasks.jsonl", "-o", "runs", "--timeout", "soon"], "--timeout must be a number above 0"),
         (["tasks.jsonl", "-o", "runs", "--workspace", "tmp"], "--workspace must be one of"),
         (["tasks.jsonl", "-o", "runs", "--on", "mars"], 'not on "mars"'),

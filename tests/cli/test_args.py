@@ -169,8 +169,7 @@ def test_help_lists_every_command_and_every_option_at_any_width(width: int) -> N
         assert f"\n  spindle {name}" in text
         assert command.help
     for option in OPTIONS:
-        if option.field:
-            assert all(name in text for name in option.names.split())
+        assert all(name in text for name in option.names.split())
     for title in ("Examples:", "Environment:", "Exit codes:"):
         assert title in text
     names = [line for line in text.splitlines() if line.startswith(("  ", "Usage")) and not line.startswith("    ")]

@@ -5,10 +5,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from spindle.extensions.discover import Place, find_extensions
+from spindle.extensions.discover import find_extensions
 from spindle.extensions.generation import Generation
 from spindle.extensions.handlers import ExtensionHooks
 from spindle.extensions.loader import LoadFailure, load_extensions
+from spindle.resources.sources import Source
 from tests.support.agent_process import AgentProcess
 from tests.support.mock_model import call, reply
 
@@ -53,15 +54,15 @@ def write(path: Path, source: str) -> Path:
 # -- loading, without an agent ------------------------------------------------------------------------
 
 
-def place(path: Path, **options: Any) -> Place:
-    return Place(options.pop("named", str(path)), path, **options)
+def place(path: Path, **options: Any) -> Source:
+    return Source(path, options.pop("source", "auto"), "user", **options)
 
 
 async def load_places(
-    *places: Place, before: Generation | None = None
+    *places: Source, before: Generation | None = None
 ) -> tuple[Generation, list[LoadFailure], list[Path]]:
     generation = Generation()
-    candidates, foreign = find_extensions(places)
+    candidates, foreign = find_extensions(places, Path("/nowhere"))
     failures = await load_extensions(candidates, ExtensionHooks(generation), before=before and before.extensions)
     return generation, failures, foreign
 

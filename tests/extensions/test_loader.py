@@ -7,6 +7,7 @@ import pytest
 
 from spindle import limits
 from spindle.extensions.discover import find_extensions
+from spindle.resources.sources import Selection
 from spindle.testing import load
 
 from .helpers import load_places, place, run, write
@@ -15,8 +16,8 @@ COMMAND = "def extension(agent):\n    agent.command({name!r})(lambda args, ctx: 
 
 
 def names(*places) -> list[str]:
-    candidates, _ = find_extensions(places)
-    return [candidate.path.name if candidate.path else candidate.place.named for candidate in candidates]
+    candidates, _ = find_extensions(places, Path("/nowhere"))
+    return [candidate.path.name if candidate.path else candidate.named for candidate in candidates]
 
 
 # -- finding ------------------------------------------------------------------------------------------
@@ -33,7 +34,7 @@ def test_files_and_packages_one_level_deep(tmp_path):
 
 def test_a_directory_that_does_not_exist_is_empty_unless_somebody_named_it(tmp_path):
     assert names(place(tmp_path / "no")) == []
-    assert names(place(tmp_path / "no", named="no", explicit=True)) == ["no"]
+    assert names(place(tmp_path / "no", base_dir=tmp_path, explicit=True)) == ["no"]
 
 
 def test_the_order_is_that_of_the_places_and_each_file_counts_once(tmp_path):
@@ -46,7 +47,7 @@ def test_the_order_is_that_of_the_places_and_each_file_counts_once(tmp_path):
 def test_settings_may_leave_files_out(tmp_path):
     write(tmp_path / "a.py", "")
     write(tmp_path / "b.py", "")
-    assert names(place(tmp_path, wanted=lambda path: path.name != "a.py")) == ["b.py"]
+    assert names(place(tmp_path, selection=Selection(tmp_path, ("!a.py",)))) == ["b.py"]
 
 
 def test_other_languages_are_set_aside(tmp_path):
@@ -54,7 +55,7 @@ def test_other_languages_are_set_aside(tmp_path):
     write(tmp_path / "types.d.ts", "")
     write(tmp_path / "pack" / "package.json", "{}")
     write(tmp_path / "mine.py", "")
-    candidates, foreign = find_extensions([place(tmp_path)])
+    candidates, foreign = find_extensions([place(tmp_path)], tmp_path)
     assert [candidate.path.name for candidate in candidates] == ["mine.py"]
     assert sorted(path.name for path in foreign) == ["gate.ts", "pack"]
 
@@ -101,7 +102,7 @@ def test_what_fails_is_told_and_the_others_load(tmp_path):
 
 def test_the_text_of_a_failure_and_whether_it_is_strict(tmp_path):
     async def check():
-        _, (failure,), _ = await load_places(place(tmp_path / "no.py", explicit=True, strict=True))
+        _, (failure,), _ = await load_places(place(tmp_path / "no.py", explicit=True, source="cli"))
         path = tmp_path / "no.py"
         assert str(failure) == f'Failed to load extension "{path}": Extension path does not exist: {path}'
         assert failure.strict
@@ -199,9 +200,9 @@ def test_modules_and_entry_points_by_name(tmp_path, monkeypatch):
 
     async def check():
         for named in ("my_kit:extension", "my_kit:other", "kit"):
-            generation, failures, _ = await load_places(place(tmp_path / named, named=named, explicit=True))
+            generation, failures, _ = await load_places(place(tmp_path / named, base_dir=tmp_path, explicit=True))
             assert failures == [] and list(generation.commands) == ["kit"], named
-        _, (failure,), _ = await load_places(place(tmp_path / "kid", named="kid", explicit=True))
+        _, (failure,), _ = await load_places(place(tmp_path / "kid", base_dir=tmp_path, explicit=True))
         assert failure.error == f"Extension path does not exist: {tmp_path / 'kid'}"
 
     run(check())

@@ -12,9 +12,8 @@ import time
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from spindle.remote import access, server, socket_owner
-from spindle.remote.access import LONGEST_DELAY_S, REMEMBERED_ADDRESSES, Slowdown
-from spindle.remote.socket_owner import can_tell, find_owner, owner
+from spindle.remote import access, server
+from spindle.remote.access import LONGEST_DELAY_S, REMEMBERED_ADDRESSES, Slowdown, can_tell, find_owner, owner
 from tests.support.mock_model import reply
 
 from .inside import run
@@ -144,7 +143,7 @@ def test_a_long_table_is_searched_quickly():
 
 
 def test_where_owners_cannot_be_found_a_token_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(socket_owner, "TABLES", ("/nowhere",))
+    monkeypatch.setattr(access, "TABLES", ("/nowhere",))
     assert not can_tell()
 
     async def story(world):

@@ -70,7 +70,7 @@ def test_discovery_and_precedence(agent: Path, project: Path, write: Any) -> Non
     named = write("f.md", "F")
     resources = load(project, prompt_templates=[str(named)])
     assert [t.name for t in resources.templates] == ["a", "e", "b", "f"]
-    assert (resources.templates[2].description, resources.templates[2].argument_hint) == ("Bee", "<x>")
+    assert resources.templates[2].description == "Bee"
     assert [d.type for d in resources.diagnostics] == ["collision"]
     assert resources.expand("/a now") == "Project now"
     assert [t.name for t in load(project, no_prompt_templates=True, prompt_templates=[str(named)]).templates] == ["f"]

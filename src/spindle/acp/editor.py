@@ -23,7 +23,7 @@ from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.rpc.stdio import Exit, StdioWire
 from spindle.sessions.entries import iso_time
-from spindle.sessions.index import SessionInfo
+from spindle.sessions.index import SessionInfo, is_path
 from spindle.version import __version__
 
 PAGE = 100
@@ -186,7 +186,7 @@ class Editor:
             return seat
         if not id:
             raise RpcError(INVALID_PARAMS, "sessionId is required")
-        if _is_path(id):
+        if is_path(id):
             raise RpcError(NOT_FOUND, f"{id} is no id of a session")
         kept = self._kept.get(id)
         try:
@@ -230,8 +230,8 @@ class Editor:
             }
             for info in page
         ]
-        more = start + PAGE < len(found)
-        return {"sessions": sessions, "nextCursor": _cursor(start + PAGE) if more else None}
+        cursor = base64.urlsafe_b64encode(str(start + PAGE).encode()).decode()
+        return {"sessions": sessions, "nextCursor": cursor if start + PAGE < len(found) else None}
 
     async def _close(self, params: _Params, _: Any) -> dict[str, Any]:
         if (seat := self._seats.get(params.session_id)) is not None:
@@ -242,7 +242,7 @@ class Editor:
 
     async def _delete(self, params: _Params, _: Any) -> dict[str, Any]:
         await self._close(params, None)
-        if not _is_path(params.session_id):
+        if not is_path(params.session_id):  # editors know sessions by their ids
             path = await asyncio.to_thread(self._source.find, params.session_id, None)
             if path is not None:
                 await asyncio.to_thread(self._source.delete, path)
@@ -293,15 +293,6 @@ def _directory(path: str | None, name: str = "cwd") -> str:
     if path is None or not os.path.isabs(path):
         raise RpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
     return path
-
-
-def _is_path(id: str) -> bool:
-    """Say whether this names a file: editors know sessions by their ids, and delete them."""
-    return "/" in id or "\\" in id or id.endswith(".jsonl")
-
-
-def _cursor(start: int) -> str:
-    return base64.urlsafe_b64encode(str(start).encode()).decode()
 
 
 def _read_cursor(cursor: str | None) -> int:

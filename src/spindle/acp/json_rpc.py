@@ -29,10 +29,9 @@ Handler = Callable[[str, dict[str, Any], Any], Awaitable[Any]]
 class RpcError(Exception):
     """Goes to the other side as the answer to its request; or came from there."""
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
+    def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
-        self.data = data
 
 
 class Connection:
@@ -132,27 +131,26 @@ class Connection:
         try:
             result = await self._handle(method, params, id)
         except RpcError as error:
-            code, text, data = error.code, str(error), error.data
+            code, text = error.code, str(error)
         except (AgentError, SessionError) as error:
-            code, text, data = INTERNAL_ERROR, str(error), None
+            code, text = INTERNAL_ERROR, str(error)
         except msgspec.ValidationError as error:
-            code, text, data = INVALID_PARAMS, str(error).replace("`", ""), None
+            code, text = INVALID_PARAMS, str(error).replace("`", "")
         except asyncio.CancelledError:
             if is_request:
                 self._refuse(id, CANCELLED, "The request was cancelled")
             raise
         except Exception as error:  # a bug: the editor gets its answer, and we get to see it
             traceback.print_exception(error, file=sys.stderr)
-            code, text, data = INTERNAL_ERROR, f"{type(error).__name__}: {error}", None
+            code, text = INTERNAL_ERROR, f"{type(error).__name__}: {error}"
         else:
             if is_request:
                 self._send({"id": id, "result": result})
             return
         if is_request:
-            self._refuse(id, code, text, data)
+            self._refuse(id, code, text)
         else:
             print(f"{method}: {text}", file=sys.stderr)
 
-    def _refuse(self, id: Any, code: int, text: str, data: Any = None) -> None:
-        error = {"code": code, "message": text} | ({} if data is None else {"data": data})
-        self._send({"id": id, "error": error})
+    def _refuse(self, id: Any, code: int, text: str) -> None:
+        self._send({"id": id, "error": {"code": code, "message": text}})

@@ -10,22 +10,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from spindle.acp import updates
 from spindle.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
 from spindle.acp.questions import Questions, client_rules
-from spindle.acp.updates import (
-    CallView,
-    Update,
-    answer_chunks,
-    chunk,
-    custom_chunk,
-    describe,
-    line,
-    plan,
-    planned_diff,
-    replay,
-    text_block,
-    user_chunks,
-)
 from spindle.agent.lifecycle import Phase
 from spindle.agent.prompting import NotReady
 from spindle.agent.session import AgentSession
@@ -38,34 +25,8 @@ from spindle.protocol.live import LiveSession
 from spindle.protocol.registry import OneSession
 from spindle.protocol.render import Response
 from spindle.sessions.tree import entry_message
+from spindle.shapes import events
 from spindle.shapes.codec import to_builtins
-from spindle.shapes.events import (
-    AgentSettled,
-    AutoRetryStart,
-    CompactionEnd,
-    CompactionStart,
-    Event,
-    ExtensionError,
-    ExtensionUIRequest,
-    LiveSource,
-    MessageEnd,
-    MessageStart,
-    MessageUpdate,
-    Notice,
-    SessionChanged,
-    SessionInfoChanged,
-    StateChanged,
-    TextDelta,
-    ThinkingDelta,
-    ThinkingLevelChanged,
-    TodoAutoClear,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
-    TurnEnd,
-)
 from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
 from spindle.tools.todo import TODO_TOOL
 
@@ -125,17 +86,17 @@ class Seat(OneSession):
         self._can = can
         self._in_hand = 0
         """Requests that are not answered."""
-        self._prompts: list[asyncio.Future[AgentSettled]] = []
+        self._prompts: list[asyncio.Future[events.AgentSettled]] = []
         """Requests that wait for the end of the run."""
         self._own = 0
         """Messages of the editor that start a run: it shows them already."""
-        self._calls: dict[str, CallView] = {}
+        self._calls: dict[str, updates.CallView] = {}
         self._writing: Any = None
         """The answer that is being written."""
         self._message_id = self._compaction_id = ""
-        self._plan: Update = {"sessionUpdate": "plan", "entries": []}
+        self._plan: updates.Update = {"sessionUpdate": "plan", "entries": []}
         self._options: list[dict[str, Any]] = []
-        self._usage: Update = {}
+        self._usage: updates.Update = {}
         self._shown_commands: list[dict[str, Any]] | None = None
         self._questions = Questions(connection, self.agent, id, forms=can.forms)
         self._tasks = Tasks()
@@ -170,10 +131,10 @@ class Seat(OneSession):
         agent = self.agent
         stored = [(entry.id, entry_message(entry)) for entry in agent.session.branch()]
         messages = [(id, message) for id, message in stored if message is not None]
-        for update in replay(messages, agent.cwd, running=agent.busy):
+        for update in updates.replay(messages, agent.cwd, running=agent.busy):
             self.tell(update)
         if self._writing is not None:
-            for update in answer_chunks(self._writing.snapshot(), self._message_id, self._calls, agent.cwd):
+            for update in updates.answer_chunks(self._writing.snapshot(), self._message_id, self._calls, agent.cwd):
                 self.tell(update)
         self._plan, self._usage, self._shown_commands = {"sessionUpdate": "plan", "entries": []}, {}, None
         self._tasks.spawn(self._introduce(), "acp again")
@@ -215,7 +176,7 @@ class Seat(OneSession):
         self.agent.unsubscribe(self)
         self.agent.use_editor(None)
         self._questions.close()
-        self._settle(AgentSettled(True, "aborted"))
+        self._settle(events.AgentSettled(True, "aborted"))
         if self._commands is not None:
             await self._commands.close()
         for answer in self._command_answers.values():
@@ -241,7 +202,7 @@ class Seat(OneSession):
                 await agent.finished()
                 return {"stopReason": "end_turn"}
             self._own += disposition == "started"
-            end: asyncio.Future[AgentSettled] = asyncio.get_running_loop().create_future()
+            end: asyncio.Future[events.AgentSettled] = asyncio.get_running_loop().create_future()
             self._prompts.append(end)
             return {"stopReason": self._stop_reason(await end)}
         except NotReady as error:
@@ -253,12 +214,12 @@ class Seat(OneSession):
         """Stop the run and wait for its end; what waits in the queues is dropped, and said to be."""
         steering, follow_up = self.agent.queues.clear()
         for text in (*steering, *follow_up):
-            self.tell(line(f"Not delivered: {text}"))
+            self.tell(updates.line(f"Not delivered: {text}"))
         self.agent.stop()
         self.agent.dialogs.withdraw()  # of a command, which is no run
         await self.agent.wait_idle()
 
-    def _stop_reason(self, settled: AgentSettled) -> str:
+    def _stop_reason(self, settled: events.AgentSettled) -> str:
         answer = self.agent.last_answer()
         reason = _ENDS.get(settled.stop_reason)
         if reason is not None:
@@ -272,7 +233,7 @@ class Seat(OneSession):
         cut = settled.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
         return "max_tokens" if cut else "end_turn"
 
-    def _settle(self, settled: AgentSettled) -> None:
+    def _settle(self, settled: events.AgentSettled) -> None:
         waiting, self._prompts = self._prompts, []
         self._own = 0
         for end in waiting:
@@ -351,94 +312,94 @@ class Seat(OneSession):
     async def room(self) -> None:
         await self._connection.outbox.room()
 
-    def tell(self, update: Update) -> None:
+    def tell(self, update: updates.Update) -> None:
         self._connection.notify("session/update", {"sessionId": self.id, "update": update})
 
-    def put(self, event: Event) -> None:
-        if self._can.events and not isinstance(event, MessageUpdate):
+    def put(self, event: events.Event) -> None:
+        if self._can.events and not isinstance(event, events.MessageUpdate):
             self._connection.notify("_spindle/event", {"sessionId": self.id, "event": to_builtins(event)})
         match event:
-            case MessageUpdate(assistant_message_event=piece):
+            case events.MessageUpdate(assistant_message_event=piece):
                 self._put_piece(piece)
-            case MessageEnd(message=UserMessage() as message):
+            case events.MessageEnd(message=UserMessage() as message):
                 if self._own:
                     self._own -= 1
                 else:
-                    for update in user_chunks(message, event.entry_id):
+                    for update in updates.user_chunks(message, event.entry_id):
                         self.tell(update)
-            case MessageEnd(message=CustomMessage(display=True) as message):
-                self.tell(custom_chunk(message, event.entry_id))
-            case MessageStart(message=LiveSource() as message):
+            case events.MessageEnd(message=CustomMessage(display=True) as message):
+                self.tell(updates.custom_chunk(message, event.entry_id))
+            case events.MessageStart(message=events.LiveSource() as message):
                 self._writing, self._message_id = message, self.agent.name_answer()
-            case MessageEnd(message=AssistantMessage()):
+            case events.MessageEnd(message=AssistantMessage()):
                 self._writing = None
-            case ToolExecutionStart():
+            case events.ToolExecutionStart():
                 self.tell(self._call(event.tool_call_id, event.tool_name).begin(event.args, running=True))
-            case ToolExecutionUpdate():
+            case events.ToolExecutionUpdate():
                 view = self._call(event.tool_call_id, event.tool_name)
                 if (tail := view.progress(event.partial_result.content)) is not None:
                     self.tell(tail)
-            case ToolExecutionEnd():
+            case events.ToolExecutionEnd():
                 self._end_call(event)
-            case TurnEnd():
+            case events.TurnEnd():
                 self._calls.clear()
                 self._tasks.spawn(self._show_usage(), "acp usage")
-            case AgentSettled():
+            case events.AgentSettled():
                 self._calls.clear()
                 self._writing = None
                 self._settle(event)
-            case ExtensionUIRequest():
+            case events.ExtensionUIRequest():
                 self._put_request(event)
-            case StateChanged() | ThinkingLevelChanged() | SessionChanged():
+            case events.StateChanged() | events.ThinkingLevelChanged() | events.SessionChanged():
                 self._show_options()
                 if self._shown_commands is not None:
                     self._show_commands()
                 self._show_plan()
                 self._tasks.spawn(self._show_usage(), "acp usage")
-            case SessionInfoChanged():
+            case events.SessionInfoChanged():
                 self.tell({"sessionUpdate": "session_info_update", "title": event.name})
-            case TodoAutoClear():
+            case events.TodoAutoClear():
                 self._show_plan()
-            case CompactionStart() | CompactionEnd():
+            case events.CompactionStart() | events.CompactionEnd():
                 self._put_compaction(event)
-            case AutoRetryStart():
+            case events.AutoRetryStart():
                 seconds = event.delay_ms / 1000
                 text = f"Trying again in {seconds:g} s ({event.attempt} of {event.max_attempts}): {event.error_message}"
                 self.remark(text)
-            case Notice():
+            case events.Notice():
                 self.remark(event.message, event.level)
-            case ExtensionError():
+            case events.ExtensionError():
                 self.remark(f"{event.extension_path or 'Spindle'}: {event.error}", "error")
 
     def remark(self, text: str, level: str = "info") -> None:
         """Say something that is not part of the answer."""
         notice = {"sessionUpdate": "notice", "severity": level, "title": text}
-        self.tell(notice if self._can.notices else line(text))
+        self.tell(notice if self._can.notices else updates.line(text))
 
     def _put_piece(self, piece: Any) -> None:
-        if isinstance(piece, TextDelta):
-            self.tell(chunk("agent_message", text_block(piece.delta), self._message_id))
-        elif isinstance(piece, ThinkingDelta):
-            self.tell(chunk("agent_thought", text_block(piece.delta), self._message_id))
-        elif isinstance(piece, ToolCallStart):
+        if isinstance(piece, events.TextDelta):
+            self.tell(updates.chunk("agent_message", updates.text_block(piece.delta), self._message_id))
+        elif isinstance(piece, events.ThinkingDelta):
+            self.tell(updates.chunk("agent_thought", updates.text_block(piece.delta), self._message_id))
+        elif isinstance(piece, events.ToolCallStart):
             self.tell(self._call(piece.id, piece.tool_name).begin())
-        elif isinstance(piece, ToolCallEnd):
+        elif isinstance(piece, events.ToolCallEnd):
             call = piece.tool_call
             self.tell(self._call(call.id, call.name).begin(call.arguments))
 
-    def _call(self, id: str, name: str) -> CallView:
+    def _call(self, id: str, name: str) -> updates.CallView:
         if id not in self._calls:
-            self._calls[id] = CallView(id, name, self.agent.cwd)
+            self._calls[id] = updates.CallView(id, name, self.agent.cwd)
         return self._calls[id]
 
-    def _end_call(self, event: ToolExecutionEnd) -> None:
+    def _end_call(self, event: events.ToolExecutionEnd) -> None:
         result = event.result
         view = self._call(event.tool_call_id, event.tool_name)
         self.tell(view.end(result.content, event.is_error, result.details))
         if event.tool_name == TODO_TOOL:
             self._show_plan()
 
-    def _put_request(self, request: ExtensionUIRequest) -> None:
+    def _put_request(self, request: events.ExtensionUIRequest) -> None:
         match request.method:
             case "select" | "confirm" | "input" | "editor":
                 self._questions.ask(request, self._about(request))
@@ -449,39 +410,43 @@ class Seat(OneSession):
             case "setTitle":
                 self.tell({"sessionUpdate": "session_info_update", "title": request.title})
 
-    def _about(self, request: ExtensionUIRequest) -> Update | None:
+    def _about(self, request: events.ExtensionUIRequest) -> updates.Update | None:
         """Return the call that a question is about: the one it names, else the one that asks, or whose hook does."""
         id = request.tool_call_id or CALL.get()
         if id is None:
             return None
         view = self._calls.get(id)
         name, arguments = (view.name, view.arguments) if view is not None else ("", None)
-        about: Update = {"toolCallId": id, **describe(name, arguments, self.agent.cwd), "status": "pending"}
+        about: updates.Update = {
+            "toolCallId": id,
+            **updates.describe(name, arguments, self.agent.cwd),
+            "status": "pending",
+        }
         if arguments is not None:
             about["rawInput"] = arguments
-        if diff := planned_diff(name, arguments, self.agent.cwd):
+        if diff := updates.planned_diff(name, arguments, self.agent.cwd):
             about["content"] = diff
         if request.tool_call_id is None:
             about["title"] = request.title or about["title"]
         return about
 
-    def _put_compaction(self, event: CompactionStart | CompactionEnd) -> None:
+    def _put_compaction(self, event: events.CompactionStart | events.CompactionEnd) -> None:
         if self._can.compactions:
-            if isinstance(event, CompactionStart):
+            if isinstance(event, events.CompactionStart):
                 self._compaction_id = str(uuid.uuid4())
-            update: Update = {"sessionUpdate": "compaction_update", "compactionId": self._compaction_id}
-            if isinstance(event, CompactionStart):
+            update: updates.Update = {"sessionUpdate": "compaction_update", "compactionId": self._compaction_id}
+            if isinstance(event, events.CompactionStart):
                 update["status"] = "in_progress"
             elif event.result is not None:
-                update |= {"status": "completed", "summary": [text_block(event.result.summary)]}
+                update |= {"status": "completed", "summary": [updates.text_block(event.result.summary)]}
             else:
                 update |= {"status": "cancelled" if event.aborted else "failed", "error": event.error_message}
             self.tell(update)
-        elif isinstance(event, CompactionStart):
+        elif isinstance(event, events.CompactionStart):
             self.remark("Summarising the older part of the conversation")
         elif event.result is None:
             self.remark(event.error_message or "The conversation was not summarised", "warning")
-        if isinstance(event, CompactionEnd):
+        if isinstance(event, events.CompactionEnd):
             self._tasks.spawn(self._show_usage(), "acp usage")
 
     async def _read_text(self, path: str) -> str | None:
@@ -514,7 +479,7 @@ class Seat(OneSession):
             self.tell({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
     def _show_plan(self) -> None:
-        shown = plan(self.agent.state().todo_phases)
+        shown = updates.plan(self.agent.state().todo_phases)
         if shown != self._plan:
             self._plan = shown
             self.tell(shown)
@@ -523,7 +488,7 @@ class Seat(OneSession):
         usage, stats = self.agent.context_usage(), await self.agent.stats()
         if usage is None or usage.tokens is None:
             return
-        update: Update = {"sessionUpdate": "usage_update", "used": usage.tokens, "size": usage.context_window}
+        update: updates.Update = {"sessionUpdate": "usage_update", "used": usage.tokens, "size": usage.context_window}
         if stats.cost is not None:
             update["cost"] = {"amount": stats.cost, "currency": "USD"}
         if update != self._usage:

@@ -5,22 +5,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from spindle.shapes import messages
 from spindle.shapes.codec import to_builtins
-from spindle.shapes.messages import (
-    AgentMessage,
-    AssistantMessage,
-    BashExecutionMessage,
-    BranchSummaryMessage,
-    CompactionSummaryMessage,
-    CustomMessage,
-    Image,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResultMessage,
-    UserMessage,
-    text_of,
-)
 from spindle.tools.todo import TODO_TOOL, TodoPhase
 
 Update = dict[str, Any]
@@ -62,14 +48,14 @@ def blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
     """Return texts and images as the content of a call."""
     shown = []
     for block in content:
-        if isinstance(block, Text):
+        if isinstance(block, messages.Text):
             shown.append({"type": "content", "content": text_block(block.text)})
-        elif isinstance(block, Image):
+        elif isinstance(block, messages.Image):
             shown.append({"type": "content", "content": _image(block)})
     return shown
 
 
-def _image(block: Image) -> dict[str, Any]:
+def _image(block: messages.Image) -> dict[str, Any]:
     return {"type": "image", "data": block.data, "mimeType": block.mime_type}
 
 
@@ -158,17 +144,17 @@ class CallView:
 
     def progress(self, content: Iterable[Any]) -> Update | None:
         """Return the end of the output so far, unless the editor was told a moment ago."""
-        now, tail = time.monotonic(), text_of(list(content))[-OUTPUT_CHARS:]
+        now, tail = time.monotonic(), messages.text_of(list(content))[-OUTPUT_CHARS:]
         if now < self._next or not tail:
             return None
         self._next = now + UPDATE_SECONDS
-        return self._told({"toolCallId": self._id, "status": "in_progress", "content": blocks([Text(tail)])})
+        return self._told({"toolCallId": self._id, "status": "in_progress", "content": blocks([messages.Text(tail)])})
 
     def end(self, content: list[Any], is_error: bool, details: Any = None) -> Update:
         shown = blocks(content)
         if not is_error and self.name in ("edit", "write"):
             shown = self._changes() or shown
-        raw: dict[str, Any] = {"output": text_of(content)}
+        raw: dict[str, Any] = {"output": messages.text_of(content)}
         if details is not None:
             raw["details"] = to_builtins(details)
         status = "failed" if is_error else "completed"
@@ -199,52 +185,54 @@ def plan(phases: list[TodoPhase]) -> Update:
     return {"sessionUpdate": "plan", "entries": entries}
 
 
-def user_chunks(message: UserMessage, id: str | None) -> Iterator[Update]:
+def user_chunks(message: messages.UserMessage, id: str | None) -> Iterator[Update]:
     """`id`: of the entry, here as below; it names the message while it is written and when it is read from the file."""
-    content = [Text(message.content)] if isinstance(message.content, str) else message.content
+    content = [messages.Text(message.content)] if isinstance(message.content, str) else message.content
     for block in content:
-        shown = _image(block) if isinstance(block, Image) else text_block(block.text)
+        shown = _image(block) if isinstance(block, messages.Image) else text_block(block.text)
         yield chunk("user_message", shown, id)
 
 
-def answer_chunks(message: AssistantMessage, id: str, calls: dict[str, CallView], cwd: str) -> Iterator[Update]:
+def answer_chunks(
+    message: messages.AssistantMessage, id: str, calls: dict[str, CallView], cwd: str
+) -> Iterator[Update]:
     """Return an answer as the updates that would have told it. `calls` gets those that it asks for."""
     for block in message.content:
-        if isinstance(block, Text) and block.text:
+        if isinstance(block, messages.Text) and block.text:
             yield chunk("agent_message", text_block(block.text), id)
-        elif isinstance(block, Thinking) and block.thinking:
+        elif isinstance(block, messages.Thinking) and block.thinking:
             yield chunk("agent_thought", text_block(block.thinking), id)
-        elif isinstance(block, ToolCall):
+        elif isinstance(block, messages.ToolCall):
             calls[block.id] = CallView(block.id, block.name, cwd)
             yield calls[block.id].begin(block.arguments)
 
 
-def custom_chunk(message: CustomMessage, id: str | None) -> Update:
-    return chunk("agent_message", text_block(text_of(message.content)), id)
+def custom_chunk(message: messages.CustomMessage, id: str | None) -> Update:
+    return chunk("agent_message", text_block(messages.text_of(message.content)), id)
 
 
-def replay(messages: Iterable[tuple[str, AgentMessage]], cwd: str, *, running: bool = False) -> Iterator[Update]:
+def replay(stored: Iterable[tuple[str, messages.AgentMessage]], cwd: str, *, running: bool = False) -> Iterator[Update]:
     """Return a conversation as the updates that would have told it; `running`: calls may still end."""
     calls: dict[str, CallView] = {}
-    for id, message in messages:
+    for id, message in stored:
         match message:
-            case UserMessage():
+            case messages.UserMessage():
                 yield from user_chunks(message, id)
-            case AssistantMessage():
+            case messages.AssistantMessage():
                 yield from answer_chunks(message, id, calls, cwd)
                 if message.stop_reason == "error" and message.error_message:
                     yield line(f"The model failed: {message.error_message}")
-            case ToolResultMessage():
+            case messages.ToolResultMessage():
                 view = calls.pop(message.tool_call_id, None)
                 view = view or CallView(message.tool_call_id, message.tool_name, cwd)
                 yield view.end(message.content, message.is_error, message.details)
-            case BashExecutionMessage():
+            case messages.BashExecutionMessage():
                 view = CallView(id, "bash", cwd)
                 yield view.begin({"command": message.command})
-                yield view.end([Text(message.output)], bool(message.exit_code or message.cancelled))
-            case CustomMessage() if message.display:
+                yield view.end([messages.Text(message.output)], bool(message.exit_code or message.cancelled))
+            case messages.CustomMessage() if message.display:
                 yield custom_chunk(message, id)
-            case BranchSummaryMessage() | CompactionSummaryMessage():
+            case messages.BranchSummaryMessage() | messages.CompactionSummaryMessage():
                 yield line("What came before was summarised.")
     for view in () if running else calls.values():
-        yield view.end([Text("No result is known.")], True)
+        yield view.end([messages.Text("No result is known.")], True)

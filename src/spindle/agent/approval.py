@@ -21,14 +21,7 @@ from spindle.agent.submission import Question, RunOptions
 from spindle.config.settings import Permissions
 from spindle.config.user_files import BadFile
 from spindle.shapes.codec import encode
-from spindle.shapes.events import (
-    Decision,
-    Denial,
-    EntryAppended,
-    ExtensionError,
-    ExtensionUIRequest,
-    PermissionDenied,
-)
+from spindle.shapes.events import Decision, Denial, EntryAppended, ExtensionError, ExtensionUIRequest, PermissionDenied
 from spindle.shapes.messages import AgentMessage, UserMessage, Wire
 from spindle.tools.base import Tool
 
@@ -101,7 +94,6 @@ class Approval(Hooks):
     # -- how it is set up ------------------------------------------------------------------------
 
     def rebuild(self) -> None:
-        """Read the rules that the session has kept."""
         self._kept = []
         for entry in self._engine.conversation.session.entries:
             if entry.type == "custom" and ENTRY.encode() in entry.raw:
@@ -160,7 +152,6 @@ class Approval(Hooks):
         return "bypass" if policy is None else policy.mode
 
     def state(self, tool: str | None, arguments: Any) -> PermissionState:
-        """Return mode and rules, and what they say about a call."""
         policy = self.policy()
         decision = None if tool is None else self._decide(tool, arguments)
         rules = [] if policy is None else [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]
@@ -206,7 +197,6 @@ class Approval(Hooks):
         return args
 
     def may_read(self, path: str) -> bool:
-        """Say whether no rule forbids to read this file."""
         policy = self.policy()
         if policy is None:
             return True

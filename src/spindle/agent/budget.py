@@ -32,7 +32,6 @@ class RunLimits(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def on_spending(self) -> bool:
-        """Whether money or tokens are limited."""
         return self.max_cost is not None or self.max_total_tokens is not None
 
     def over(self, others: "RunLimits") -> "RunLimits":
@@ -108,12 +107,7 @@ class Meter(Struct):
 
     def spent(self, usage: Usage) -> None:
         """Count tokens and money, also of a request beside the conversation."""
-        total = self.usage
-        total.input += usage.input
-        total.output += usage.output
-        total.cache_read += usage.cache_read
-        total.cache_write += usage.cache_write
-        total.total += usage.input + usage.output + usage.cache_read + usage.cache_write
+        self.usage.add(usage)
         self.cost += usage.cost.total
         self.cost_sources.add(usage.cost.source)
 

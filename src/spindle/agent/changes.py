@@ -46,25 +46,12 @@ class SessionChanges:
         self._one_at_a_time = asyncio.Lock()
         self.tasks = Tasks()
 
-    async def new(self, parent: str | None, setup: Setup | None) -> bool:
-        return await self._owned(self._new(parent, setup))
-
-    async def switch(self, path: str) -> tuple[bool, bool]:
-        """Return whether it was cancelled, and whether there was no such session before."""
-        return await self._owned(self._switch(path))
-
-    async def fork(self, entry_id: str, invalid: str) -> tuple[str, bool]:
-        return await self._owned(self._fork(entry_id, invalid))
-
-    async def clone(self, entry_id: str | None) -> bool:
-        return await self._owned(self._clone(entry_id))
-
-    async def _owned(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
+    async def carry_out(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
         lifecycle = self._agent.lifecycle
         lifecycle.begin_change()
 
-        async def carry_out() -> T:
+        async def change_over() -> T:
             try:
                 async with self._one_at_a_time:
                     result, after = await change
@@ -77,11 +64,11 @@ class SessionChanges:
                 await after()
             return result
 
-        return await asyncio.shield(self.tasks.spawn(carry_out(), "spindle-change", report=False))
+        return await asyncio.shield(self.tasks.spawn(change_over(), "spindle-change", report=False))
 
-    # -- the four changes ------------------------------------------------------------------------
+    # -- the four changes: what came of one, and what tells extensions of it ----------------------
 
-    async def _new(self, parent: str | None, setup: Setup | None) -> tuple[bool, After | None]:
+    async def new(self, parent: str | None, setup: Setup | None) -> tuple[bool, After | None]:
         if await self._vetoed("session_before_switch", reason="new"):
             return True, None
         other = sessions.following(self._agent.session, parent=parent)
@@ -94,7 +81,8 @@ class SessionChanges:
             raise
         return False, await self._go_to(other, "new")
 
-    async def _switch(self, path: str) -> tuple[tuple[bool, bool], After | None]:
+    async def switch(self, path: str) -> tuple[tuple[bool, bool], After | None]:
+        """Return whether it was cancelled, and whether there was no such session before."""
         agent = self._agent
         if await self._vetoed("session_before_switch", reason="resume", target_session_file=path):
             return (True, False), None
@@ -106,7 +94,7 @@ class SessionChanges:
         other, context = await self._load(file, created)
         return (False, created), await self._go_to(other, "resume", path, context)
 
-    async def _fork(self, entry_id: str, invalid: str) -> tuple[tuple[str, bool], After | None]:
+    async def fork(self, entry_id: str, invalid: str) -> tuple[tuple[str, bool], After | None]:
         found = self._user_entry(entry_id)
         if found is None:
             raise AgentError(invalid)
@@ -121,7 +109,7 @@ class SessionChanges:
             other = sessions.branched(session, entry.parent_id)
         return (text, False), await self._go_to(other, "fork")
 
-    async def _clone(self, entry_id: str | None) -> tuple[bool, After | None]:
+    async def clone(self, entry_id: str | None) -> tuple[bool, After | None]:
         leaf = entry_id or self._agent.session.leaf_id
         if leaf is None:
             raise AgentError("Cannot clone session: no current entry selected")

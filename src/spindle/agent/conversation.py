@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from spindle import limits
+from spindle.agent.result import RunTokens
 from spindle.llm.history import context_tokens, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
@@ -23,7 +24,6 @@ from spindle.shapes.messages import (
     ToolResultMessage,
     Usage,
     UserMessage,
-    Wire,
     text_of,
 )
 
@@ -128,7 +128,6 @@ class Conversation:
         return self._answer_id
 
     def entry_id(self, message: AgentMessage) -> str | None:
-        """Return where a message of this session is stored."""
         return self._loaded.get(id(message))
 
     def drop_failed(self, message: AssistantMessage) -> None:
@@ -255,7 +254,6 @@ class Conversation:
         self._measured = len(self.messages)
 
     def last_assistant_text(self) -> str | None:
-        """Return the text of the last answer that has any content."""
         for message in reversed(self.messages):
             if isinstance(message, AssistantMessage):
                 if message.stop_reason == "aborted" and not message.content:
@@ -264,7 +262,6 @@ class Conversation:
         return None
 
     def user_messages(self) -> list[tuple[str, str]]:
-        """Return entry id and text of every user message of the session, on all branches."""
         return [
             (entry.id, text)
             for entry in self.session.entries
@@ -286,12 +283,8 @@ class Conversation:
 # -- figures ----------------------------------------------------------------------------------------
 
 
-class TokenTotals(Wire, omit_defaults=False):
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    total: int = 0
+class TokenTotals(RunTokens, omit_defaults=False):
+    pass
 
 
 class StatsCounter:
@@ -330,16 +323,10 @@ class StatsCounter:
             self._count_usage(message.usage)
 
     def _count_usage(self, usage: Usage | None) -> None:
-        if usage is None:
-            return
-        totals = self.tokens
-        totals.input += usage.input
-        totals.output += usage.output
-        totals.cache_read += usage.cache_read
-        totals.cache_write += usage.cache_write
-        totals.total += usage.input + usage.output + usage.cache_read + usage.cache_write
-        self.cost += usage.cost.total
-        self.cost_sources.add(usage.cost.source)
+        if usage is not None:
+            self.tokens.add(usage)
+            self.cost += usage.cost.total
+            self.cost_sources.add(usage.cost.source)
 
 
 def _usage_of(value: dict[str, Any]) -> Usage | None:

@@ -8,7 +8,7 @@ from spindle.agent import AgentError
 from spindle.agent.approval import PermissionOptions
 from spindle.agent.budget import RunLimits
 from spindle.agent.dialogs import Dialogs
-from spindle.agent.hooks import NoPlugins, Plugins
+from spindle.agent.hooks import PluginChain, Plugins
 from spindle.agent.model_choice import ModelState
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
@@ -60,7 +60,7 @@ async def create_session(
     tells extensions of the session.
     """
     try:
-        return await _create(session, options, resources, plugins or NoPlugins())
+        return await _create(session, options, resources, plugins or PluginChain())
     except BaseException:
         session.close()
         raise
@@ -123,11 +123,7 @@ def _choose_model(session: Session, options: AgentOptions, resources: Resources)
     if options.api_key and start.model is not None:
         registry.auth.api_keys[start.model.provider] = options.api_key
     level = thinking_level(
-        start.model,
-        settings,
-        asked=options.thinking,
-        given=start.level,
-        session=session.thinking_level(),
+        start.model, settings, asked=options.thinking, given=start.level, session=session.thinking_level()
     )
     return ModelState(registry, start.model, level, scope, settings.default_thinking_level)
 

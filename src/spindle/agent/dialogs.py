@@ -49,7 +49,6 @@ class NoDialogs:
 
 
 def notice_line(request: ExtensionUIRequest) -> str:
-    """Return a notice as a line for a person."""
     return f"{(request.notify_type or 'info').capitalize()}: {request.message}"
 
 

@@ -283,7 +283,6 @@ class HookChain(Hooks):
         return False
 
     def hears(self, kind: object) -> bool:
-        """Say whether any member wants events of this type."""
         for member in self._members:
             if member.hears(kind) if isinstance(member, HookChain) else kind in member.listening:
                 return True
@@ -350,18 +349,8 @@ class Plugins(Protocol):
         """End everything that was begun."""
 
 
-class NoPlugins:
-    """An agent without extensions."""
-
-    async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None: ...
-    def bind(self, agent: "AgentSession", reason: str = "startup", previous: str | None = None) -> None: ...
-    async def begin(self) -> None: ...
-    async def leave(self, reason: str, target: str | None = None) -> None: ...
-    async def close(self) -> None: ...
-
-
 class PluginChain:
-    """Several plugins as one, in this order; they end in the other."""
+    """Any number of plugins as one, in this order; they end in the other."""
 
     def __init__(self, *members: Plugins) -> None:
         self._members = members
@@ -438,6 +427,15 @@ class Listener(Protocol):
         """Return when there is room again."""
 
 
+class NeverFull:
+    """A listener for which the agent never pauses: it is done with an event at once, or old ones make way."""
+
+    full = False
+
+    async def room(self) -> None:
+        """There is always room."""
+
+
 class Hub:
     def __init__(self) -> None:
         self._listeners: tuple[Listener, ...] = ()
@@ -460,7 +458,6 @@ class Hub:
         return any(listener.full for listener in self._listeners)
 
     async def room(self) -> None:
-        """Wait until every listener has room."""
         for listener in self._listeners:
             if listener.full:
                 await listener.room()

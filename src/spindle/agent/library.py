@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
+from spindle.export.transcript import as_dict, content_text
 from spindle.sessions.index import SessionInfo
 from spindle.shapes.codec import DecodeError, decode
+from spindle.spelling import in_order
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
@@ -69,12 +71,7 @@ def _said(line: bytes) -> str:
         entry = decode(line)
     except DecodeError:
         return ""
-    message = entry.get("message") if isinstance(entry, dict) else None
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
+    return content_text(as_dict(as_dict(entry).get("message")).get("content"))
 
 
 async def delete_session(agent: "AgentSession") -> bool:
@@ -127,7 +124,7 @@ async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
         nonlocal seen
         seen += 1
         path = os.fsdecode(line)
-        if _fits(low, path.lower()):
+        if in_order(low, path.lower()):
             found.append(path)
         return seen < MAX_LISTED
 
@@ -136,12 +133,6 @@ async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
     except ToolError as error:
         raise AgentError(str(error)) from None
     return sorted(found, key=lambda path: _rank(low, path.lower()))[:MAX_PATHS]
-
-
-def _fits(typed: str, path: str) -> bool:
-    """Say whether the letters typed come in this order."""
-    rest = iter(path)
-    return all(letter in rest for letter in typed)
 
 
 def _rank(typed: str, path: str) -> tuple[int, int, str]:

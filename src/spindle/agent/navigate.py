@@ -7,10 +7,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spindle.agent import AgentError
-from spindle.agent.compaction.plan import FileLists, append_file_lists, estimate_tokens, file_lists
+from spindle.agent.compaction.plan import FileLists, append_file_lists, file_lists
 from spindle.agent.compaction.summary import BRANCH, summary_request
 from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import Aborted, Phase, Request
+from spindle.llm.history import estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.sessions.tree import entry_message
@@ -189,7 +190,7 @@ async def _summarize(engine: Engine, left: Sequence[Entry], jump: Jump) -> _Note
         request = summary_request(messages, BRANCH, instructions=jump.instructions)
     made = await engine.compactor.ask(request, SUMMARY_TOKENS, "Branch summarization failed", "branchSummary", None)
     files = _files(left)
-    return _Notes(PREAMBLE + append_file_lists(made.text, files), files.as_details(), False, made.answer.usage)
+    return _Notes(PREAMBLE + append_file_lists(made.text, files), files, False, made.answer.usage)
 
 
 def _newest_within(left: Sequence[Entry], budget: int) -> list[AgentMessage]:

@@ -73,7 +73,6 @@ class Prompting:
         return "started"
 
     async def read_images(self, images: Sequence[Any]) -> list[Image]:
-        """Return the images of a prompt. Raises `AgentError` for what is none."""
         if not images:
             return []
         from spindle.agent.prompt_images import read_images

@@ -79,9 +79,6 @@ class MessageQueue(Struct):
     def __len__(self) -> int:
         return len(self.taken) + len(self.waiting)
 
-    def put(self, message: Queued) -> None:
-        self.waiting.append(message)
-
     def batch(self) -> list[Queued]:
         """Take what the next delivery holds. Each message is to be told of with `Queues.deliver`."""
         count = 1 if self.mode == "one-at-a-time" else len(self.waiting)
@@ -141,7 +138,7 @@ class Queues:
 
     def put(self, message: Queued, behavior: str | None, *, prompt: bool = False) -> None:
         """Add a message: `steer`, else behind the run."""
-        (self.steering if behavior == "steer" else self.follow_up).put(message)
+        (self.steering if behavior == "steer" else self.follow_up).waiting.append(message)
         self.prompted = self.prompted or prompt
         self._changed()
 
@@ -167,7 +164,6 @@ class Queues:
         return self.steering.texts(), [*self.follow_up.texts(), *(item.text for item in self._arriving)]
 
     def items(self) -> list[QueuedItem]:
-        """Return what waits, message by message."""
         sent = map(Kept.sent, self._arriving)
         return [
             QueuedItem(_id_of(kept.message), kept.kind, text_of(kept.message.content), _image_count(kept.message))
@@ -241,7 +237,6 @@ class Queues:
             self._entering = [kept for kept in self._entering if kept.message.timestamp != message.timestamp]
 
     def in_queues(self) -> list[Kept]:
-        """Return the user's messages that wait in the queues."""
         return [
             Kept(kind, message)
             for kind, queue in (("steer", self.steering), ("followUp", self.follow_up))
@@ -264,7 +259,7 @@ class Queues:
             if item.message.timestamp in delivered:
                 continue
             if item.text is None:
-                (self.steering if item.kind == "steer" else self.follow_up).put(item.message)
+                (self.steering if item.kind == "steer" else self.follow_up).waiting.append(item.message)
             else:
                 unseen.append(item.submission())
         self._looked_at += unseen

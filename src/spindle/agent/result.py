@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from spindle.agent import AgentError
 from spindle.sessions.session import Session
 from spindle.shapes.events import Denial
-from spindle.shapes.messages import Wire
+from spindle.shapes.messages import Usage, Wire
 
 STATUSES = {
     "end": "ok",
@@ -30,6 +30,13 @@ class RunTokens(Wire, omit_defaults=False):
     cache_read: int = 0
     cache_write: int = 0
     total: int = 0
+
+    def add(self, usage: Usage) -> None:
+        self.input += usage.input
+        self.output += usage.output
+        self.cache_read += usage.cache_read
+        self.cache_write += usage.cache_write
+        self.total += usage.input + usage.output + usage.cache_read + usage.cache_write
 
 
 class RunResult(Wire, kw_only=True, omit_defaults=False):
@@ -120,7 +127,6 @@ _FAILURES = {"error": ModelError, "denied": Refused, "limit": LimitReached, "sch
 
 
 def why(result: RunResult) -> str:
-    """Say why a run did not end well."""
     if result.status == "limit":
         return f"Stopped by a limit: {result.stop_reason}"
     if result.status == "schema":
@@ -131,5 +137,4 @@ def why(result: RunResult) -> str:
 
 
 def failure(result: RunResult) -> RunFailed | None:
-    """Return the exception for a run that did not end well."""
     return None if result.status == "ok" else _FAILURES.get(result.status, RunFailed)(why(result), result)

@@ -19,7 +19,7 @@ from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, dialogs_of
 from spindle.agent.engine import Engine
-from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, NoPlugins, Plugins
+from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, PluginChain, Plugins
 from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.lifecycle import Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
@@ -37,19 +37,7 @@ from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
 from spindle.sessions.index import SessionInfo, list_sessions
 from spindle.sessions.session import Session
-from spindle.shapes.events import (
-    CompactionResult,
-    EntryAppended,
-    Event,
-    ExtensionError,
-    MessageStart,
-    Notice,
-    SessionChanged,
-    SessionInfoChanged,
-    StateChanged,
-    ThinkingLevelChanged,
-    ToolResult,
-)
+from spindle.shapes import events
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.base import ReadText, Tool, ToolContext
@@ -78,7 +66,7 @@ class AgentSession:
         self.resources = resources
         self.mode = mode
         """Which kind of wire drives it: `rpc`, `json`, `print`, `chat`, `remote`, or `sdk` for a Python program."""
-        self.plugins = plugins or NoPlugins()
+        self.plugins = plugins or PluginChain()
         self.shutdown_requested = asyncio.Event()
         """An extension wants the session to end."""
         self.check_place: Callable[[str], None] = lambda cwd: None
@@ -124,7 +112,7 @@ class AgentSession:
     def unsubscribe(self, listener: Listener) -> None:
         self._engine.hub.remove(listener)
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: events.Event) -> None:
         self._engine.publish(event)
 
     def receive_reply(self, frame: dict[str, Any]) -> bool:
@@ -133,7 +121,7 @@ class AgentSession:
 
     def tell_write_error(self, error: str) -> None:
         """Tell that the conversation goes on in memory only."""
-        self.publish(ExtensionError("", "session_write", error))
+        self.publish(events.ExtensionError("", "session_write", error))
 
     # -- prompting -------------------------------------------------------------------------------
 
@@ -166,7 +154,6 @@ class AgentSession:
         return await self._prompting.queue(text, images, "followUp", source)
 
     async def abort_and_submit(self, text: str, images: Sequence[Any] = ()) -> Disposition:
-        """Stop what runs, then take a prompt."""
         self.stop()
         while self.busy:  # again if another client was quicker
             await self.abort()
@@ -182,7 +169,7 @@ class AgentSession:
         elif trigger_turn:
             self._prompting.send(message)
         else:
-            await engine.emit(MessageStart(message))
+            await engine.emit(events.MessageStart(message))
             await engine.commit(message)
 
     async def regenerate(self, options: RunOptions = RunOptions()) -> None:  # noqa: B008 - frozen
@@ -211,15 +198,12 @@ class AgentSession:
         self.rebuild("clear")
 
     def take_arrivals(self) -> None:
-        """Take what was sent while the session changed."""
         self._prompting.arrive()
 
     def offer_again(self) -> None:
-        """Let messages wait again that the session was left with."""
         self._prompting.offer_again()
 
     async def complete_command(self, name: str, prefix: str) -> list[str]:
-        """Return what the arguments of a slash command may become."""
         return await self.hooks.complete_command(name, prefix)
 
     def commands(self) -> list[Any]:
@@ -280,7 +264,6 @@ class AgentSession:
         return session_stats(self._engine, await self._conversation.stats())
 
     def last_result(self) -> RunResult | None:
-        """Return what came of the last prompt."""
         return self._engine.last_result
 
     def last_answer(self) -> AssistantMessage | None:
@@ -318,12 +301,12 @@ class AgentSession:
             engine.compactor.automatic = auto_compaction
         if auto_retry is not None:
             engine.retry.enabled = auto_retry
-        self.publish(StateChanged())
+        self.publish(events.StateChanged())
 
     def set_approval(self, *, tools: bool, max_turns: int | None) -> None:
         """Ask the user before every tool call, or after so many model calls; neither: only what permissions ask."""
         self._approval.tools, self._approval.max_turns = tools, max_turns
-        self.publish(StateChanged())
+        self.publish(events.StateChanged())
 
     def set_permissions(self, **given: str | Sequence[str] | None) -> None:
         """Set `mode`, and replace `allow`, `ask`, `deny`, `directories` as set here before.
@@ -331,7 +314,7 @@ class AgentSession:
         Raises `AgentError`, changing nothing.
         """
         self._approval.configure(**given)
-        self.publish(StateChanged())
+        self.publish(events.StateChanged())
 
     def permissions(self, tool: str | None = None, arguments: Any = None) -> PermissionState:
         """Return mode and rules, and what they say about a call."""
@@ -344,14 +327,14 @@ class AgentSession:
     def set_todos(self, phases: Any) -> list[TodoPhase]:
         """Replace the todo list. Raises `AgentError`, changing nothing."""
         made = self._todos.set(phases)
-        self.publish(StateChanged())
+        self.publish(events.StateChanged())
         return made
 
     def set_host_tools(self, tools: list[Any]) -> list[str]:
         """Replace the tools that run in the client. Raises `AgentError`, changing nothing."""
         names = self._host_tools.declare(tools)
         self._engine.tools_changed()
-        self.publish(StateChanged())
+        self.publish(events.StateChanged())
         return names
 
     @property
@@ -384,9 +367,9 @@ class AgentSession:
         """Set the tools that the model may use; unknown and excluded names are ignored."""
         self._engine.toolbox.activate(names)
         self._engine.tools_changed()
-        self.publish(StateChanged())
+        self.publish(events.StateChanged())
 
-    def tool_context(self, update: Callable[[ToolResult], None]) -> ToolContext:
+    def tool_context(self, update: Callable[[events.ToolResult], None]) -> ToolContext:
         return self._engine.tool_context(update)
 
     def use_editor(self, read_text: ReadText | None) -> None:
@@ -411,7 +394,7 @@ class AgentSession:
         model, note = self._engine.choice.find(provider, model_id)
         await self.use_model(model, None, "set")
         if note:
-            self.publish(Notice(note))
+            self.publish(events.Notice(note))
         return model
 
     async def cycle_model(self) -> CycledModel | None:
@@ -427,7 +410,7 @@ class AgentSession:
         previous, old_level = choice.model, choice.level
         level_changed = choice.use(model, level)
         self.session.append_model_change(model.provider, model.id)
-        self.publish(StateChanged())
+        self.publish(events.StateChanged())
         if level_changed:
             await self._tell_level(old_level)
         await self.hooks.notify("model_select", model=model, previous_model=previous, source=source)
@@ -445,7 +428,7 @@ class AgentSession:
     def _tell_level(self, previous: str) -> Coroutine[Any, Any, None]:
         """Keep a change of the thinking level in the session and tell of it, in the end extensions."""
         self.session.append_thinking_level(self.thinking_level)
-        self.publish(ThinkingLevelChanged(self.thinking_level))
+        self.publish(events.ThinkingLevelChanged(self.thinking_level))
         return self.hooks.notify("thinking_level_select", level=self.thinking_level, previous_level=previous)
 
     # -- the session -----------------------------------------------------------------------------
@@ -453,22 +436,22 @@ class AgentSession:
     def set_label(self, entry_id: str, label: str | None) -> None:
         """Label an entry; None or nothing takes its label away. Raises `EntryNotFound`."""
         self.session.append_label(entry_id, label)
-        self.publish(StateChanged())
+        self.publish(events.StateChanged())
 
     def set_name(self, name: str) -> None:
         if not name.strip():
             raise AgentError("Session name cannot be empty")
         self.session.append_name(name)
-        self.publish(SessionInfoChanged(self.session.name))
+        self.publish(events.SessionInfoChanged(self.session.name))
 
     def append_entry(self, custom_type: str, data: Any) -> str:
         """Keep `data` in the session, out of the model's sight. Returns the entry's id."""
         entry_id = self.session.append_custom(custom_type, data)
         if entry := self.session.entry(entry_id):
-            self.publish(EntryAppended(entry.value))
+            self.publish(events.EntryAppended(entry.value))
         return entry_id
 
-    async def compact(self, instructions: str | None = None) -> CompactionResult:
+    async def compact(self, instructions: str | None = None) -> events.CompactionResult:
         """Replace the older part of the context by a summary. Raises `AgentError`."""
         return await self._engine.compact(instructions)
 
@@ -492,7 +475,7 @@ class AgentSession:
         self._conversation.reload()
         self._todos.rebuild()
         self._rules.rebuild()
-        self.publish(SessionChanged(self.session.id, reason))
+        self.publish(events.SessionChanged(self.session.id, reason))
 
     async def export_html(self, output: str | None = None) -> str:
         """Write the session as a page. Returns the path, as given if one was given. Raises `AgentError`."""
@@ -522,22 +505,22 @@ class AgentSession:
 
     async def new_session(self, parent: str | None = None, setup: Setup | None = None) -> bool:
         """Begin an empty session with the same model; `setup` may write to it. Returns whether it was cancelled."""
-        return await self._changes.new(parent, setup)
+        return await self._changes.carry_out(self._changes.new(parent, setup))
 
     async def switch_session(self, path: str) -> tuple[bool, bool]:
         """Go on with another session file; a path that does not exist yet is a new session there.
 
         Returns whether an extension cancelled it, and whether the session is a new one.
         """
-        return await self._changes.switch(path)
+        return await self._changes.carry_out(self._changes.switch(path))
 
     async def fork(self, entry_id: str, *, invalid: str = "Invalid entry ID for forking") -> tuple[str, bool]:
         """Begin a session with everything before that user message. Returns its text, and whether it was cancelled."""
-        return await self._changes.fork(entry_id, invalid)
+        return await self._changes.carry_out(self._changes.fork(entry_id, invalid))
 
     async def clone(self, entry_id: str | None = None) -> bool:
         """Copy the current branch (or the one that ends at an entry) into a session of its own and go on there."""
-        return await self._changes.clone(entry_id)
+        return await self._changes.carry_out(self._changes.clone(entry_id))
 
     async def reload(self) -> None:
         """Load extensions, skills, templates and settings again in mid-session."""
@@ -548,7 +531,7 @@ class AgentSession:
         notice = self.resources.trust.notice()
         if notice is not None and notice.message != self._noticed:
             self._noticed = notice.message
-            self.publish(Notice(notice.message))
+            self.publish(events.Notice(notice.message))
         await self.plugins.begin()
         self._prompting.begun()
 
@@ -565,7 +548,6 @@ class AgentSession:
         await self.wait_idle()
 
     async def abort_retry(self) -> None:
-        """End the wait for a retry; the run is over then."""
         await self._engine.abort_retry()
 
     async def wait_idle(self) -> None:

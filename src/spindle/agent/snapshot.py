@@ -126,7 +126,6 @@ def snapshot(engine: Engine, approval: Approval, todos: Todos, servers: McpServe
 
 
 def context_usage(engine: Engine) -> ContextUsage | None:
-    """Say how full the model's window is."""
     model, conversation = engine.model, engine.conversation
     if model is None or not model.context_window:
         return None

@@ -19,18 +19,8 @@ from spindle.shapes.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from spindle.tools import todo
 from spindle.tools.base import Tool, ToolContext, text_result
-from spindle.tools.todo import (
-    TODO_TOOL,
-    TodoItem,
-    TodoPhase,
-    apply_ops,
-    normalise,
-    open_items,
-    remaining,
-    render,
-    todo_parameters,
-)
 
 
 class Todos(Hooks):
@@ -39,7 +29,7 @@ class Todos(Hooks):
         self._settings = settings
         self._clear_delay = clear_delay
         """Seconds after which finished tasks vanish; negative: never."""
-        self.phases: list[TodoPhase] = []
+        self.phases: list[todo.TodoPhase] = []
         self._reminders = 0
         """Sent since the last user message."""
         self._progress = True
@@ -53,10 +43,10 @@ class Todos(Hooks):
 
     # -- the client's side -----------------------------------------------------------------------
 
-    def set(self, phases: Any) -> list[TodoPhase]:
+    def set(self, phases: Any) -> list[todo.TodoPhase]:
         """Replace the list. Raises `AgentError`, changing nothing."""
         try:
-            made = normalise(phases)
+            made = todo.normalise(phases)
         except ValueError as error:
             raise AgentError(str(error)) from None
         self._adopt(made)
@@ -67,8 +57,8 @@ class Todos(Hooks):
     def _offer_tool(self) -> None:
         """Let the model use the tool as soon as there is a list."""
         toolbox = self._engine.toolbox
-        if self.phases and TODO_TOOL in toolbox and TODO_TOOL not in toolbox.active:
-            toolbox.activate([*toolbox.active, TODO_TOOL])
+        if self.phases and todo.TODO_TOOL in toolbox and todo.TODO_TOOL not in toolbox.active:
+            toolbox.activate([*toolbox.active, todo.TODO_TOOL])
             self._engine.tools_changed()
 
     def rebuild(self) -> None:
@@ -78,10 +68,10 @@ class Todos(Hooks):
 
     def compacted(self) -> None:
         """Take the list from the newest result of the tool on the current branch."""
-        self._adopt(remaining(self._last_written() or []))
+        self._adopt(todo.remaining(self._last_written() or []))
         self._offer_tool()
 
-    def _last_written(self) -> list[TodoPhase] | None:
+    def _last_written(self) -> list[todo.TodoPhase] | None:
         conversation = self._engine.conversation
         results = (message for message in reversed(conversation.messages) if type(message) is ToolResultMessage)
         for message in results:
@@ -89,7 +79,7 @@ class Todos(Hooks):
                 return phases
         for entry in reversed(conversation.session.branch()) if conversation.compacted else ():
             # Most entries are seen to be something else without being decoded.
-            is_about_todos = entry.type == "message" and TODO_TOOL.encode() in entry.raw
+            is_about_todos = entry.type == "message" and todo.TODO_TOOL.encode() in entry.raw
             if is_about_todos and (phases := _phases_of(entry.message)) is not None:
                 return phases
         return None
@@ -103,14 +93,14 @@ class Todos(Hooks):
 
     def _tool(self) -> Tool:
         return Tool(
-            name=TODO_TOOL,
+            name=todo.TODO_TOOL,
             label="Todos",
             description=(
                 "Keep the plan of a longer task as phases with tasks. `ops` run in order: replace the whole list, "
                 "add_phase, add_task (to a phase id), update (a task id: status, content, notes, details), "
                 "remove_task. Keep one task in_progress, mark it completed as soon as it is done."
             ),
-            parameters=todo_parameters(),
+            parameters=todo.todo_parameters(),
             execute=self._write,
             snippet="Keep a list of phases and tasks for longer work",
             sequential=True,
@@ -119,11 +109,11 @@ class Todos(Hooks):
 
     async def _write(self, call_id: str, args: Any, ctx: ToolContext) -> ToolResult:
         try:
-            phases, errors = apply_ops(self.phases, args["ops"])
+            phases, errors = todo.apply_ops(self.phases, args["ops"])
         except ValueError as error:
             phases, errors = self.phases, [str(error)]
         storage = "session" if self._engine.conversation.session.path else "memory"
-        return text_result(render(phases, errors), {"phases": msgspec.to_builtins(phases), "storage": storage})
+        return text_result(todo.render(phases, errors), {"phases": msgspec.to_builtins(phases), "storage": storage})
 
     def committed(self, message: AgentMessage) -> None:
         """Follow the conversation: adopt what the tool wrote, and note progress."""
@@ -134,7 +124,7 @@ class Todos(Hooks):
             phases = _phases_of(message)
             if phases is not None:
                 self._adopt([_without_details(phase) for phase in phases])
-            elif message.tool_name == TODO_TOOL and message.is_error:
+            elif message.tool_name == todo.TODO_TOOL and message.is_error:
                 self._engine.add_to_next_prompt(
                     _hidden(
                         "todo-write-error-reminder", "The last todo update failed. Correct its arguments and try again."
@@ -143,14 +133,14 @@ class Todos(Hooks):
 
     async def before_agent_start(self, start: Start) -> None:
         if self._untold and self.phases:
-            start.messages.append(_hidden("todo-plan", f"The plan for this work:\n\n{render(self.phases, [])}"))
+            start.messages.append(_hidden("todo-plan", f"The plan for this work:\n\n{todo.render(self.phases, [])}"))
         self._untold = False
 
     # -- reminders -------------------------------------------------------------------------------
 
     async def go_on(self, answer: AssistantMessage) -> bool:
         """Tell a model that stopped with open tasks to go on. Returns whether it was told."""
-        waiting = open_items(self.phases)
+        waiting = todo.open_items(self.phases)
         if not waiting:
             self._reminders = 0
             return False
@@ -169,7 +159,7 @@ class Todos(Hooks):
 
     # -- finished tasks go away ------------------------------------------------------------------
 
-    def _adopt(self, phases: list[TodoPhase]) -> None:
+    def _adopt(self, phases: list[todo.TodoPhase]) -> None:
         self.phases = phases
         finished = {task.id for phase in phases for task in phase.tasks if not task.open}
         for id in [id for id in self._timers if id not in finished]:
@@ -187,25 +177,26 @@ class Todos(Hooks):
         self._engine.publish(TodoAutoClear())
 
 
-def _phases_of(message: AgentMessage) -> list[TodoPhase] | None:
-    """Return the list in a successful result of the tool."""
-    if not isinstance(message, ToolResultMessage) or message.tool_name != TODO_TOOL or message.is_error:
+def _phases_of(message: AgentMessage) -> list[todo.TodoPhase] | None:
+    if not isinstance(message, ToolResultMessage) or message.tool_name != todo.TODO_TOOL or message.is_error:
         return None
     try:
-        return msgspec.convert(message.details["phases"], list[TodoPhase])
+        return msgspec.convert(message.details["phases"], list[todo.TodoPhase])
     except (msgspec.ValidationError, TypeError, KeyError):
         return None
 
 
-def _without_details(phase: TodoPhase) -> TodoPhase:
-    return TodoPhase(phase.id, phase.name, [TodoItem(t.id, t.content, t.status, t.notes) for t in phase.tasks])
+def _without_details(phase: todo.TodoPhase) -> todo.TodoPhase:
+    return todo.TodoPhase(
+        phase.id, phase.name, [todo.TodoItem(t.id, t.content, t.status, t.notes) for t in phase.tasks]
+    )
 
 
 def _hidden(kind: str, text: str) -> CustomMessage:
     return CustomMessage(custom_type=kind, content=text, display=False, timestamp=int(time.time() * 1000))
 
 
-def _reminder_text(phases: list[TodoPhase], count: int, attempt: int, limit: int) -> str:
+def _reminder_text(phases: list[todo.TodoPhase], count: int, attempt: int, limit: int) -> str:
     lines = []
     for phase in phases:
         tasks = [f"  - {task.content}" for task in phase.tasks if task.open]

@@ -30,7 +30,6 @@ class Toolbox:
         return name in self._tools
 
     def add(self, tool: Tool, *, active: bool = True) -> None:
-        """Register a tool, replacing one of the same name."""
         self.exchange((), [(tool, active)])
 
     def exchange(self, old: Iterable[str], new: Sequence[tuple[Tool, bool]]) -> None:

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -42,16 +43,8 @@ from spindle.resources.trust import TrustStore
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError, iso_time, now_ms
 from spindle.sessions.file import put_side_file
+from spindle.shapes import events
 from spindle.shapes.codec import encode, to_builtins
-from spindle.shapes.events import (
-    AutoRetryStart,
-    CompactionEnd,
-    Event,
-    ExtensionError,
-    Notice,
-    ToolExecutionStart,
-    TurnStart,
-)
 from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
 from spindle.tools.base import Tool
 
@@ -132,7 +125,7 @@ class Shared:
         self.plan = plan
         self.tell = tell
         self.gates = Gates(lambda provider, seconds: tell(Hold(provider, round(seconds, 3))))
-        self.turns = Turns()
+        self.turns: Turns = defaultdict(asyncio.Lock)
         self.spent_elsewhere = spent
         """US dollars, before and in other processes."""
         self.spent_here = 0.0
@@ -228,24 +221,24 @@ class _Watch(Hooks):
             raise Blocked(_NO_STASH)
         return args
 
-    async def observe(self, event: Event) -> None:
-        if isinstance(event, TurnStart):
+    async def observe(self, event: events.Event) -> None:
+        if isinstance(event, events.TurnStart):
             self._tell(turn=self._progress.turn + 1, tool=None)
-        elif isinstance(event, ToolExecutionStart):
+        elif isinstance(event, events.ToolExecutionStart):
             self._log.write(f"{event.tool_name}: {encode(event.args).decode()[:500]}")
             self._tell(tool=event.tool_name)
-        elif isinstance(event, CompactionEnd):
+        elif isinstance(event, events.CompactionEnd):
             if event.result is not None and event.result.usage is not None:
                 self._spend(event.result.usage)
-        elif isinstance(event, AutoRetryStart):
+        elif isinstance(event, events.AutoRetryStart):
             if (end := self._clock.when()) is not None and not self._clock.expired():
                 self._clock.reschedule(end + event.delay_ms / 1000)
             self._tell(note=f"retry in {event.delay_ms / 1000:g} s: {event.error_message}")
 
-    def observe_soon(self, event: Event) -> None:
-        if isinstance(event, ExtensionError):
+    def observe_soon(self, event: events.Event) -> None:
+        if isinstance(event, events.ExtensionError):
             self._log.write(f"error: {event.error}")
-        elif isinstance(event, Notice):
+        elif isinstance(event, events.Notice):
             self._log.write(event.message)
 
     def _spend(self, usage: Usage) -> None:
@@ -283,16 +276,6 @@ class _Log:
                 self._file.close()
 
 
-async def attempt(
-    job: Job, number: int, images: list[Image], folder: Path, shared: Shared, *, keep: bool = True
-) -> tuple[Attempt, bool]:
-    """Do a task in `folder`. Returns the line for the results, and whether trying again may help.
-
-    Cancelling it ends it as `cancelled`. With `keep` the workspace stays unless all is well. Raises nothing.
-    """
-    return await _Try(job, number, images, folder, shared).run(keep=keep)
-
-
 def killed(job: Job, known: Sequence[Attempt], folder: Path) -> Attempt | None:
     """Return a line for the attempt that was cut off in `folder`, if it cost something and is not among the known."""
     try:
@@ -319,7 +302,9 @@ def killed(job: Job, known: Sequence[Attempt], folder: Path) -> Attempt | None:
     )
 
 
-class _Try:
+class Try:
+    """One attempt, which leaves its files in `folder`."""
+
     def __init__(self, job: Job, number: int, images: list[Image], folder: Path, shared: Shared) -> None:
         task = job.task
         self.line = Attempt(
@@ -341,15 +326,19 @@ class _Try:
         """Whether what went wrong may go well the next time."""
         self._result: RunResult | None = None
 
-    async def run(self, *, keep: bool) -> tuple[Attempt, bool]:
+    async def run(self, *, keep: bool = True) -> tuple[Attempt, bool]:
+        """Do the task. Returns the line for the results, and whether trying again may help.
+
+        Cancelling it ends it as `cancelled`. With `keep` the workspace stays unless all is well. Raises nothing.
+        """
         line = self.line
         await self._step(self._work)
         await self._step(self._save_patch)
         if line.stop_reason in ("end", "handled") and line.status in ("ok", "denied"):
             await self._step(self._verify)
         kill_all(self)
-        if self._space is not None:
-            await self._step(lambda: self._leave(keep=keep and line.status != "ok"))
+        if (space := self._space) is not None:
+            await self._step(lambda: space.leave(keep=keep and line.status != "ok"))
         line.seconds = round(time.monotonic() - self._began, 3)
         line.finished = iso_time(now_ms())
         self._log.write(f"{line.status} after {line.seconds} s" + (f": {line.error}" if line.error else ""))
@@ -512,10 +501,6 @@ class _Try:
         code = await Process(words, cwd=cwd, env=environment(extra=extra), on_output=keep, owner=self).wait()
         self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
         return code
-
-    async def _leave(self, *, keep: bool) -> None:
-        assert self._space is not None
-        await self._space.leave(keep=keep)
 
     async def _save_result(self) -> None:
         if (self._folder / SESSION).exists():

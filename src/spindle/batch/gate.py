@@ -63,7 +63,6 @@ class Gate:
         self.leave(who)
 
     def hold(self, seconds: float) -> None:
-        """Let nothing through for so long."""
         self._refusals = self._refusals or 1
         self._opens = max(self._opens, time.monotonic() + seconds)
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.batch.attempt import FILES, Hold, Plan, Progress, Shared, attempt
+from spindle.batch.attempt import FILES, Hold, Plan, Progress, Shared, Try
 from spindle.batch.ledger import Attempt
 from spindle.batch.tasks import Job
 from spindle.batch.workspace import Place, locate
@@ -56,7 +56,7 @@ class Node:
             scratch = folder / "work"
             scratch.mkdir(parents=True)
             self._shared.places[job.id] = place or Place(str(scratch), is_scratch=True)
-            task = asyncio.create_task(attempt(job, number, images, folder, self._shared, keep=False))
+            task = asyncio.create_task(Try(job, number, images, folder, self._shared).run(keep=False))
             self._running[job.id] = task
             try:
                 line, again = await task

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from spindle import limits
 from spindle.agent import AgentError
-from spindle.batch.attempt import FILES, SESSION, Hold, Plan, Progress, Shared, attempt, killed
+from spindle.batch.attempt import FILES, SESSION, Hold, Plan, Progress, Shared, Try, killed
 from spindle.batch.ledger import Attempt, Ledger, LedgerError
 from spindle.batch.tasks import Job, TaskSource, chosen, read_jobs
 from spindle.batch.workspace import KINDS
@@ -69,7 +69,7 @@ class LocalPool:
             await self._shared.check()
 
     async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
-        return await attempt(job, number, images, folder, self._shared)
+        return await Try(job, number, images, folder, self._shared).run()
 
     def finish(self) -> None:
         self._shared.finishing = True
@@ -123,7 +123,6 @@ class Batch:
         return self._pool is not None and self._pool.exhausted and any(self.undone())
 
     def undone(self) -> list[Job]:
-        """Return the jobs that have no answer yet."""
         answered = {line.id for line in self.skipped}
         answered |= {line.id for line in self.results.values() if line.is_answer or line.status == "timeout"}
         return [job for job in self.jobs if job.id not in answered]

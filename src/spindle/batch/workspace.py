@@ -8,10 +8,11 @@ import asyncio
 import os
 import shutil
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from spindle import limits, process
 from spindle.agent import AgentError
@@ -61,14 +62,8 @@ class Place(NamedTuple):
     """It is an empty directory, made for this attempt."""
 
 
-class Turns:
-    """Locks by name: one change of the worktrees of a repository at a time, one task at a time in a directory."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, asyncio.Lock] = {}
-
-    def of(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
+Turns: TypeAlias = defaultdict[str, asyncio.Lock]
+"""Locks by name: one change of the worktrees of a repository at a time, one task at a time in a directory."""
 
 
 async def git(
@@ -156,7 +151,7 @@ class Workspace:
 
     async def take_turn(self) -> None:
         """Wait until no other task works in the directory itself."""
-        lock = self._turns.of(f"in {self._place.repository or self._place.source}")
+        lock = self._turns[f"in {self._place.repository or self._place.source}"]
         await lock.acquire()
         self._held = lock
 
@@ -198,7 +193,7 @@ class Workspace:
         found = await git("rev-parse", "--verify", "--end-of-options", where, cwd=place.source)
         commit = found.decode().split()[-1]
         if self.kind == "worktree":
-            async with self._turns.of(place.repository):
+            async with self._turns[place.repository]:
                 await git("worktree", "add", "--detach", root, commit, cwd=place.source)
         else:
             await _clone_beside(place.source, root, commit)
@@ -299,7 +294,7 @@ class Workspace:
         if self.kind == "none":
             return
         if self._place.repository is not None:
-            async with self._turns.of(self._place.repository):
+            async with self._turns[self._place.repository]:
                 await asyncio.to_thread(_forget_worktree, Path(self._place.repository, "worktrees"), self.root)
         await asyncio.to_thread(_remove, self.root)
 

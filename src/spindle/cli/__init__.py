@@ -17,7 +17,6 @@ def version_text(program: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments in (["--version"], ["-v"], ["-V"]) and _print_version():
         return 0
@@ -63,6 +62,13 @@ def tell(kind: str, text: str) -> None:
 
 def warn(text: str) -> None:
     tell("Warning", text)
+
+
+def printable(text: str) -> str:
+    """Return text that cannot command a terminal (a file or a model may hold escape codes) and that can be encoded."""
+    import re
+
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
 
 
 def silence_stdout() -> None:

@@ -15,7 +15,7 @@ from spindle.cli.process_limits import allowed_in
 from spindle.protocol.live import Wanted
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions
-from spindle.sessions.index import SessionInfo, find_session, list_all_sessions, list_sessions
+from spindle.sessions.index import SessionInfo, find_session, is_path, list_all_sessions, list_sessions
 from spindle.sessions.session import Saving, Session
 
 
@@ -23,12 +23,7 @@ class CommandLineAgents:
     """The `AgentSource` of a process."""
 
     def __init__(
-        self,
-        options: Options,
-        mode: str,
-        resources: ResourceOptions | None = None,
-        *,
-        roots: Sequence[str] = (),
+        self, options: Options, mode: str, resources: ResourceOptions | None = None, *, roots: Sequence[str] = ()
     ) -> None:
         """`resources`: the options as an agent that was made before has read them.
 
@@ -55,7 +50,7 @@ class CommandLineAgents:
         if self.options.no_session:
             return None
         place = cwd or self._cwd
-        if "/" in session or "\\" in session or session.endswith(".jsonl"):
+        if is_path(session):
             path = os.path.join(place, session)
             return path if os.path.isfile(path) else None
         return find_session(session, place, self._directory(self._resources(place)))

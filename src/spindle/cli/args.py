@@ -158,158 +158,133 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 class Option(Struct, frozen=True):
     names: str
     """Separated by blanks."""
-    field: str
-    """Attribute of `Options`; empty: an option of another program, accepted and ignored."""
     value: str = ""
     """Name of the value in the help; empty: a switch."""
     help: str = ""
     kind: str = "text"
-    """`text`; `list` (repeatable); `words` (comma-separated); `yes` and `no` (switches); `maybe` (value optional);
+    """`text`; `list` (repeatable); `words` (comma-separated); `no` (a switch that means no); `maybe` (value optional);
     `print` (a switch that may have a message)."""
     choices: tuple[str, ...] = ()
     missing: str = ""
     """What `maybe` means without a value."""
     modes: str = ""
     """Modes in which it means something, separated by blanks; empty: in all."""
+    field: str = ""
+    """Attribute of `Options`; empty: it has the first of the names."""
 
-
-def _switch(names: str, attribute: str, help: str, kind: str = "yes") -> Option:
-    return Option(names, attribute, "", help, kind)
+    @property
+    def attribute(self) -> str:
+        return self.field or self.names.split()[0].lstrip("-").replace("-", "_")
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("--provider", "provider", "NAME", "Provider of the model"),
-    Option("--model", "model", "PATTERN", "Model: provider/id, an id or a part of one, with an optional :level"),
-    Option("--api-key", "api_key", "KEY", "Key for the provider of that model"),
-    Option("--models", "models", "A,B", "Models to cycle through (patterns, globs)", "words"),
-    Option("--thinking", "thinking", "LEVEL", f"How hard to think: {', '.join(LEVELS)}"),
-    Option("--system-prompt", "system_prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
-    Option("--append-system-prompt", "append_system_prompt", "TEXT", "Text or file to add to it; repeatable", "list"),
+    Option("--provider", "NAME", "Provider of the model"),
+    Option("--model", "PATTERN", "Model: provider/id, an id or a part of one, with an optional :level"),
+    Option("--api-key", "KEY", "Key for the provider of that model"),
+    Option("--models", "A,B", "Models to cycle through (patterns, globs)", "words"),
+    Option("--thinking", "LEVEL", f"How hard to think: {', '.join(LEVELS)}"),
+    Option("--system-prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
+    Option("--append-system-prompt", "TEXT", "Text or file to add to it; repeatable", "list"),
     Option(
         "--mode",
-        "mode",
         "MODE",
         "text (default), json (events), rpc or acp",
         choices=("text", "json", "rpc", "acp"),
         modes="text json rpc acp",
     ),
-    Option("--attach", "attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see --remote)"),
+    Option("--attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see --remote)"),
+    Option("--print -p", "[MESSAGE]", "Run the messages, print the last answer, exit", "print", modes="text json"),
+    Option("--continue -c", help="Go on with the newest session of this directory", field="continue_recent"),
+    Option("--resume -r", help="Choose a session from a list"),
+    Option("--session", "PATH|ID", "Go on with this session"),
+    Option("--session-id", "ID", "Session with exactly this id; created if missing"),
+    Option("--fork", "PATH|ID", "Start a new session as a copy of this one"),
+    Option("--session-dir", "DIR", "Where sessions are kept"),
+    Option("--no-session", help="Keep nothing on disk"),
+    Option("--name -n", "NAME", "Name of the session", modes="text json rpc chat"),
+    Option("--tools -t", "A,B", "Only these tools", "words"),
+    Option("--exclude-tools -xt", "A,B", "Not these tools", "words"),
+    Option("--permission-mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
+    Option("--allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
+    Option("--ask", "RULE", "Ask before these; repeatable", "list"),
+    Option("--deny", "RULE", "Refuse these; repeatable", "list"),
+    Option("--no-builtin-tools -nbt", help="Only tools of extensions"),
+    Option("--no-tools -nt", help="No tools at all"),
+    Option("--mcp-config", "FILE", "Read MCP servers from this file too; repeatable", "list"),
+    Option("--no-mcp", help="Use no MCP servers"),
+    Option("--extension -e", "PATH", "Load an extension; repeatable", "list", field="extensions"),
+    Option("--no-extensions -ne", help="Load no other extensions"),
+    Option("--skill", "PATH", "Load a skill; repeatable", "list", field="skills"),
+    Option("--no-skills -ns", help="Load no other skills"),
+    Option("--prompt-template", "PATH", "Load a prompt template; repeatable", "list", field="prompt_templates"),
+    Option("--no-prompt-templates -np", help="Load no other prompt templates"),
+    Option("--no-context-files -nc", help="Leave AGENTS.md and CLAUDE.md alone"),
+    Option("--no-rules", help="Load no stream rules"),
+    Option("--approve -a", help="Trust this project for this run"),
+    Option("--no-approve -na", help="Do not trust it", kind="no", field="approve"),
+    Option("--export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
+    Option("--redact", help="Leave what looks like keys and tokens out of the exported page", modes="export"),
+    Option("--list-models", "[SEARCH]", "List models that are ready to use", "maybe"),
+    Option("--max-turns", "N", "End a run after so many model calls"),
+    Option("--max-cost", "USD", "End a run when it has cost so much"),
+    Option("--max-time", "SECONDS", "End a run after this time"),
+    Option("--max-total-tokens", "N", "End a run after so many tokens, input and output"),
+    Option("--json-schema", "FILE|JSON", "The result has to fit this JSON Schema", modes="text json batch"),
+    Option("--output", "FORM", "With -p: text, or json (one object)", choices=("text", "json"), modes="text"),
+    Option("--dialect", "NAME", "What RPC clients get to see", choices=DIALECTS, modes="json rpc"),
+    Option("--updates", "FORM", "full or delta message updates", choices=("full", "delta"), modes="json rpc"),
+    Option("--remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
     Option(
-        "--print -p", "print", "[MESSAGE]", "Run the messages, print the last answer, exit", "print", modes="text json"
-    ),
-    _switch("--continue -c", "continue_recent", "Go on with the newest session of this directory"),
-    _switch("--resume -r", "resume", "Choose a session from a list"),
-    Option("--session", "session", "PATH|ID", "Go on with this session"),
-    Option("--session-id", "session_id", "ID", "Session with exactly this id; created if missing"),
-    Option("--fork", "fork", "PATH|ID", "Start a new session as a copy of this one"),
-    Option("--session-dir", "session_dir", "DIR", "Where sessions are kept"),
-    _switch("--no-session", "no_session", "Keep nothing on disk"),
-    Option("--name -n", "name", "NAME", "Name of the session", modes="text json rpc chat"),
-    Option("--tools -t", "tools", "A,B", "Only these tools", "words"),
-    Option("--exclude-tools -xt", "exclude_tools", "A,B", "Not these tools", "words"),
-    Option("--permission-mode", "permission_mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
-    Option("--allow", "allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
-    Option("--ask", "ask", "RULE", "Ask before these; repeatable", "list"),
-    Option("--deny", "deny", "RULE", "Refuse these; repeatable", "list"),
-    _switch("--no-builtin-tools -nbt", "no_builtin_tools", "Only tools of extensions"),
-    _switch("--no-tools -nt", "no_tools", "No tools at all"),
-    Option("--mcp-config", "mcp_config", "FILE", "Read MCP servers from this file too; repeatable", "list"),
-    _switch("--no-mcp", "no_mcp", "Use no MCP servers"),
-    Option("--extension -e", "extensions", "PATH", "Load an extension; repeatable", "list"),
-    _switch("--no-extensions -ne", "no_extensions", "Load no other extensions"),
-    Option("--skill", "skills", "PATH", "Load a skill; repeatable", "list"),
-    _switch("--no-skills -ns", "no_skills", "Load no other skills"),
-    Option("--prompt-template", "prompt_templates", "PATH", "Load a prompt template; repeatable", "list"),
-    _switch("--no-prompt-templates -np", "no_prompt_templates", "Load no other prompt templates"),
-    _switch("--no-context-files -nc", "no_context_files", "Leave AGENTS.md and CLAUDE.md alone"),
-    _switch("--no-rules", "no_rules", "Load no stream rules"),
-    _switch("--approve -a", "approve", "Trust this project for this run"),
-    _switch("--no-approve -na", "approve", "Do not trust it", "no"),
-    Option("--export", "export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
-    Option(
-        "--redact",
-        "redact",
-        "",
-        "Leave what looks like keys and tokens out of the exported page",
-        "yes",
-        modes="export",
-    ),
-    Option("--list-models", "list_models", "[SEARCH]", "List models that are ready to use", "maybe"),
-    Option("--max-turns", "max_turns", "N", "End a run after so many model calls"),
-    Option("--max-cost", "max_cost", "USD", "End a run when it has cost so much"),
-    Option("--max-time", "max_time", "SECONDS", "End a run after this time"),
-    Option("--max-total-tokens", "max_total_tokens", "N", "End a run after so many tokens, input and output"),
-    Option(
-        "--json-schema", "json_schema", "FILE|JSON", "The result has to fit this JSON Schema", modes="text json batch"
-    ),
-    Option("--output", "output", "FORM", "With -p: text, or json (one object)", choices=("text", "json"), modes="text"),
-    Option("--dialect", "dialect", "NAME", "What RPC clients get to see", choices=DIALECTS, modes="json rpc"),
-    Option(
-        "--updates", "updates", "FORM", "full or delta message updates", choices=("full", "delta"), modes="json rpc"
-    ),
-    Option("--remote", "remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
-    Option(
-        "--remote-token-file",
-        "remote_token_file",
-        "FILE",
-        "Token that clients must have (or SPINDLE_REMOTE_TOKEN)",
-        modes="remote chat",
+        "--remote-token-file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)", modes="remote chat"
     ),
     Option(
         "--remote-origin",
-        "remote_origins",
         "URL",
         "Let pages of this site connect too; repeatable",
         "list",
         modes="remote",
+        field="remote_origins",
     ),
-    Option("--remote-cert", "remote_cert", "FILE", "TLS certificate", modes="remote"),
-    Option("--remote-key", "remote_key", "FILE", "TLS key", modes="remote"),
-    Option("--remote-insecure", "remote_insecure", "", "Serve other machines without a token", "yes", modes="remote"),
+    Option("--remote-cert", "FILE", "TLS certificate", modes="remote"),
+    Option("--remote-key", "FILE", "TLS key", modes="remote"),
+    Option("--remote-insecure", help="Serve other machines without a token", modes="remote"),
     Option(
         "--remote-option",
-        "remote_options",
         "NAME=N",
         "Change a limit of the server; repeatable",
         "list",
         modes="remote",
+        field="remote_options",
     ),
     Option(
-        "--log-format",
-        "log_format",
-        "FORM",
-        "What a server writes on stderr: text or json",
-        choices=("text", "json"),
-        modes="remote",
+        "--log-format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json"), modes="remote"
     ),
     Option(
-        "--limit",
-        "limit",
-        "NAME=N",
-        "sessions, idleSeconds, modelCalls, children of this process",
-        "list",
-        modes="rpc remote",
+        "--limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list", modes="rpc remote"
     ),
     Option(
         "--root",
-        "roots",
         "DIR",
         "Let sessions that clients open work only here and below; repeatable",
         "list",
         modes="rpc remote acp",
+        field="roots",
     ),
-    Option("--provider-session-id", "provider_session_id", "ID", "Id for the provider's cache"),
-    _switch("--no-title", "no_title", "Invent no session titles (never done)"),
-    _switch("--offline", "offline", "No network but the model's"),
-    _switch("--verbose", "verbose", "Say more on stderr"),
-    _switch("--help -h", "help", "Show this"),
-    _switch("--version -v -V", "version", "Show the version"),
-    Option("--theme", "", "PATH", kind="list"),
-    Option("--use-theme", "", "NAME"),
-    Option("--tui-mode", "", "MODE"),
-    _switch("--no-themes", "", ""),
+    Option("--provider-session-id", "ID", "Id for the provider's cache"),
+    Option("--no-title", help="Invent no session titles (never done)"),
+    Option("--offline", help="No network but the model's"),
+    Option("--verbose", help="Say more on stderr"),
+    Option("--help -h", help="Show this"),
+    Option("--version -v -V", help="Show the version"),
 )
-_BY_NAME = {name: option for option in OPTIONS for name in option.names.split()}
+IGNORED = (
+    Option("--theme", "PATH"),
+    Option("--use-theme", "NAME"),
+    Option("--tui-mode", "MODE"),
+    Option("--no-themes"),
+)
+"""Options of other programs, for their terminal interfaces: accepted, with a note."""
+_BY_NAME = {name: option for option in (*OPTIONS, *IGNORED) for name in option.names.split()}
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -418,38 +393,36 @@ def _keep_unknown(options: Options, name: str, attached: str | None, waiting: li
 
 
 def _apply(options: Options, option: Option, name: str, waiting: list[str], *, attached: bool) -> None:
-    if option.kind in ("yes", "no"):
+    if not option.value:
         if attached:
             raise UsageError(f"{name} takes no value")
-        if option.field:
-            setattr(options, option.field, option.kind == "yes")
+        value: Any = option.kind != "no"
     elif option.kind in ("print", "maybe"):
-        given = waiting.pop() if attached or (waiting and not waiting[-1].startswith(("-", "@"))) else None
-        if option.kind == "maybe":
-            setattr(options, option.field, option.missing if given is None else given)
-        else:
-            options.print = True
-            options.messages += [] if given is None else [given]
+        value = waiting.pop() if attached or (waiting and not waiting[-1].startswith(("-", "@"))) else None
+        if option.kind == "print":
+            options.messages += [] if value is None else [value]
+            value = True
+        elif value is None:
+            value = option.missing
     elif not waiting:
         raise UsageError(f"{name} needs a value ({option.value})")
     else:
-        _set_value(options, option, name, waiting.pop())
-    if not option.field:
+        value = _value(options, option, name, waiting.pop())
+    if option in IGNORED:
         options.notes.append(f"{name} only concerns terminal interfaces and is ignored")
+    else:
+        setattr(options, option.attribute, value)
 
 
-def _set_value(options: Options, option: Option, name: str, value: str) -> None:
-    if option.choices and value not in option.choices:
-        near = did_you_mean(value, option.choices)
-        raise UsageError(f'{name} must be one of {", ".join(option.choices)}, not "{value}".{near}'.removesuffix("."))
-    if not option.field:
-        return
-    result: Any = value
+def _value(options: Options, option: Option, name: str, text: str) -> Any:
+    if option.choices and text not in option.choices:
+        near = did_you_mean(text, option.choices)
+        raise UsageError(f'{name} must be one of {", ".join(option.choices)}, not "{text}".{near}'.removesuffix("."))
     if option.kind == "list":
-        result = [*getattr(options, option.field), value]
-    elif option.kind == "words":
-        result = [word.strip() for word in value.split(",") if word.strip()]
-    setattr(options, option.field, result)
+        return [*getattr(options, option.attribute), text]
+    if option.kind == "words":
+        return [word.strip() for word in text.split(",") if word.strip()]
+    return text
 
 
 MODE_NAMES = {
@@ -467,9 +440,8 @@ def ignored_options(options: Options, mode: str) -> list[str]:
     """Return the names of the given options that mean nothing in a mode."""
     plain = Options(mode=mode if options.mode == mode else None)  # `spindle chat` is a mode by another name
     others = [option for option in OPTIONS if option.modes and mode not in option.modes.split()]
-    return [
-        option.names.split()[0] for option in others if getattr(options, option.field) != getattr(plain, option.field)
-    ]
+    given = [option for option in others if getattr(options, option.attribute) != getattr(plain, option.attribute)]
+    return [option.names.split()[0] for option in given]
 
 
 def ignored_note(options: Options, mode: str) -> str | None:

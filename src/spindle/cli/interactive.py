@@ -24,8 +24,7 @@ or let a small model run right here: spindle models pull smollm2 ({size} MB)."""
 
 def wanted(options: Options) -> bool:
     """Whether a command line without a mode means the chat: a person is there, and wants no output to keep."""
-    one_shot = options.print or options.mode is not None or options.remote is not None
-    return not (one_shot or options.output or options.json_schema) and _is_terminal()
+    return not (options.output or options.json_schema) and _is_terminal()
 
 
 def _is_terminal() -> bool:

@@ -205,7 +205,6 @@ async def _look(configs: list[ServerConfig], resources: Resources) -> list[McpSe
 
 
 def lines_of(state: McpServerState) -> Iterator[str]:
-    """Yield what people read about a server."""
     tools = "" if state.tools is None else f", {state.tools} tool{'' if state.tools == 1 else 's'}"
     pid = "" if state.pid is None else f", pid {state.pid}"
     protocol = f", protocol {state.protocol}" if state.protocol else ""

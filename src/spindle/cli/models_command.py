@@ -15,6 +15,7 @@ from spindle.models.catalog import REFRESHED
 from spindle.models.catalog.refresh import URL, RefreshError, refresh
 from spindle.models.select import ModelNotFound, find_model
 from spindle.shapes.model import Model
+from spindle.spelling import in_order
 
 if TYPE_CHECKING:
     import argparse
@@ -129,14 +130,8 @@ def short_count(count: int) -> str:
 
 
 def _matches(model: Model, search: str) -> bool:
-    """Tell whether every word of the search is in the name, its letters in order but not necessarily together."""
     name = f"{model.provider}/{model.id} {model.name}".lower()
-    return all(_in_order(word, name) for word in search.lower().split())
-
-
-def _in_order(word: str, name: str) -> bool:
-    letters = iter(name)
-    return all(letter in letters for letter in word)
+    return all(in_order(word, name) for word in search.lower().split())
 
 
 # -- what is known of them -----------------------------------------------------------------------
@@ -171,17 +166,15 @@ def _show(home: Path, name: str) -> int:
 
 
 def _prices(model: Model) -> list[tuple[str, str]]:
-    """Say what a million tokens cost, in each tier."""
     if model.cost_unknown:
         return [("Price", "unknown")]
     cost = model.cost
     if cost.is_free:
         return [("Price", "free")]
     plain = {"input": cost.input, "output": cost.output, "cacheRead": cost.cache_read, "cacheWrite": cost.cache_write}
-    rows = [("Price", f"{_rates_text(plain)} per million tokens")]
-    for tier in sorted(cost.tiers or [], key=lambda tier: float(tier["inputTokensAbove"])):
-        rows.append(("", f"{_rates_text(plain | tier)} with more than {tier['inputTokensAbove']:,} tokens sent"))
-    return rows
+    tiers = sorted(cost.tiers or [], key=lambda tier: float(tier["inputTokensAbove"]))
+    above = [f"{_rates_text(plain | tier)} with more than {tier['inputTokensAbove']:,} tokens sent" for tier in tiers]
+    return [("Price", f"{_rates_text(plain)} per million tokens"), *(("", text) for text in above)]
 
 
 def _rates_text(rates: dict[str, Any]) -> str:

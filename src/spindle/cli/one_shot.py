@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import UNSET
 
+from spindle.agent.hooks import NeverFull
 from spindle.agent.result import RunResult, exit_code, why
 from spindle.agent.session import AgentSession
 from spindle.agent.submission import RunOptions
 from spindle.agent_dir import expand_home
 from spindle.cli import tell, warn
 from spindle.cli.args import Options, UsageError, unknown_options
-from spindle.cli.assemble import assemble, result_schema, run_and_exit
+from spindle.cli.assemble import assemble, result_schema, run_and_exit, take_stdout
 from spindle.limits import STDIN_PATIENCE
 from spindle.shapes.codec import encode
 from spindle.shapes.events import Event, ExtensionError
@@ -183,19 +184,14 @@ def _way_on(agent: AgentSession, options: Options) -> str | None:
     return f"Go on with: spindle {'-c' if usual else f'--session {shlex.quote(str(path))}'} -p MESSAGE"
 
 
-class _ErrorTeller:
+class _ErrorTeller(NeverFull):
     """A listener that tells errors beside the run on stderr."""
-
-    full = False
 
     def put(self, event: Event) -> None:
         # Errors of writing the session, and of loading extensions, were told when they came up.
         if isinstance(event, ExtensionError) and event.event not in ("session_write", "load"):
             what = f"Extension error ({event.extension_path})" if event.extension_path else "Error"
             print(f"{what}: {event.error}", file=sys.stderr)
-
-    async def room(self) -> None:
-        """There is always room."""
 
 
 # -- print: the last answer and nothing else -----------------------------------------------------
@@ -208,10 +204,7 @@ def run_print(options: Options) -> NoReturn:
 
 
 async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
-    # The real stdout is kept for the answer; what anything else prints goes to stderr.
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    out = take_stdout()
     shown: list[Progress] = []
 
     def show(agent: AgentSession) -> None:
@@ -243,7 +236,7 @@ async def _print(options: Options, inputs: _Inputs, caught: list[int]) -> int:
     else:
         lines = [block.text for block in answer.content if isinstance(block, Text)]
     try:
-        with os.fdopen(stdout, "w", encoding="utf-8", errors="replace", newline="") as out:
+        with out:
             out.writelines(line + "\n" for line in lines)
     except OSError as error:
         tell("Error", f"Cannot write the answer: {error.strerror}")

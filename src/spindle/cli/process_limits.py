@@ -20,7 +20,6 @@ MANY_SESSIONS = 20_000
 
 
 def chosen_limits(options: Options, settings: Settings) -> Limits:
-    """Return the limits. Raises `UsageError`."""
     numbers = {item.encode_name: item.name for item in fields(Limits) if item.name != "roots"}
     given: dict[str, int] = {}
     for assignment in options.limit:
@@ -55,23 +54,28 @@ def allowed_in(roots: Sequence[str]) -> Callable[[str], None]:
 
 
 def sessions_with_files(sessions: int) -> int:
-    """Return how many sessions the process can hold, once it may have as many files open as they need.
+    """Return how many sessions the process can hold, once it may have as many files open as they need."""
+    most = allow_files(OTHER_FILES + FILES_OF_A_SESSION * (sessions or MANY_SESSIONS))
+    if most is None:
+        return sessions
+    can = (most - min(OTHER_FILES, most // 4)) // FILES_OF_A_SESSION
+    return min(sessions, can) if sessions else (can if can < MANY_SESSIONS else 0)
+
+
+def allow_files(wanted: int) -> int | None:
+    """Let this process have so many files open, as far as it may. Returns how many; None: as many as are wanted.
 
     Systems allow 256 or 1024 open files to a program that does not ask for more.
     """
-    if os.name != "posix":
-        return sessions
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
-    wanted = OTHER_FILES + FILES_OF_A_SESSION * (sessions or MANY_SESSIONS)
     if soft == unlimited or soft >= wanted:
-        return sessions
+        return None
     most = wanted if hard == unlimited else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     except (OSError, ValueError):  # the system has a bound of its own, which it does not tell
-        most = soft
-    can = (most - min(OTHER_FILES, most // 4)) // FILES_OF_A_SESSION
-    return min(sessions, can) if sessions else (can if can < MANY_SESSIONS else 0)
+        return soft
+    return most

@@ -10,34 +10,20 @@ import sys
 import time
 from typing import Any, TextIO
 
+from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
+from spindle.cli import printable
 from spindle.limits import PROGRESS_TICK
+from spindle.shapes import events
 from spindle.shapes.codec import encode
-from spindle.shapes.events import (
-    AgentSettled,
-    AgentStart,
-    AutoRetryStart,
-    CompactionEnd,
-    CompactionStart,
-    Event,
-    MessageUpdate,
-    TextDelta,
-    ThinkingDelta,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-    TurnEnd,
-    TurnStart,
-)
 from spindle.shapes.messages import text_of
 
 _ARGUMENTS = ("command", "path", "pattern", "url", "query")
 """Those that say most about a call, first choice first."""
 
 
-class Progress:
+class Progress(NeverFull):
     """A listener of the agent. `live`: stderr is a terminal; `verbose`: more lines."""
-
-    full = False
 
     def __init__(self, agent: AgentSession, *, live: bool, verbose: bool) -> None:
         self._agent = agent
@@ -66,41 +52,38 @@ class Progress:
             self._line.show("")
             sys.stderr = sys.stdout = self._line.file
 
-    async def room(self) -> None:
-        """There is always room."""
-
-    def put(self, event: Event) -> None:
+    def put(self, event: events.Event) -> None:
         match event:
-            case AgentStart() | TurnStart():
+            case events.AgentStart() | events.TurnStart():
                 model = self._agent.model
                 self._doing = f"waiting for {model.provider}/{model.id}" if model else ""
-            case MessageUpdate(assistant_message_event=TextDelta()):
+            case events.MessageUpdate(assistant_message_event=events.TextDelta()):
                 self._doing = "answering"
-            case MessageUpdate(assistant_message_event=ThinkingDelta()):
+            case events.MessageUpdate(assistant_message_event=events.ThinkingDelta()):
                 self._doing = "thinking"
-            case ToolExecutionStart(tool_call_id=id, tool_name=name, args=args):
+            case events.ToolExecutionStart(tool_call_id=id, tool_name=name, args=args):
                 self._running[id] = name
                 self._doing = f"running {', '.join(self._running.values())}"
                 self._say(f"{name} {_main_argument(args)}".rstrip(), cut=True)
-            case ToolExecutionEnd():
+            case events.ToolExecutionEnd():
                 self._tool_ended(event)
-            case AutoRetryStart(attempt=attempt, max_attempts=of, delay_ms=delay, error_message=error):
+            case events.AutoRetryStart(attempt=attempt, max_attempts=of, delay_ms=delay, error_message=error):
                 self._doing = f"waiting to try again ({attempt} of {of})"
                 self._say(f"{error}; trying again in {delay / 1000:g} s ({attempt} of {of})")
-            case CompactionStart():
+            case events.CompactionStart():
                 self._doing = "summarizing what came before"
                 self._say("The context is full: summarizing what came before")
-            case CompactionEnd(error_message=str(error)):
+            case events.CompactionEnd(error_message=str(error)):
                 self._say(error)
-            case TurnEnd(message=message) if self._verbose:
+            case events.TurnEnd(message=message) if self._verbose:
                 usage = message.usage
                 self._say(f"turn: {usage.input + usage.cache_read} tokens in, {usage.output} out")
-            case AgentSettled():
+            case events.AgentSettled():
                 self._doing = ""
                 if self._verbose:
                     self._say(f"done in {self._elapsed()}")
 
-    def _tool_ended(self, event: ToolExecutionEnd) -> None:
+    def _tool_ended(self, event: events.ToolExecutionEnd) -> None:
         name = self._running.pop(event.tool_call_id, event.tool_name)
         self._doing = f"running {', '.join(self._running.values())}" if self._running else ""
         if event.is_error:
@@ -110,7 +93,7 @@ class Progress:
             self._say(f"{name} took {event.duration_ms / 1000:.1f} s")
 
     def _say(self, text: str, *, cut: bool = False) -> None:
-        text = " ".join(_printable(text).split())
+        text = " ".join(printable(text).split())
         print(text[: _columns()] if cut and self._line is not None else text, file=sys.stderr, flush=True)
 
     def _elapsed(self) -> str:
@@ -135,7 +118,7 @@ class StatusLine:
 
     def show(self, text: str) -> None:
         if text or self._shown:
-            self.file.write("\r\x1b[K" + _printable(text)[: _columns()])
+            self.file.write("\r\x1b[K" + printable(text)[: _columns()])
             self.file.flush()
             self._shown = bool(text)
 
@@ -156,8 +139,3 @@ def _main_argument(args: Any) -> str:
         return ""
     named = next((args[name] for name in _ARGUMENTS if isinstance(args.get(name), str)), None)
     return named if named is not None else encode(args).decode() if args else ""
-
-
-def _printable(text: str) -> str:
-    """Return text that cannot command the terminal."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)

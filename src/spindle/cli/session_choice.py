@@ -12,7 +12,7 @@ from spindle.config.settings import Settings
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError
 from spindle.sessions.file import SessionLocked
-from spindle.sessions.index import Found, SessionInfo, find_by_id, find_sessions, list_sessions
+from spindle.sessions.index import Found, SessionInfo, find_by_id, find_sessions, is_path, list_sessions
 from spindle.sessions.session import Saving, Session
 
 _LISTED = 20
@@ -32,12 +32,7 @@ def choose_session(options: Options, settings: Settings, cwd: str) -> Session:
     except SessionLocked as error:
         import shlex
 
-        way = (
-            "Connect without ?session= for a new one"
-            if options.remote
-            else f"Go on in a copy: --fork {shlex.quote(str(error.path))}"
-        )
-        raise SessionError(f"{error.what}. {way}") from None
+        raise SessionError(f"{error.what}. Go on in a copy: --fork {shlex.quote(str(error.path))}") from None
     if damage := [item for item in session.damage if item.kind != "newer version"]:
         more = f" and {len(damage) - 1} more" if damage[1:] else ""
         warn(f"The session file is damaged ({damage[0]}{more}): see spindle sessions check {session.path}")
@@ -85,24 +80,25 @@ def choosing_options(options: Options) -> list[str]:
 
 
 def _check(options: Options) -> None:
-    others = ", ".join(name for name in choosing_options(options) if name not in ("--fork", "--session-id"))
+    given = choosing_options(options)
+    others = ", ".join(name for name in given if name not in ("--fork", "--session-id"))
     if options.fork is not None and others:
         raise UsageError(f"--fork cannot be combined with {others}")
     if options.session_id is not None and (others or options.fork is not None):
         raise UsageError(f"--session-id cannot be combined with {others or '--fork'}")
-    given = [name for name in _BY_STRENGTH if name in choosing_options(options)]
-    if weaker := given[1:]:
-        tell("Note", f"{', '.join(weaker)} {'has' if len(weaker) == 1 else 'have'} no effect with {given[0]}")
+    strongest, *weaker = [name for name in _BY_STRENGTH if name in given] or [""]
+    if weaker:
+        tell("Note", f"{', '.join(weaker)} {'has' if len(weaker) == 1 else 'have'} no effect with {strongest}")
 
 
 def _open_named(name: str, cwd: str, directory: str | None, saving: Saving) -> Session:
-    if _is_path(name):
+    if is_path(name):
         return _open(os.path.join(cwd, name), directory, saving)
     found = _search(name, cwd, directory)
     if found.in_project:
         return _open(found.path, directory, saving)
     print(f"Session found in different project: {found.cwd}", file=sys.stderr)
-    if ask("Fork this session into current directory? [y/N] ").lower() not in ("y", "yes"):
+    if not agrees("Fork this session into current directory?"):
         raise NothingChosen("Aborted.")
     return sessions.forked_from(found.path, cwd, directory, **saving)
 
@@ -120,11 +116,7 @@ def _open(path: str, directory: str | None, saving: Saving) -> Session:
 
 def locate(name: str, cwd: str, directory: str | None) -> str:
     """Return the file of the session that a path or the beginning of an id names. Raises `SessionError`."""
-    return os.path.join(cwd, name) if _is_path(name) else _search(name, cwd, directory).path
-
-
-def _is_path(name: str) -> bool:
-    return "/" in name or "\\" in name or name.endswith(".jsonl")
+    return os.path.join(cwd, name) if is_path(name) else _search(name, cwd, directory).path
 
 
 def _search(name: str, cwd: str, directory: str | None) -> Found:
@@ -151,6 +143,10 @@ def _pick(sessions: list[SessionInfo]) -> str:
     if not answer.isdecimal() or not 1 <= int(answer) <= min(len(sessions), _LISTED):
         raise NothingChosen("No session selected")
     return sessions[int(answer) - 1].path
+
+
+def agrees(question: str) -> bool:
+    return ask(f"{question} [y/N] ").lower() in ("y", "yes")
 
 
 def ask(question: str) -> str:

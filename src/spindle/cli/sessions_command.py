@@ -3,7 +3,6 @@
 import argparse
 import io
 import os
-import re
 import shutil
 import sys
 from collections import Counter
@@ -13,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from spindle.agent_dir import agent_dir_problem
-from spindle.cli import silence_stdout, warn
+from spindle.cli import printable, silence_stdout, warn
 from spindle.cli.args import UsageError
-from spindle.cli.session_choice import ask, locate
+from spindle.cli.session_choice import agrees, locate
 from spindle.cli.usage import CommandParser
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
 from spindle.sessions.file import SessionLocked, try_lock
@@ -25,18 +24,8 @@ from spindle.sessions.manager import SessionManager
 from spindle.sessions.open import wanted_directory
 from spindle.sessions.repair import examine, repair_copy
 from spindle.sessions.tree import TreeNode, entry_message
+from spindle.shapes import messages
 from spindle.shapes.codec import encode
-from spindle.shapes.messages import (
-    AssistantMessage,
-    BashExecutionMessage,
-    BranchSummaryMessage,
-    CompactionSummaryMessage,
-    CustomMessage,
-    ToolCall,
-    ToolResultMessage,
-    UserMessage,
-    text_of,
-)
 
 _HARMLESS = ("newer version",)
 _SHORT_ID = 8
@@ -54,7 +43,7 @@ def run(argv: list[str]) -> int:
         return int(options.action(options))
     except SessionError as error:
         text = f"{error.what}. End that program first" if isinstance(error, SessionLocked) else str(error)
-        print(f"Error: {_printable(text)}", file=sys.stderr)
+        print(f"Error: {printable(text)}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader, a pager perhaps, has seen enough
         silence_stdout()
@@ -185,14 +174,11 @@ def _delete(options: argparse.Namespace) -> int:
         info = read_info(path)
         if info is None:  # it may be any file
             raise SessionError(f"Not a session: {path}")
-        print(_printable(f"{path}\n  {_row(info, info.id, with_cwd=True)}"), file=sys.stderr)
+        print(printable(f"{path}\n  {_row(info, info.id, with_cwd=True)}"), file=sys.stderr)
     if not options.yes:
         if not sys.stdin.isatty():
             raise UsageError("spindle sessions delete needs a terminal to ask at, or --yes")
-        if ask(f"Delete {'it' if len(paths) == 1 else f'these {len(paths)}'} for good? [y/N] ").lower() not in (
-            "y",
-            "yes",
-        ):
+        if not agrees(f"Delete {'it' if len(paths) == 1 else f'these {len(paths)}'} for good?"):
             print("Nothing deleted.", file=sys.stderr)
             return 1
     for path in paths:
@@ -272,12 +258,7 @@ def _directory(options: argparse.Namespace) -> str | None:
 
 
 def _say(text: str) -> None:
-    print(_printable(text))
-
-
-def _printable(text: str) -> str:
-    """Return text that cannot command a terminal (what is stored may hold escape codes) and that can be encoded."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
+    print(printable(text))
 
 
 def _in_a_line(text: str) -> str:
@@ -307,21 +288,21 @@ def _row(info: SessionInfo, short_id: str, *, with_cwd: bool) -> str:
 def _said(entry: Entry) -> tuple[str, str] | None:
     """Return who speaks in an entry and what; None if it holds no message."""
     match entry_message(entry):
-        case UserMessage(content=content):
-            return "user", text_of(content, " ")
-        case AssistantMessage() as answer:
-            called = [block for block in answer.content if isinstance(block, ToolCall)]
+        case messages.UserMessage(content=content):
+            return "user", messages.text_of(content, " ")
+        case messages.AssistantMessage() as answer:
+            called = [block for block in answer.content if isinstance(block, messages.ToolCall)]
             calls = [f"[{call.name} {encode(call.arguments).decode()}]" for call in called]
             error = [f"({answer.stop_reason}: {answer.error_message})"] if answer.error_message else []
-            return "assistant", "\n".join([text_of(answer.content, "\n"), *calls, *error]).strip()
-        case ToolResultMessage(tool_name=name, content=content, is_error=is_error):
-            return f"{name} failed" if is_error else f"{name} result", text_of(content, "\n")
-        case BashExecutionMessage(command=command, output=output):
+            return "assistant", "\n".join([messages.text_of(answer.content, "\n"), *calls, *error]).strip()
+        case messages.ToolResultMessage(tool_name=name, content=content, is_error=is_error):
+            return f"{name} failed" if is_error else f"{name} result", messages.text_of(content, "\n")
+        case messages.BashExecutionMessage(command=command, output=output):
             return "user's command", f"$ {command}\n{output}"
-        case CustomMessage(custom_type=kind, content=content):
-            return kind, text_of(content, " ")
-        case BranchSummaryMessage(summary=summary):
+        case messages.CustomMessage(custom_type=kind, content=content):
+            return kind, messages.text_of(content, " ")
+        case messages.BranchSummaryMessage(summary=summary):
             return "summary of another branch", summary
-        case CompactionSummaryMessage(summary=summary):
+        case messages.CompactionSummaryMessage(summary=summary):
             return "summary of what came before", summary
     return None

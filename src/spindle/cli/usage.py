@@ -73,12 +73,7 @@ def help_text(flags: "Iterable[Flag]" = (), width: int | None = None) -> str:
 
 
 def options_help(options: Iterable[Option], width: int) -> str:
-    """Return the lines of the options that mean something."""
-    rows = [
-        (option.names.replace(" ", ", ") + (f" {option.value}" if option.value else ""), option.help)
-        for option in options
-        if option.field
-    ]
+    rows = [(f"{option.names.replace(' ', ', ')} {option.value}".rstrip(), option.help) for option in options]
     return _table("Options:", rows, width)
 
 

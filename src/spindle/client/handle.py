@@ -33,12 +33,6 @@ class EventStream(Mailbox[Event]):
     def __init__(self) -> None:
         super().__init__(sys.maxsize)
 
-    def forget_through(self, *types: str) -> None:
-        """Drop what waits, up to the last event of these types."""
-        ends = [number for number, event in enumerate(self.waiting, 1) if event.type in types]
-        for _ in range(ends[-1] if ends else 0):
-            self.pop()
-
 
 @dataclass(frozen=True, slots=True)
 class Run:

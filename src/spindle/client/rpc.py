@@ -273,7 +273,7 @@ class RpcClient(AgentHandle):
         if id in self._pending and not self._pending[id][1].done():
             self._pending[id][1].set_result(response)
             if run is not None and not is_handled(response.get("data")):
-                run.forget_through("agent_end", "agent_settled")  # those of an earlier run
+                run.drop_through(lambda event: event.type in ("agent_end", "agent_settled"))  # those of an earlier run
         elif response.get("success") is False and run is not None:
             run.close(CommandFailed("prompt", str(response.get("error"))))
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from spindle.export.transcript import Overview, Story, as_dict, as_text, content_text, transcript_html
+from spindle.sessions.entries import parse_time
 from spindle.shapes.codec import decode, encode
 from spindle.version import __version__
 from spindle.web import inline, inline_policy, modules, read
@@ -173,13 +174,8 @@ def _shortened(text: str) -> str:
 
 
 def _took(overview: Overview) -> str:
-    try:
-        begin, end = (
-            datetime.fromisoformat(time.replace("Z", "+00:00")) for time in (overview.started, overview.ended)
-        )
-        seconds = (end - begin).total_seconds()
-    except (ValueError, TypeError, OverflowError):
-        return ""
+    begin, end = parse_time(overview.started), parse_time(overview.ended)
+    seconds = 0 if begin is None or end is None else (end - begin) / 1000
     if seconds < 1:
         return ""
     minutes, hours = seconds // 60, seconds // 3600
@@ -245,7 +241,7 @@ def _dollars(cost: float) -> str:
 def _when(timestamp: str) -> str:
     """Return a time for people, in UTC; what is no time is left out."""
     try:
-        moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00")).astimezone(UTC)
+        moment = datetime.fromisoformat(timestamp).astimezone(UTC)
     except (ValueError, OverflowError):
         return ""
     return f'<time datetime="{escape(timestamp)}">{moment:%Y-%m-%d %H:%M} UTC</time>'

@@ -7,10 +7,11 @@ session is in the page's data and in the view that the script makes of it.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from html import escape
 from math import isfinite
 from typing import Any
+
+from msgspec import Struct, field
 
 from spindle.shapes.codec import decode
 
@@ -35,14 +36,13 @@ TOTAL_LIMIT = 400_000
 _ROLE_NAMES = {"user": "User", "assistant": "Assistant", "toolResult": "Tool result", "bashExecution": "Command"}
 
 
-@dataclass(slots=True)
-class Overview:
+class Overview(Struct):
     """Figures that grow with every entry added; of the entries themselves only ids and places are kept."""
 
     counts: Counter[str] = field(default_factory=Counter)
     """Kind → how many, over every branch, in the order in which the kinds first occur."""
     tool_calls: int = 0
-    models: dict[str, None] = field(default_factory=dict)
+    models: dict[str, None] = {}
     """An ordered set of `provider/model`, those that answered."""
     input: float = 0
     output: float = 0
@@ -52,13 +52,13 @@ class Overview:
     """US dollars, as far as known."""
     cost_unknown: bool = False
     """Whether there is more to it."""
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = {}
     """Entry id → the label in force: the last one in file order, cleared ones left out."""
     started: str = ""
     ended: str = ""
-    _places: dict[str, int] = field(default_factory=dict)
+    _places: dict[str, int] = {}
     """Entry id → which entry of the file it is; of two with one id the later counts."""
-    _parents: list[str] = field(default_factory=list)
+    _parents: list[str] = []
     """Parent id of each entry of the file."""
     _shown: bytearray = field(default_factory=bytearray)
     """Whether each entry has something to read."""
@@ -92,15 +92,14 @@ class Overview:
         return [place for place in reversed(path) if self._shown[place]]
 
 
-@dataclass(slots=True)
-class Story:
+class Story(Struct):
     """What the active branch was about."""
 
     question: str = ""
     """The first message of the user."""
     outcome: str = ""
     """The last answer that has a text, or how it failed."""
-    files: list[str] = field(default_factory=list)
+    files: list[str] = []
     """Changed by the tools `write` and `edit`, in order."""
 
     @classmethod

@@ -179,7 +179,7 @@ class Agent:
 
         def add(function: F) -> F:
             make_context = functools.partial(self._hooks.context_for, self._extension)
-            tool = make_tool(function, make_context, self._tool_failed, guidelines=tuple(guidelines), **options)
+            tool = make_tool(function, make_context, report, guidelines=tuple(guidelines), **options)
             renderers = {"call": render_call, "result": render_result}
             self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
             self._extension.tools[tool.name] = tool
@@ -187,10 +187,10 @@ class Agent:
                 self._binding.do(lambda agent: agent.add_extension_tool(tool))
             return function
 
-        return add if function is None else add(function)
+        def report(name: str, error: Exception) -> None:
+            self._hooks.report(self._extension.path, f"tool {name}", error)
 
-    def _tool_failed(self, name: str, error: Exception) -> None:
-        self._hooks.report(self._extension.path, f"tool {name}", error)
+        return add if function is None else add(function)
 
     @staticmethod
     def result(

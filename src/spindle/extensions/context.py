@@ -157,11 +157,7 @@ class CommandContext(Context):
         return await self._replaced(Replaced(cancelled), with_session)
 
     async def fork(
-        self,
-        entry_id: str,
-        *,
-        position: str = "before",
-        with_session: WithSession | None = None,
+        self, entry_id: str, *, position: str = "before", with_session: WithSession | None = None
     ) -> Replaced:
         """Go on in a copy that ends `before` a user message, or `at` an entry."""
         agent = self._binding.agent

@@ -10,8 +10,9 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from spindle import limits
 from spindle.agent.dialogs import Dialogs, NoDialogs
@@ -36,8 +37,7 @@ Listener = Callable[[Any], Any]
 # -- what one extension registered ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Handler:
+class Handler(Struct, frozen=True, eq=False):
     event: str
     function: Callable[..., Any]
     extension: "Extension"
@@ -47,8 +47,7 @@ class Handler:
     """Seconds."""
 
 
-@dataclass(slots=True, eq=False)
-class Command:
+class Command(Struct, eq=False):
     """A slash command. Use `@command.complete` for a function that completes its arguments."""
 
     name: str
@@ -63,8 +62,7 @@ class Command:
         return function
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Struct, frozen=True):
     """A command line option of an extension: `--name` or `--name VALUE`."""
 
     name: str
@@ -74,8 +72,7 @@ class Flag:
     help: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Shortcut:
+class Shortcut(Struct, frozen=True):
     """A key for user interfaces that have keys."""
 
     key: str
@@ -83,31 +80,29 @@ class Shortcut:
     help: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     config: dict[str, Any]
     """With the keys of `models.json`."""
     stream: StreamFunction | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Extension:
+class Extension(Struct, eq=False):
     path: str
     """File, `module:attribute`, or name of an entry point: how messages speak of it."""
     origin: SourceInfo
     factory: Callable[[Any], Any]
     """What was called to make it."""
-    handlers: list[Handler] = field(default_factory=list)
-    tools: dict[str, Tool] = field(default_factory=dict)
-    commands: dict[str, Command] = field(default_factory=dict)
-    flags: dict[str, Flag] = field(default_factory=dict)
-    shortcuts: dict[str, Shortcut] = field(default_factory=dict)
-    providers: dict[str, Provider] = field(default_factory=dict)
-    message_renderers: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    entry_renderers: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    tool_renderers: dict[str, dict[str, Callable[..., Any]]] = field(default_factory=dict)
+    handlers: list[Handler] = []
+    tools: dict[str, Tool] = {}
+    commands: dict[str, Command] = {}
+    flags: dict[str, Flag] = {}
+    shortcuts: dict[str, Shortcut] = {}
+    providers: dict[str, Provider] = {}
+    message_renderers: dict[str, Callable[..., Any]] = {}
+    entry_renderers: dict[str, Callable[..., Any]] = {}
+    tool_renderers: dict[str, dict[str, Callable[..., Any]]] = {}
     """Tool name → `call` and `result`: functions that return lines of text."""
-    listeners: list[tuple[str, Listener]] = field(default_factory=list)
+    listeners: list[tuple[str, Listener]] = []
     """Channels and functions of `agent.events`."""
     agent: Any = None
     """The facade it was given."""
@@ -229,7 +224,6 @@ class Generation:
         """By the name the user types."""
 
     def add(self, extension: Extension) -> None:
-        """Take in an extension that loaded."""
         self.extensions.append(extension)
         self.refresh()
 

@@ -130,11 +130,9 @@ class Backlog:
 
 def _replaces(event: Event, before: Event) -> bool:
     """Say whether nothing is lost if only the later one is told: progress is the whole result so far."""
-    return (
-        isinstance(event, ToolExecutionUpdate)
-        and isinstance(before, ToolExecutionUpdate)
-        and event.tool_call_id == before.tool_call_id
-    )
+    if not isinstance(event, ToolExecutionUpdate) or not isinstance(before, ToolExecutionUpdate):
+        return False
+    return event.tool_call_id == before.tool_call_id
 
 
 class ExtensionHooks(Hooks):
@@ -169,10 +167,7 @@ class ExtensionHooks(Hooks):
         return CommandContext(self._binding, self._ui(), extension.agent if extension else None)
 
     def _ui(self) -> UI:
-        return UI(self._binding, self._tell_prompt)
-
-    async def _tell_prompt(self, event: str, kind: str, title: str | None) -> None:
-        await self.each(events.EVENTS[event](kind, title))
+        return UI(self._binding, lambda event, kind, title: self.each(events.EVENTS[event](kind, title)))
 
     async def handlers(self, event: Event) -> list[Handler]:
         """Return whom an event concerns, once they know of all that happened before it."""

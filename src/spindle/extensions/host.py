@@ -18,7 +18,7 @@ from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import Hooks
 from spindle.agent.session import AgentSession
 from spindle.agent_dir import agent_dir
-from spindle.extensions.discover import Candidate, find_candidates
+from spindle.extensions.discover import find_candidates
 from spindle.flow import Tasks
 from spindle.resources.loader import Resources
 from spindle.resources.trust import TrustStore, gated_paths
@@ -83,14 +83,14 @@ class ExtensionHost:
         before = None if self.hooks is None else self.hooks.generation.extensions
         self._loaded = None
         # Code of the project comes after the decision about its trust, in which the others have a say.
-        own = [candidate for candidate in candidates if candidate.place.scope != "project"]
+        own = [candidate for candidate in candidates if candidate.source.scope != "project"]
         failures = await load_extensions(own, hooks, before=before)
         if "project_trust" in hooks.listening and await self._ask_for_trust(resources, hooks, mode):
             candidates, foreign = find_candidates(resources, self._options.factories)
-        project = [candidate for candidate in candidates if candidate.place.scope == "project"]
+        project = [candidate for candidate in candidates if candidate.source.scope == "project"]
         failures += await load_extensions(project, hooks, before=before)
         if project:
-            generation.sort([_path(candidate) for candidate in candidates])
+            generation.sort([candidate.name for candidate in candidates])
         failures += register_providers(generation, resources.registry)
         self._loaded, self._failures = hooks, failures
         if self.hooks is None:  # at the start; later on, clients are told by events
@@ -166,7 +166,6 @@ class ExtensionHost:
         await self.hooks.retire()
 
     def flags(self) -> list["Flag"]:
-        """Return the command line options that extensions added."""
         hooks = self._loaded or self.hooks
         return [] if hooks is None else list(hooks.generation.flags().values())
 
@@ -191,7 +190,3 @@ class ExtensionHost:
         if trusted != before:
             resources.reload()
         return trusted != before
-
-
-def _path(candidate: Candidate) -> str:
-    return str(candidate.path or candidate.place.named)

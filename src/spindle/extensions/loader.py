@@ -13,16 +13,17 @@ import zlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from spindle import limits
 from spindle.extensions.api import Agent
-from spindle.extensions.discover import Candidate, Place
+from spindle.extensions.discover import Candidate
 from spindle.extensions.generation import Extension, Generation
 from spindle.extensions.handlers import ExtensionHooks
 from spindle.extensions.threads import Contained, call, contained, run_in_thread
@@ -34,8 +35,7 @@ FACTORY = "extension"
 ENTRY_POINTS = "spindle.extensions"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFailure:
+class LoadFailure(Struct, frozen=True):
     path: str
     error: str
     strict: bool
@@ -58,17 +58,17 @@ async def load_extensions(
         importlib.invalidate_caches()
     known = {extension.path: extension.factory for extension in before or ()}
     for candidate in candidates:
-        path = str(candidate.path or candidate.place.named)
+        path = candidate.name
         try:
             factory = await _ready(run_in_thread(partial(_find_factory, candidate, before is not None)))
             hooks.generation.add(await _load(candidate, path, factory, hooks))
         except Exception as error:
             why = _explain(error, path)
-            if path in known and candidate.place.factory is None:
+            if path in known and candidate.factory is None:
                 with suppress(Exception):  # it may depend on what has changed; the first error tells more
                     hooks.generation.add(await _load(candidate, path, known[path], hooks))
                     why += ". What was loaded before stays in force"
-            failures.append(LoadFailure(path, why, candidate.place.strict))
+            failures.append(LoadFailure(path, why, candidate.strict))
     return failures
 
 
@@ -86,11 +86,11 @@ def register_providers(generation: Generation, registry: ModelRegistry) -> list[
 
 async def _load(candidate: Candidate, path: str, factory: Callable[[Agent], Any], hooks: ExtensionHooks) -> Extension:
     """Run a factory. If it fails, what it had registered does not count."""
-    place = candidate.place
-    base = str(place.base_dir) if place.base_dir else None
-    extension = Extension(path, SourceInfo(path, place.source, place.scope, place.origin, base), factory)
+    source = candidate.source
+    base = str(source.base_dir) if source.base_dir else None
+    extension = Extension(path, SourceInfo(path, source.source, source.scope, source.origin, base), factory)
     extension.agent = Agent(extension, hooks)
-    if place.factory is None:
+    if candidate.factory is None:
         await _ready(call(factory, extension.agent))
     else:  # of the program that we are part of: it may count on its own thread
         with contained():
@@ -130,19 +130,18 @@ class NotLoadable(Exception):
 
 
 def _find_factory(candidate: Candidate, fresh: bool) -> Callable[[Agent], Any]:
-    place = candidate.place
-    if place.factory is not None:
-        return place.factory
+    if candidate.factory is not None:
+        return candidate.factory
     if candidate.path is not None:
         return _attribute(_import_file(candidate.path, fresh), FACTORY)
-    module, colon, attribute = place.named.partition(":")
+    module, colon, attribute = candidate.named.partition(":")
     if colon and all(part.isidentifier() for part in module.split(".")):
         return _attribute(importlib.import_module(module), attribute or FACTORY)
-    if "/" not in place.named and "\\" not in place.named:
-        installed = _entry_point(place)
+    if "/" not in candidate.named and "\\" not in candidate.named:
+        installed = _entry_point(candidate.named)
         if installed is not None:
             return installed
-    raise NotLoadable(f"Extension path does not exist: {place.path}")
+    raise NotLoadable(f"Extension path does not exist: {candidate.source.path}")
 
 
 def _attribute(module: ModuleType, name: str) -> Callable[[Agent], Any]:
@@ -152,10 +151,10 @@ def _attribute(module: ModuleType, name: str) -> Callable[[Agent], Any]:
     return factory
 
 
-def _entry_point(place: Place) -> Callable[[Agent], Any] | None:
+def _entry_point(name: str) -> Callable[[Agent], Any] | None:
     from importlib.metadata import entry_points
 
-    for point in entry_points(group=ENTRY_POINTS, name=place.named):
+    for point in entry_points(group=ENTRY_POINTS, name=name):
         found = point.load()
         return _attribute(found, FACTORY) if isinstance(found, ModuleType) else found
     return None

@@ -11,21 +11,13 @@ from spindle.extensions.threads import contained
 from spindle.llm.cost import add_cost
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
+from spindle.models.models_file import ProviderSpec
 from spindle.shapes.events import StreamEvent
 from spindle.shapes.messages import Cost, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model
 
-_KEYS = {
-    "name": "name",
-    "base_url": "baseUrl",
-    "api_key": "apiKey",
-    "api": "api",
-    "headers": "headers",
-    "auth_header": "authHeader",
-    "models": "models",
-    "model_overrides": "modelOverrides",
-    "compat": "compat",
-}
+_KEYS = dict(zip(ProviderSpec.__struct_fields__, ProviderSpec.__struct_encode_fields__, strict=True))
+"""In Python's spelling, and in that of `models.json`."""
 
 
 def make_provider(name: str, config: dict[str, Any], stream: Callable[..., Any] | None) -> Provider:

@@ -52,7 +52,9 @@ def make_tool(
     called = name or function.__name__
     if not _NAME.fullmatch(called):  # one that a model API refuses would make every request fail
         raise ValueError(f'"{called}" cannot be the name of a tool: letters, digits, "_" and "-", at most 64')
-    signature = read_signature(function, parameters, is_injected=_is_injected)
+    signature = read_signature(
+        function, parameters, is_injected=lambda one, _: one.kind is one.KEYWORD_ONLY and one.name in _INJECTED
+    )
 
     async def execute(call_id: str, arguments: Any, tool_context: ToolContext) -> ToolResult:
         ctx = make_context() if make_context is not None else None
@@ -74,10 +76,6 @@ def make_tool(
 
     text = description if description is not None else inspect.getdoc(function) or ""
     return Tool(called, text, signature.parameters, execute, **options)
-
-
-def _is_injected(parameter: inspect.Parameter, kind: Any) -> bool:
-    return parameter.kind is parameter.KEYWORD_ONLY and parameter.name in _INJECTED
 
 
 def _updater(name: str, tool_context: ToolContext) -> Callable[[Any], None]:

@@ -178,7 +178,6 @@ class AuthStore:
         return _env(self.stored(provider) or {})
 
     def entries(self) -> dict[str, Entry]:
-        """Return all entries of `auth.json`."""
         self.stored("")
         return {name: entry for name, entry in (self._stored or {}).items() if isinstance(entry, dict)}
 
@@ -207,7 +206,7 @@ class AuthStore:
 
     def variable(self, provider: str, name: str) -> str | None:
         """Return a variable that belongs to a provider: of its entry in `auth.json`, else of the environment."""
-        return _env(self.stored(provider) or {}).get(name) or os.environ.get(name)
+        return self.env(provider).get(name) or os.environ.get(name)
 
     def variables(self) -> set[str]:
         """Return the names of the variables that `auth.json` refers to."""
@@ -234,7 +233,7 @@ class AuthStore:
     def from_environment(self, variables: Sequence[str]) -> ModelAuth | None:
         for name in variables:
             if value := os.environ.get(name):
-                return _bearer(value) if name.endswith(_BEARER_VARIABLES) else ModelAuth(value)
+                return bearer(value) if name.endswith(_BEARER_VARIABLES) else ModelAuth(value)
         return None
 
     # -- logins ----------------------------------------------------------------------------------
@@ -248,7 +247,7 @@ class AuthStore:
             entry = await self._renewed(provider)
         if not isinstance(entry.get("access"), str) or expires(entry) <= time.time() * 1000:
             raise MissingCredentials(f"The login for {provider} has expired. {_sign_in_again(provider)}")
-        auth = login.auth(entry) if login is not None else _bearer(entry["access"])
+        auth = login.auth(entry) if login is not None else bearer(entry["access"])
         return replace(auth, if_refused=_sign_in_again(provider))
 
     async def replace_refused(self, provider: str, token: str | None) -> bool:
@@ -322,6 +321,12 @@ class AuthStore:
 
 
 _BEARER_VARIABLES = ("_OAUTH_TOKEN", "_AUTH_TOKEN", "COPILOT_GITHUB_TOKEN")
+_AWS_VARIABLES = (
+    "AWS_PROFILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+)
 
 
 def _sign_in_again(provider: str) -> str:
@@ -337,10 +342,48 @@ def _flaw(entry: Any) -> str | None:
     return None if isinstance(entry.get("key", ""), str) else '"key" must be a text'
 
 
-def _env(entry: dict[str, Any]) -> dict[str, str]:
+def _env(entry: Mapping[str, Any]) -> dict[str, str]:
     env = entry.get("env")
     return {k: v for k, v in env.items() if isinstance(v, str)} if isinstance(env, dict) else {}
 
 
-def _bearer(token: str) -> ModelAuth:
+def bearer(token: str) -> ModelAuth:
     return ModelAuth(token, {"Authorization": f"Bearer {token}"})
+
+
+# -- what a machine has for a cloud as a whole -----------------------------------------------------
+
+
+def ambient_source(provider: str, entry: Mapping[str, Any] | None) -> str | None:
+    """Tell where credentials of a cloud would come from; None if there are none. Opens no file.
+
+    `entry` is what `auth.json` has of the provider: a key, settings that come before the environment, or only the wish
+    to use what the machine has.
+    """
+    if provider == "google-vertex":
+        return _google({**os.environ, **_env(entry or {})})
+    if provider != "amazon-bedrock":
+        return None
+    is_key = entry is not None and entry.get("type") == "api_key"
+    return "auth.json" if is_key else _amazon({**os.environ, **_env(entry or {})})
+
+
+def _amazon(env: Mapping[str, str]) -> str | None:
+    if env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
+        return "AWS_ACCESS_KEY_ID"
+    if found := next((name for name in _AWS_VARIABLES if env.get(name)), None):
+        return found
+    file = Path(os.path.expanduser(env.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"))
+    if not file.is_file():
+        return None
+    from importlib.util import find_spec
+
+    return str(file) if find_spec("botocore") else None
+
+
+def _google(env: Mapping[str, str]) -> str | None:
+    if not (env.get("GOOGLE_CLOUD_PROJECT") or env.get("GCLOUD_PROJECT")) or not env.get("GOOGLE_CLOUD_LOCATION"):
+        return None
+    default = "~/.config/gcloud/application_default_credentials.json"
+    file = Path(os.path.expanduser(env.get("GOOGLE_APPLICATION_CREDENTIALS") or default))
+    return str(file) if file.is_file() else None

@@ -7,18 +7,20 @@ providers, as pi writes it. Not every login of pi can be made here, but all that
 import asyncio
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID, uuid4
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spindle import limits
 from spindle.config.user_files import edit_json
 from spindle.llm.openai_codex import account_id
-from spindle.models.credentials import Entry, ModelAuth
+from spindle.models.credentials import Entry, ModelAuth, bearer
 from spindle.models.sign_in import (
     Callback,
     LoginError,
@@ -26,6 +28,7 @@ from spindle.models.sign_in import (
     Proof,
     ask,
     device_login,
+    granted,
     number_in,
     refusal,
     show_code,
@@ -46,19 +49,22 @@ class SignInOptions(Struct, frozen=True):
     """Sign in with a code on a page, on whatever machine."""
 
 
-class Login(Protocol):
+class Login(ABC):
     """One provider's sign-in."""
 
     title: str
 
+    @abstractmethod
     async def renew(self, entry: Entry, proxy: str | None) -> Entry:
         """Return the keys of an entry that have changed. Raises `LoginError`."""
 
     def auth(self, entry: Entry) -> ModelAuth:
         """Return what a request needs."""
+        return bearer(entry["access"])
 
 
-class SignIn(Login, Protocol):
+class SignIn(Login):
+    @abstractmethod
     async def sign_in(self, person: Person, options: SignInOptions) -> Entry:
         """Return a new entry. Raises `LoginError`."""
 
@@ -71,17 +77,6 @@ def is_due(entry: Entry) -> bool:
 def expires(entry: Entry) -> float:
     value = entry.get("expires")
     return value if isinstance(value, int | float) else 0
-
-
-def _bearer(entry: Entry) -> ModelAuth:
-    return ModelAuth(entry["access"], {"Authorization": f"Bearer {entry['access']}"})
-
-
-async def _token(url: str, form: Mapping[str, str], what: str, proxy: str | None = None) -> dict[str, Any]:
-    status, answer = await ask("POST", url, form=form, proxy=proxy)
-    if status >= 300:
-        raise refusal(what, status, answer)
-    return answer
 
 
 def _entry(answer: Mapping[str, Any], *, refresh: str | None = None, margin_ms: int = 0) -> Entry:
@@ -99,7 +94,7 @@ def _entry(answer: Mapping[str, Any], *, refresh: str | None = None, margin_ms: 
 # -- GitHub Copilot ------------------------------------------------------------------------------
 
 
-class Copilot:
+class Copilot(SignIn):
     """The GitHub token is kept as `refresh`; it is exchanged for a short-lived one that the models take."""
 
     title = "GitHub Copilot"
@@ -116,12 +111,11 @@ class Copilot:
         host = domain or "github.com"
         agent = {"User-Agent": self._HEADERS["User-Agent"]}
         form = {"client_id": self._CLIENT_ID, "scope": "read:user"}
-        status, device = await ask("POST", f"https://{host}/login/device/code", form=form, headers=agent)
-        if status >= 300:
-            raise refusal(f"{host} gave no code", status, device)
+        url = f"https://{host}/login/device/code"
+        device = await granted(f"{host} gave no code", "POST", url, form=form, headers=agent)
         token_url = f"https://{host}/login/oauth/access_token"
-        granted = await device_login(person, device, token_url, self._CLIENT_ID, agent)
-        entry = {"type": "oauth", "refresh": granted["access_token"]}
+        token = await device_login(person, device, token_url, self._CLIENT_ID, agent)
+        entry = {"type": "oauth", "refresh": token["access_token"]}
         if domain:
             entry["enterpriseUrl"] = domain
         return entry | await self.renew(entry, None)
@@ -130,9 +124,7 @@ class Copilot:
         domain = _domain(str(entry.get("enterpriseUrl") or ""))
         url = f"https://api.{domain or 'github.com'}/copilot_internal/v2/token"
         headers = {"Authorization": f"Bearer {entry['refresh']}", **self._HEADERS}
-        status, answer = await ask("GET", url, headers=headers, proxy=proxy)
-        if status >= 300:
-            raise refusal("GitHub gave no Copilot token", status, answer)
+        answer = await granted("GitHub gave no Copilot token", "GET", url, headers=headers, proxy=proxy)
         access = text_in(answer, "token")
         new: Entry = {
             "access": access,
@@ -161,9 +153,8 @@ class Copilot:
         return [id for id in allowed if id not in denied]
 
     def auth(self, entry: Entry) -> ModelAuth:
-        auth = _bearer(entry)
         base_url = _copilot_url(entry["access"], _domain(str(entry.get("enterpriseUrl") or "")))
-        return ModelAuth(auth.api_key, auth.headers, base_url=base_url)
+        return replace(super().auth(entry), base_url=base_url)
 
 
 def _at(value: Any, *path: str) -> Any:
@@ -198,7 +189,7 @@ _PORT = 1455
 _SCOPE = "openid profile email offline_access"
 
 
-class Codex:
+class Codex(SignIn):
     """A ChatGPT subscription, as the provider `openai-codex`."""
 
     title = "ChatGPT Plus, Pro or Business (models of Codex)"
@@ -218,7 +209,8 @@ class Codex:
             "code_verifier": verifier,
             "redirect_uri": redirect,
         }
-        return self._checked(await _token(self._TOKEN_URL, form, "ChatGPT did not accept the sign-in"))
+        what = "ChatGPT did not accept the sign-in"
+        return self._checked(await granted(what, "POST", self._TOKEN_URL, form=form))
 
     async def _with_browser(self, person: Person) -> tuple[str, str, str]:
         proof = Proof()
@@ -241,9 +233,7 @@ class Codex:
 
     async def _with_code(self, person: Person) -> tuple[str, str, str]:
         url = f"{self._HOST}/api/accounts/deviceauth"
-        status, device = await ask("POST", f"{url}/usercode", json={"client_id": self._CLIENT_ID})
-        if status >= 300:
-            raise refusal("ChatGPT gave no code", status, device)
+        device = await granted("ChatGPT gave no code", "POST", f"{url}/usercode", json={"client_id": self._CLIENT_ID})
         id, code = text_in(device, "device_auth_id"), text_in(device, "user_code")
         show_code(person, f"{self._HOST}/codex/device", code)
         seconds, end = number_in(device, "interval", 5), time.monotonic() + limits.LOGIN
@@ -263,7 +253,8 @@ class Codex:
 
     async def renew(self, entry: Entry, proxy: str | None) -> Entry:
         form = {"grant_type": "refresh_token", "refresh_token": entry["refresh"], "client_id": self._CLIENT_ID}
-        answer = await _token(self._TOKEN_URL, form, "ChatGPT did not renew the sign-in", proxy)
+        what = "ChatGPT did not renew the sign-in"
+        answer = await granted(what, "POST", self._TOKEN_URL, form=form, proxy=proxy)
         return self._checked(answer, entry["refresh"])
 
     def _checked(self, answer: Mapping[str, Any], refresh: str | None = None) -> Entry:
@@ -277,7 +268,7 @@ class Codex:
         return ModelAuth(entry["access"])
 
 
-class ChatGPT:
+class ChatGPT(SignIn):
     """A ChatGPT subscription for OpenAI's API, as the provider `openai`: every sign-in makes a client of its own."""
 
     title = "OpenAI with a ChatGPT subscription"
@@ -313,7 +304,7 @@ class ChatGPT:
             "redirect_uri": callback.url,
             "resource": self._RESOURCE,
         }
-        answer = await _token(self._TOKEN_URL, form, "OpenAI did not accept the sign-in")
+        answer = await granted("OpenAI did not accept the sign-in", "POST", self._TOKEN_URL, form=form)
         return self._checked(answer, form["client_id"])
 
     async def renew(self, entry: Entry, proxy: str | None) -> Entry:
@@ -326,7 +317,7 @@ class ChatGPT:
             "refresh_token": entry["refresh"],
             "resource": self._RESOURCE,
         }
-        answer = await _token(self._TOKEN_URL, form, "OpenAI did not renew the sign-in", proxy)
+        answer = await granted("OpenAI did not renew the sign-in", "POST", self._TOKEN_URL, form=form, proxy=proxy)
         return self._checked(answer, client, entry["refresh"])
 
     def _checked(self, answer: Mapping[str, Any], client: str, refresh: str | None = None) -> Entry:
@@ -334,9 +325,6 @@ class ChatGPT:
         if self._DIRECT not in scopes:
             raise LoginError("OpenAI gave a token that may not be used for models", refused=True)
         return _entry(answer, refresh=refresh, margin_ms=self._EARLY_MS) | {"clientId": client, "scopes": scopes}
-
-    def auth(self, entry: Entry) -> ModelAuth:
-        return _bearer(entry)
 
 
 def _device_id(agent_dir: Path) -> str:
@@ -357,7 +345,7 @@ def _device_id(agent_dir: Path) -> str:
 # -- others --------------------------------------------------------------------------------------
 
 
-class OpenRouter:
+class OpenRouter(SignIn):
     """What comes of the sign-in is an ordinary key, which does not expire."""
 
     title = "OpenRouter"
@@ -367,27 +355,19 @@ class OpenRouter:
         proof = Proof()
         callback = Callback("127.0.0.1", f"/oauth/callback/{uuid4()}", None)  # no state comes back: the path is it
         async with callback.listening(0):
-            query = {
-                "callback_url": callback.url,
-                "code_challenge": proof.challenge,
-                "code_challenge_method": "S256",
-            }
+            query = {"callback_url": callback.url, "code_challenge": proof.challenge, "code_challenge_method": "S256"}
             person.visit(f"https://openrouter.ai/auth?{urlencode(query)}")
             code = (await callback.answer(person))["code"]
         body = {"code": code, "code_verifier": proof.verifier, "code_challenge_method": "S256"}
-        status, answer = await ask("POST", "https://openrouter.ai/api/v1/auth/keys", json=body)
-        if status >= 300:
-            raise refusal("OpenRouter gave no key", status, answer)
+        url = "https://openrouter.ai/api/v1/auth/keys"
+        answer = await granted("OpenRouter gave no key", "POST", url, json=body)
         return {"type": "oauth", "access": text_in(answer, "key"), "refresh": "", "expires": self._NEVER}
 
     async def renew(self, entry: Entry, proxy: str | None) -> Entry:
         raise LoginError("A key of OpenRouter cannot be renewed", refused=True)
 
-    def auth(self, entry: Entry) -> ModelAuth:
-        return _bearer(entry)
 
-
-class Renewable:
+class Renewable(Login):
     """A login made in pi that goes on here: the usual exchange of a refresh token."""
 
     def __init__(self, title: str, token_url: str, client_id: str, margin_ms: int = 0) -> None:
@@ -398,14 +378,12 @@ class Renewable:
 
     async def renew(self, entry: Entry, proxy: str | None) -> Entry:
         form = {"grant_type": "refresh_token", "client_id": self._client_id, "refresh_token": entry["refresh"]}
-        answer = await _token(self._token_url, form, f"{self.title} did not renew the sign-in", proxy)
+        what = f"{self.title} did not renew the sign-in"
+        answer = await granted(what, "POST", self._token_url, form=form, proxy=proxy)
         return _entry(answer, refresh=entry["refresh"], margin_ms=self._margin_ms)
 
-    def auth(self, entry: Entry) -> ModelAuth:
-        return _bearer(entry)
 
-
-class Meta:
+class Meta(Login):
     """A login made in pi that goes on here: its token is exchanged for a key that lasts a day."""
 
     title = "Meta"
@@ -413,13 +391,9 @@ class Meta:
 
     async def renew(self, entry: Entry, proxy: str | None) -> Entry:
         headers = {"Authorization": f"Bearer {entry['refresh']}", "x-api-version": "1.0.0"}
-        status, answer = await ask("POST", "https://api.meta.ai/muse-code/key", json={}, headers=headers, proxy=proxy)
-        if status >= 300:
-            raise refusal("Meta gave no key", status, answer)
+        url = "https://api.meta.ai/muse-code/key"
+        answer = await granted("Meta gave no key", "POST", url, json={}, headers=headers, proxy=proxy)
         return {"access": text_in(answer, "api_key"), "expires": int(time.time() * 1000) + self._DAY_MS}
-
-    def auth(self, entry: Entry) -> ModelAuth:
-        return _bearer(entry)
 
 
 SIGN_INS: dict[str, SignIn] = {

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from spindle.config.settings import Local
-from spindle.models.ambient import ambient_source
 from spindle.models.catalog import ProviderInfo, builtin_providers, load_catalog
 from spindle.models.credentials import (
     SIGN_IN_PROVIDERS,
@@ -21,6 +20,7 @@ from spindle.models.credentials import (
     MissingCredentials,
     ModelAuth,
     UnresolvedValue,
+    ambient_source,
     is_resolvable,
     referred_variables,
     resolve_value,
@@ -73,7 +73,6 @@ class ModelRegistry:
 
     @property
     def is_extended(self) -> bool:
-        """Whether extensions have added or changed providers."""
         return bool(self._registered)
 
     # -- what there is ---------------------------------------------------------------------------
@@ -87,7 +86,6 @@ class ModelRegistry:
 
     @property
     def error(self) -> str | None:
-        """What was wrong with `models.json`."""
         return self.file.error
 
     def reload(self) -> None:
@@ -140,13 +138,11 @@ class ModelRegistry:
         return model if model and self.speaks(model) else None
 
     def speaks(self, model: Model) -> bool:
-        """Tell whether anything here speaks the model's API."""
         from spindle.llm.stream import BUILTIN_APIS
 
         return model.api in BUILTIN_APIS or any(self._registered[name].api == model.api for name in self._streams)
 
     def source_of(self, model: Model) -> str:
-        """Say where the facts of a model come from."""
         for place, specs in (("an extension", self._registered), ("models.json", self.file.providers)):
             spec = specs.get(model.provider)
             if spec and (model.id in spec.model_overrides or any(item.id == model.id for item in spec.models)):
@@ -215,7 +211,7 @@ class ModelRegistry:
             return "not needed"
         if self._lacking(provider):
             return None
-        variables = self._variables(provider)
+        variables = self._info(provider).env
         found = self.auth.source(provider, variables)
         if found and found not in variables:
             return found
@@ -274,11 +270,10 @@ class ModelRegistry:
             raise MissingCredentials(self.no_key_text(model.provider))
 
     def no_key_text(self, provider: str) -> str:
-        """Say that the provider's key is missing and how to give it."""
         if missing := self._lacking(provider):
             ways = [f"set {' and '.join(missing)}", "give its baseUrl in models.json"]
             return f"No address for {provider}.\n\nTo use it, {' or '.join(ways)}."
-        variables = sorted(self._variables(provider), key=lambda name: not name.endswith("_API_KEY"))
+        variables = sorted(self._info(provider).env, key=lambda name: not name.endswith("_API_KEY"))
         ways = [f"set {variables[0]}"] if variables else []
         ways += ["pass --api-key", f"add the key to {self.auth.path}"]
         if provider in SIGN_IN_PROVIDERS:
@@ -288,7 +283,6 @@ class ModelRegistry:
         return f"No API key found for {provider}.{why}\n\nTo use it, {', '.join(ways[:-1])} or {ways[-1]}."
 
     def no_api_text(self, model: Model) -> str:
-        """Say that a model is known but cannot be asked."""
         return (
             f'Cannot use {model.provider}/{model.id}: it speaks the API "{model.api}", which this version of Spindle '
             "does not. Choose another model (--list-models), or add the API with an extension."
@@ -304,7 +298,6 @@ class ModelRegistry:
         return replace(base, id=model_id, name=model_id, cost_unknown=True)
 
     def no_model_text(self) -> str:
-        """Say that there is no model to use and how to get one."""
         logins = [name for name, entry in self.auth.entries().items() if entry.get("type") == "oauth"]
         why = "".join(f" {UNSUPPORTED[name]}" for name in logins if name in UNSUPPORTED)
         return (
@@ -321,9 +314,6 @@ class ModelRegistry:
 
     def _info(self, provider: str) -> ProviderInfo:
         return builtin_providers().get(provider) or ProviderInfo(provider)
-
-    def _variables(self, provider: str) -> tuple[str, ...]:
-        return self._info(provider).env
 
     def _lacking(self, provider: str) -> list[str]:
         """Return the variables that the provider's addresses are made of and that are not set."""
@@ -343,7 +333,7 @@ class ModelRegistry:
         for value in written:
             if is_resolvable(value):
                 return ModelAuth(await resolve_value(value))
-        if found := self.auth.from_environment(self._variables(provider)):
+        if found := self.auth.from_environment(self._info(provider).env):
             return found
         # Nothing left but to say which reference leads nowhere.
         return ModelAuth(await resolve_value(written[0])) if written else None
@@ -392,7 +382,6 @@ def _is_secret(variable: str) -> bool:
 
 
 def _filled(url: str, values: Mapping[str, str | None]) -> str:
-    """Return an address with what is known of its parts."""
     for part, value in values.items():
         url = url.replace(part, value or part)
     return url

@@ -97,7 +97,6 @@ class _File(Wire):
 
 
 class ModelsFile(Struct):
-    path: Path
     providers: dict[str, ProviderSpec] = field(default_factory=dict)
     error: str | None = None
     """A text for the user if anything was wrong; what was right is in `providers` all the same."""
@@ -105,7 +104,7 @@ class ModelsFile(Struct):
 
 def read_models_file(path: Path, known: set[str]) -> ModelsFile:
     """Read the file; `known` are the providers that need neither address nor protocol."""
-    result = ModelsFile(path)
+    result = ModelsFile()
     try:
         content = read_object(path, comments=True)
     except BadFile as error:
@@ -193,7 +192,6 @@ class _Reader:
         return spec
 
     def complete(self, model: ModelSpec, spec: ProviderSpec, path: str, known: bool) -> bool:
-        """Check that a model of a new provider can be reached."""
         found = {"api": model.api or spec.api, "baseUrl": model.base_url or spec.base_url}
         missing = [key for key, value in found.items() if not value and not known]
         for key in missing:

@@ -87,8 +87,15 @@ async def ask(
     return status, value if isinstance(value, dict) else {}
 
 
+async def granted(what: str, method: str, url: str, **request: Any) -> dict[str, Any]:
+    """Return the JSON object of an answer that is a success. Raises `LoginError`, with `what` at its beginning."""
+    status, answer = await ask(method, url, **request)
+    if status >= 300:
+        raise refusal(what, status, answer)
+    return answer
+
+
 def refusal(what: str, status: int, answer: Mapping[str, Any]) -> LoginError:
-    """Return the error for an answer that is no success."""
     error = answer.get("error")
     inner = error if isinstance(error, dict) else {}
     words = (

@@ -516,11 +516,7 @@ class NavigatedTo(Wire, kw_only=True):
 
 @command("navigate_tree")
 async def navigate_tree(
-    call: Call,
-    entry_id: str,
-    summarize: bool = False,
-    custom_instructions: str | None = None,
-    label: str | None = None,
+    call: Call, entry_id: str, summarize: bool = False, custom_instructions: str | None = None, label: str | None = None
 ) -> NavigatedTo:
     """Go on from another entry of the session; the branch that is left may be summarised."""
     done = await call.agent.navigate(entry_id, summarize, custom_instructions, label)

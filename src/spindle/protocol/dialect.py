@@ -122,6 +122,12 @@ _TITLE = "extension_ui_request setTitle"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
 _BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
 _COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
+_ANSWERS_OF_PI = {
+    "response_get_session_stats": _STATS_OF_SPINDLE,
+    "response_get_state": f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
+    "response_bash": _BASH_OF_XCSH,
+    "response_get_commands": _COMMANDS_OF_SEEDS,
+}
 
 SPINDLE = Dialect("spindle")
 
@@ -139,12 +145,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 | {_WITHDRAWN, ANSWER_EDGES}
             ),
             keys=_keys(
-                **_KEYS_BEFORE_0_75,
-                compaction_end="result.estimatedTokensAfter result.usage",
-                response_get_session_stats=_STATS_OF_SPINDLE,
-                response_get_state=f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
-                response_bash=_BASH_OF_XCSH,
-                response_get_commands=_COMMANDS_OF_SEEDS,
+                **_KEYS_BEFORE_0_75, **_ANSWERS_OF_PI, compaction_end="result.estimatedTokensAfter result.usage"
             ),
         ),
         Dialect(
@@ -153,6 +154,7 @@ DIALECTS: Mapping[str, Dialect] = {
             events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN, ANSWER_EDGES}),
             keys=_keys(
                 **_EVENTS_WITH_MORE,
+                **_ANSWERS_OF_PI,
                 agent_settled="aborted stopReason errorMessage",
                 extension_error="traceback",
                 tool_execution_end="durationMs",
@@ -160,10 +162,6 @@ DIALECTS: Mapping[str, Dialect] = {
                 response_abort_and_prompt="data",
                 response_steer="data",
                 response_follow_up="data",
-                response_get_session_stats=_STATS_OF_SPINDLE,
-                response_get_state=f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
-                response_bash=_BASH_OF_XCSH,
-                response_get_commands=_COMMANDS_OF_SEEDS,
             ),
         ),
         Dialect(

@@ -59,7 +59,6 @@ class Dispatcher:
             self.receive_value(value)
 
     def receive_value(self, value: Any) -> None:
-        """Take one parsed frame."""
         frame = value if isinstance(value, dict) else {}
         if frame.get("sessionId") is not None and self._route(frame):
             return

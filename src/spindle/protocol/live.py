@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.create import dispose
+from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
 from spindle.protocol.registry import LiveInfo, Wanted
@@ -90,13 +91,11 @@ class SessionClient(Protocol):
         """The session leaves memory while the client is there."""
 
 
-class EventLog:
+class EventLog(NeverFull):
     """The last events of a session, numbered, for clients that lost their connection.
 
     Updates are kept in delta form: they add up to the same answer, and a long one does not fill the log with copies.
     """
-
-    full = False
 
     def __init__(self, first: int = 0) -> None:
         self._renderer = Renderer(update_mode="delta")
@@ -113,9 +112,6 @@ class EventLog:
         while self._bytes > LOG_BYTES and len(self._lines) > LOG_EVENTS:
             self._bytes -= len(self._lines.popleft())
 
-    async def room(self) -> None:
-        """There is always room: old events make way."""
-
     def after(self, number: int) -> list[bytes] | None:
         """Return the events after that number; None if some of them are gone, or never were."""
         missing = self.count - number
@@ -124,10 +120,8 @@ class EventLog:
         return list(islice(self._lines, len(self._lines) - missing, None))
 
 
-class LiveSession:
+class LiveSession(NeverFull):
     """An agent and those who use it."""
-
-    full = False
 
     def __init__(self, agent: AgentSession, handle: str | None = None, first_event: int | None = 0) -> None:
         """`first_event`: where the numbers of its events begin; None: no log is kept."""
@@ -153,9 +147,6 @@ class LiveSession:
         if isinstance(event, ExtensionUIRequest):
             self._withdraw_unanswerable()
             self._wait_for_client()
-
-    async def room(self) -> None:
-        """Nothing waits here."""
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -293,7 +284,6 @@ class SessionPool:
         return await asyncio.shield(self._tasks.spawn(work, "spindle-session-open", report=False))
 
     def find(self, id: str) -> LiveSession | None:
-        """Return the live session with this handle or id."""
         return self._live.get(id) or self._current(id)
 
     async def get(self, id: str, client: SessionClient | None = None, cwd: str | None = None) -> LiveSession:
@@ -303,11 +293,11 @@ class SessionPool:
         """
         if (live := self.find(id)) is None:
             return await self.open(Wanted(session=self._moved.get(id, id), cwd=cwd), client)
-        return self._joined(live, client)
+        return self.joined(live, client)
 
     async def _open(self, wanted: Wanted, client: SessionClient | None) -> LiveSession:
         if wanted.session is None:
-            return self._joined(await self._make(wanted), client)
+            return self.joined(await self._make(wanted), client)
         live = self._current(wanted.session)
         if live is None:
             path = await asyncio.to_thread(self._source.find, wanted.session, wanted.cwd)
@@ -317,16 +307,16 @@ class SessionPool:
                 live = self._current(wanted.session) or self._live.get(wanted.session)
         if live is None:
             raise UnknownSession(f"No session {wanted.session}")
-        return self._joined(live, client)
+        return self.joined(live, client)
 
     async def _open_or_create(self, wanted: Wanted, id: str, client: SessionClient | None) -> LiveSession:
         async with self._locks.setdefault(f"id {id}", asyncio.Lock()):
             if (live := self.find(id)) is not None:
-                return self._joined(live, client)
+                return self.joined(live, client)
             try:
                 return await self._open(replace(wanted, session=self._moved.get(id, id)), client)
             except UnknownSession:
-                return self._joined(await self._make(wanted), client)
+                return self.joined(await self._make(wanted), client)
 
     async def _open_file(self, wanted: Wanted) -> LiveSession:
         path = wanted.session
@@ -377,11 +367,7 @@ class SessionPool:
         self._look_later(live, self._limits.keep_seconds)
         return live
 
-    def attach(self, client: SessionClient, live: LiveSession) -> None:
-        """Let a client join a session that is alive."""
-        self._joined(live, client)
-
-    def _joined(self, live: LiveSession, client: SessionClient | None) -> LiveSession:
+    def joined(self, live: LiveSession, client: SessionClient | None) -> LiveSession:
         if client is not None:
             live.join(client)
         if live.held and (timer := self._timers.pop(live, None)) is not None:
@@ -405,10 +391,10 @@ class SessionPool:
             if len(left) > self._limits.max_kept and (unused := self._least_used(left)) is not None:
                 self._end(unused, IDLE)
 
-    async def close_session(self, live: LiveSession, reason: str = "closed") -> None:
+    async def close_session(self, live: LiveSession) -> None:
         """End a session: its run is stopped, its children killed, its file flushed. Clients are told."""
         if self._live.get(live.handle) is live:
-            self._end(live, reason)
+            self._end(live, "closed")
         if (closing := self._closing.get(live)) is not None:
             await asyncio.wait([closing])
 

@@ -85,13 +85,9 @@ _VALUES: dict[str, Any] = {
 _CHOICES = {"MessageUpdate.assistantMessageEvent": "TextDelta", "KnownMessage": "AssistantMessage"}
 
 
-def page(schema: dict[str, Any], notes: dict[str, dict[str, str]]) -> str:
-    """Return the page. `notes` are what the code says of the fields of a shape."""
-    return _Page(schema, notes).text()
-
-
-class _Page:
+class Page:
     def __init__(self, schema: dict[str, Any], notes: dict[str, dict[str, str]]) -> None:
+        """`notes` are what the code says of the fields of a shape."""
         self._schema = schema
         self._shapes: dict[str, dict[str, Any]] = schema["$defs"]
         self._notes = notes
@@ -166,7 +162,6 @@ class _Page:
         return schema
 
     def _type(self, schema: dict[str, Any]) -> str:
-        """Return a type in words."""
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             self._wanted[name] = None
@@ -183,7 +178,6 @@ class _Page:
         return str(kind)
 
     def _example(self, schema: dict[str, Any], field: str = "", above: tuple[str, ...] = ()) -> Any:
-        """Return a value that fits."""
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             return self._example(self._shapes[name], field, (*above, name))

@@ -89,14 +89,14 @@ class Router:
             # The client has this session already, or has asked for it twice at once.
             self.pool.leave(seat, live)
             receive = self.to_first if other is None else other.receive
-            for frame in self._forget(seat):
+            for frame in self.forget(seat):
                 receive({name: value for name, value in frame.items() if name != "sessionId"})
         else:
             self._seats[live.handle] = seat
             seat.begin(live)
 
     def _give_up(self, seat: "Seat", error: str) -> None:
-        for frame in self._forget(seat):
+        for frame in self.forget(seat):
             if frame.get("type") not in _REPLIES:
                 self._refuse(frame, error)
 
@@ -105,17 +105,10 @@ class Router:
         lane = self.outbox.lane(name) if isinstance(name, str) else self.outbox
         lane.put(Response(id=frame.get("id", UNSET), command=frame.get("type", "parse"), success=False, error=error))
 
-    def left(self, seat: "Seat") -> None:
-        """The session of a seat has ended."""
-        self._forget(seat)
-
-    def _forget(self, seat: "Seat") -> list[dict[str, Any]]:
+    def forget(self, seat: "Seat") -> list[dict[str, Any]]:
         """Take a seat out; return the frames that wait there."""
         self._seats = {name: other for name, other in self._seats.items() if other is not seat}
         return seat.waiting
-
-    async def live_sessions(self) -> list[LiveInfo]:
-        return await self.pool.infos()
 
     async def finish(self, timeout: float) -> None:
         """Give commands that can still be answered a moment to do so."""
@@ -190,7 +183,7 @@ class Seat:
         if self._live is not None:
             live.agent.unsubscribe(self._lane)
             self._lane.put(SessionClosed(reason))
-            self._router.left(self)
+            self._router.forget(self)
 
     # -- what commands may ask of the wire -------------------------------------------------------
 
@@ -208,4 +201,4 @@ class Seat:
         await self._router.pool.close_session(self._live)
 
     async def live_sessions(self) -> list[LiveInfo]:
-        return await self._router.live_sessions()
+        return await self._router.pool.infos()

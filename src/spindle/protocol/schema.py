@@ -96,11 +96,10 @@ def _response(spec: CommandSpec, data: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def reference_page() -> str:
-    """Return the Markdown page with every command and event."""
-    from spindle.protocol.reference import field_notes, page
+    from spindle.protocol.reference import Page, field_notes
 
     kinds = [*_event_types(), *(kind for data in _data_types() for kind in data)]
-    return page(json_schema(), {kind.__name__: field_notes(kind) for kind in kinds})
+    return Page(json_schema(), {kind.__name__: field_notes(kind) for kind in kinds}).text()
 
 
 def _data_types() -> Iterator[list[type[msgspec.Struct]]]:

@@ -194,7 +194,8 @@ class ChatConnection:
     def _control(self, request: ChatRequest, name: str) -> None:
         run = self._run
         if name == "GetCommands":
-            self._frames.send(request.id, {"Text": _commands_text()})
+            listed = [{"name": name, "description": text} for name, text in INSTRUCTIONS.items()]
+            self._frames.send(request.id, {"Text": encode({"commands": listed, "count": len(listed)}).decode()})
         elif name == "ClearContext":
             self._reply(request, self._clear())
         elif name == "Interrupt" and run is None:
@@ -249,11 +250,8 @@ class ChatConnection:
         raise AgentError(f"Unknown command: {command.name}")
 
     def _history(self) -> str:
-        lines = []
-        for message in self._agent.messages:
-            if isinstance(message, UserMessage | AssistantMessage) and (text := text_of(message.content)):
-                lines.append(f"[{message.role}] {text}")
-        return "\n".join(lines)
+        said = [message for message in self._agent.messages if isinstance(message, UserMessage | AssistantMessage)]
+        return "\n".join(f"[{message.role}] {text}" for message in said if (text := text_of(message.content)))
 
     def _config(self, parameters: Any) -> str:
         """Change what holds on this connection, and return all of it."""
@@ -293,8 +291,3 @@ class ChatConnection:
                 self._frames.send(request.id, {"Text": text})
 
         self._tasks.spawn(reply(), "spindle-chat-reply")
-
-
-def _commands_text() -> str:
-    listed = [{"name": name, "description": text} for name, text in INSTRUCTIONS.items()]
-    return encode({"commands": listed, "count": len(listed)}).decode()

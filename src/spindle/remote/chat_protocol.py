@@ -6,9 +6,10 @@ word `"Interrupt"`. A response always has its four keys, nulls included.
 
 import base64
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from spindle.shapes.codec import DecodeError, decode_strict, encode
 from spindle.shapes.messages import Image, Text
@@ -32,8 +33,7 @@ class ProtocolError(Exception):
         self.request_id = request_id
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """Something to say to the model: texts and images, in order."""
 
     content: list[Text | Image]
@@ -47,31 +47,27 @@ class Parts:
         return [block for block in self.content if isinstance(block, Image)]
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(Struct, frozen=True):
     """One of `CONTROLS`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """An `Instruction`."""
 
     name: str
     parameters: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
+class ToolAnswer(Struct, frozen=True):
     name: str
     arguments: Any
     approved: bool
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnAnswer:
+class TurnAnswer(Struct, frozen=True):
     confirmed: bool
     reason: str | None
 
@@ -79,8 +75,7 @@ class TurnAnswer:
 Input: TypeAlias = Parts | Control | Command | ToolAnswer | TurnAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Struct, frozen=True):
     """What a request may change; None leaves it as it is."""
 
     max_turns: int | None = None
@@ -90,8 +85,7 @@ class Config:
     prompt: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     id: str
     input: Input
     config: Config
@@ -321,7 +315,6 @@ INPUTS: Final[dict[str, Callable[[Any], Input]]] = {
 
 
 def response(id: str, content: dict[str, Any], *, error: str | None = None, usage: Any = None) -> str:
-    """Return one response frame."""
     return encode({"request_id": id, "response": content, "error": error, "token_usage": usage}).decode()
 
 

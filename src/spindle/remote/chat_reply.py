@@ -86,7 +86,6 @@ class ChatReply:
         self._announced: set[str] = set()
 
     def ask(self, content: dict[str, Any]) -> None:
-        """Show a question."""
         self._frames.send(self._id, content)
 
     def fail(self, error: str) -> None:
@@ -153,7 +152,6 @@ class ChatReply:
     # -- the end ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Send the frame that ends the request."""
         usage = usage_value(self._prompt_tokens, self._completion_tokens)
         if self.refusal is not None and not self.interrupted:
             self._frames.send(self._id, {"Text": self.refusal}, error=self.error)

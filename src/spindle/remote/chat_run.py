@@ -7,8 +7,9 @@ client. What the client gets to see of it is the business of its `ChatReply`.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from spindle.agent import AgentError
 from spindle.agent.hooks import Blocked, Hooks
@@ -19,14 +20,7 @@ from spindle.agent.submission import RunOptions
 from spindle.remote.chat_protocol import ChatRequest, Config, Parts, structured_error
 from spindle.remote.chat_reply import ChatReply, FrameQueue
 from spindle.remote.options import RemoteOptions
-from spindle.shapes.events import (
-    AgentSettled,
-    Event,
-    MessageEnd,
-    MessageUpdate,
-    ToolExecutionEnd,
-    ToolExecutionStart,
-)
+from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from spindle.shapes.messages import AssistantMessage
 from spindle.tools.base import Tool
 
@@ -36,8 +30,7 @@ NOTHING_TO_REGENERATE = "Nothing to regenerate"
 log = logging.getLogger("spindle.remote")
 
 
-@dataclass(slots=True)
-class ChatState:
+class ChatState(Struct):
     """What holds on a connection from one request to the next."""
 
     max_turns: int | None = None
@@ -60,14 +53,12 @@ class ChatState:
             self.prompt = config.prompt or None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     agreed: bool
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A confirmation the client owes us."""
 
     tool: str | None
@@ -80,12 +71,7 @@ class ChatRun(Hooks):
     """Listens to the agent while it works on the request, and is a hook of that run."""
 
     def __init__(
-        self,
-        request: ChatRequest,
-        agent: AgentSession,
-        state: ChatState,
-        frames: FrameQueue,
-        options: RemoteOptions,
+        self, request: ChatRequest, agent: AgentSession, state: ChatState, frames: FrameQueue, options: RemoteOptions
     ) -> None:
         self.request = request
         self.question: Question | None = None
@@ -110,7 +96,6 @@ class ChatRun(Hooks):
     # -- life ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve the request up to its last frame."""
         self._state.apply(self.request.config)
         self._request_time.go_on()
         try:

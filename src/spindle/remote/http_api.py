@@ -14,6 +14,7 @@ from msgspec import UNSET, ValidationError, convert
 
 from spindle import limits
 from spindle.agent import AgentError
+from spindle.agent.hooks import NeverFull
 from spindle.agent.result import RunResult, without_run
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
@@ -58,7 +59,6 @@ class HttpApi:
         """Streams of events that are open."""
 
     async def answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
-        """Answer a request for one of our paths."""
         try:
             return await self._route(request, [unquote(part) for part in path.strip("/").split("/")], query)
         except (BadRequest, InvalidFields) as error:
@@ -178,13 +178,12 @@ class HttpApi:
             return failed(503, "Too many connections")
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
-        since = request.headers.get("Last-Event-ID", query.get("since", ""))
-        number = int(since) if since.isascii() and since.isdigit() and len(since) < 20 else None
+        number = event_number(request.headers.get("Last-Event-ID", query.get("since", "")))
         known = number is not None and live.log.after(number) is not None
-        stream = _Stream(request, self._options)
-        await stream.begin()
-        viewer = _Viewer(connection)
-        self._pool.attach(viewer, live)
+        stream = _Stream(self._options.viewer_stall_timeout)
+        await stream.response.prepare(request)
+        viewer = _Viewer(connection.bell)
+        self._pool.joined(live, viewer)
         live.agent.subscribe(viewer)
         self.viewers += 1
         try:
@@ -219,9 +218,8 @@ class HttpApi:
 class _Stream:
     """Events on their way to one client that must read."""
 
-    def __init__(self, request: web.BaseRequest, options: RemoteOptions) -> None:
-        self._request = request
-        self._stall_timeout = options.viewer_stall_timeout
+    def __init__(self, stall_timeout: float) -> None:
+        self._stall_timeout = stall_timeout
         headers = {
             **SAFETY,
             "Content-Type": "text/event-stream",
@@ -230,9 +228,6 @@ class _Stream:
         }
         self.response = web.StreamResponse(headers=headers)
         self.response.force_close()
-
-    async def begin(self) -> None:
-        await self.response.prepare(self._request)
 
     async def send(self, data: bytes) -> None:
         async with asyncio.timeout(self._stall_timeout):
@@ -253,23 +248,19 @@ class _Stream:
         return last
 
 
-class _Viewer:
+class _Viewer(NeverFull):
     """A client that reads a session's events. It keeps nothing of them, so the agent never waits for it."""
 
     holds = answers = True
-    busy = full = False
+    busy = False
 
-    def __init__(self, connection: HttpConnection) -> None:
+    def __init__(self, bell: asyncio.Event) -> None:
         self.ended: str | None = None
         """Why the session has left memory."""
-        self._connection = connection
-        self._bell = connection.bell
+        self._bell = bell
 
     def put(self, event: Event) -> None:
         self._bell.set()
-
-    async def room(self) -> None:
-        """There is always room."""
 
     def session_ended(self, live: LiveSession, reason: str) -> None:
         self.ended = reason
@@ -310,10 +301,8 @@ class _HttpClient:
         return await self._pool.infos()
 
 
-class _Settled:
+class _Settled(NeverFull):
     """Listens for the end of a run."""
-
-    full = False
 
     def __init__(self, bell: asyncio.Event) -> None:
         self._bell = bell
@@ -323,9 +312,6 @@ class _Settled:
         if isinstance(event, AgentSettled):
             self.event = event
             self._bell.set()
-
-    async def room(self) -> None:
-        """There is always room."""
 
 
 async def _finished(
@@ -350,6 +336,11 @@ async def _finished(
         error = settled.event.error_message if settled.event else None
         raise AgentError(error or "The prompt was refused")
     return json_answer(result)
+
+
+def event_number(text: str) -> int | None:
+    """Read the number of the last event that a client has seen."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 async def _body(request: web.BaseRequest) -> dict[str, Any]:

@@ -24,6 +24,7 @@ ERRORS = {
     "500": "Something broke",
     "503": "Too many connections are open",
 }
+_ERROR = {"$ref": "#/components/schemas/Error"}
 
 
 class ReplyToQuestion(Wire):
@@ -65,11 +66,8 @@ def openapi() -> dict[str, Any]:
     fields = {spec.name: next(schemas) for spec in specs}
     data = {spec.name: next(schemas) for spec in specs if spec.data is not None}
     session, events = "/v1/sessions/{id}", "/v1/sessions/{id}/events"
-    sessions = {
-        "type": "object",
-        "properties": {"sessions": {"type": "array", "items": info}},
-        "required": ["sessions"],
-    }
+    listed = {"sessions": {"type": "array", "items": info}}
+    sessions = {"type": "object", "properties": listed, "required": ["sessions"]}
     questions = {"type": "object", "properties": {"questions": {"type": "array", "items": question}}}
     asked = {"name": "question", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     paths: dict[str, Any] = {
@@ -125,13 +123,13 @@ def openapi() -> dict[str, Any]:
         "security": [{"token": []}, {}],
         "paths": paths,
         "components": {
-            "schemas": {**components, "Error": ERROR},
+            "schemas": {
+                **components,
+                "Error": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]},
+            },
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
-
-
-ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 
 
 def _allow_null(shape: dict[str, Any]) -> None:
@@ -142,23 +140,17 @@ def _allow_null(shape: dict[str, Any]) -> None:
 
 
 def _has_required(spec: CommandSpec) -> bool:
-    return bool(spec.fields.__struct_fields__) and len(spec.fields.__struct_defaults__) < len(
-        spec.fields.__struct_fields__
-    )
+    return len(spec.fields.__struct_defaults__) < len(spec.fields.__struct_fields__)
 
 
 def _operation(
     name: str, doc: str, answers: dict[str, Any], *, body: Any = None, required: bool = False
 ) -> dict[str, Any]:
-    failures: dict[str, Any] = {status: _failure(text) for status, text in ERRORS.items()}
+    failures: dict[str, Any] = {status: _json(text, _ERROR) for status, text in ERRORS.items()}
     operation = {"operationId": name, "description": " ".join(doc.split()), "responses": {**answers, **failures}}
     if body is not None:
         operation["requestBody"] = {"required": required, "content": {"application/json": {"schema": body}}}
     return operation
-
-
-def _failure(text: str) -> dict[str, Any]:
-    return _json(text, {"$ref": "#/components/schemas/Error"})
 
 
 def _json(text: str, schema: Any) -> dict[str, Any]:

@@ -117,7 +117,8 @@ class Peer:
             async with asyncio.timeout(CLOSE_FRAME):
                 await self._socket.close(code=code, message=text.encode())
         except TimeoutError:
-            self._abort()
+            if self._wire.transport is not None:
+                self._wire.transport.abort()
 
     async def _read(self, client: Client) -> None:
         loop = asyncio.get_running_loop()
@@ -181,10 +182,6 @@ class Peer:
             self._farewell = TRY_AGAIN_LATER, "reading too slowly"
         except ConnectionError:
             pass
-
-    def _abort(self) -> None:
-        if self._wire.transport is not None:
-            self._wire.transport.abort()
 
     def _look_for_bugs(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -34,7 +34,7 @@ class RpcConnection:
         # A dialect leaves events out, so its clients cannot count them.
         replay = live.log.after(since) if since is not None and dialect is SPINDLE else None
         # Without a replay, questions that wait for an answer are asked again: no other client may be there to give it.
-        first = replay if replay is not None else self._open_dialogs()
+        first = [encode(request) for request in live.agent.dialogs.open_requests()] if replay is None else replay
         hello = {
             "type": "ready",
             "version": __version__,
@@ -49,9 +49,6 @@ class RpcConnection:
         live.agent.subscribe(self._outbox)
         self._tasks = Tasks()
         self._tasks.spawn(live.agent.begin(), "spindle-begin")
-
-    def _open_dialogs(self) -> list[bytes]:
-        return [encode(request) for request in self._live.agent.dialogs.open_requests()]
 
     # -- what commands may ask of the wire -------------------------------------------------------
 
@@ -69,7 +66,7 @@ class RpcConnection:
         raise AgentError("This is the first session of the connection, and ends with it")
 
     async def live_sessions(self) -> list[LiveInfo]:
-        return await self._router.live_sessions()
+        return await self._router.pool.infos()
 
     # -- what the peer needs ---------------------------------------------------------------------
 

@@ -6,25 +6,24 @@ import logging
 import os
 import secrets
 import time
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from spindle import limits
 from spindle.protocol.dialect import DIALECTS, SPINDLE
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
-from spindle.remote.access import Access, Refusal, Slowdown, is_loopback
+from spindle.remote.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
 from spindle.remote.answers import failed, healthy, page_file, plain
 from spindle.remote.chat_connection import ChatConnection, ChatSeat
-from spindle.remote.http_api import API_PATHS, HttpApi
+from spindle.remote.http_api import API_PATHS, HttpApi, event_number
 from spindle.remote.listener import HttpConnection, Listener
 from spindle.remote.options import RemoteOptions
 from spindle.remote.peer import FAILED, GOING_AWAY, NO_SUCH_SESSION, TRY_AGAIN_LATER, Peer
 from spindle.remote.rpc_connection import RpcConnection
-from spindle.remote.socket_owner import can_tell, owner
 
 __all__ = ["RemoteOptions", "RemoteServer"]
 
@@ -196,7 +195,7 @@ class RemoteServer:
         try:
             if path == RPC_PATH:
                 dialect = DIALECTS[query.get("dialect", SPINDLE.name)]
-                await peer.run(RpcConnection(peer, live, self._pool, dialect, _number(query.get("since", ""))))
+                await peer.run(RpcConnection(peer, live, self._pool, dialect, event_number(query.get("since", ""))))
             else:
                 async with self._seats.setdefault(live, ChatSeat()).take(peer):
                     await peer.run(ChatConnection(peer, live, self._options))
@@ -222,7 +221,3 @@ def _split(target: str) -> tuple[str, dict[str, str]]:
     """Return path and query of a request; of a key that comes twice, the last value counts."""
     path, _, fields = target.partition("?")
     return path, {key: values[-1] for key, values in parse_qs(fields).items()}
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None

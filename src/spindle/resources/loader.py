@@ -98,7 +98,6 @@ class Resources(Struct):
             return text
 
     def commands(self) -> list[CommandItem]:
-        """Return the commands of templates, then of skills."""
         return [
             *(CommandItem.of(item.command, "prompt", item.info, item.description) for item in self.templates),
             *(CommandItem.of(item.command, "skill", item.info, item.description) for item in self.skills),

@@ -121,7 +121,6 @@ class PromptParts(Struct, frozen=True):
 
 
 def build_system_prompt(tools: Sequence[Tool], cwd: str, parts: PromptParts) -> str:
-    """Return the whole prompt for the active tools."""
     return render_sections(prompt_sections(tools, cwd, parts))
 
 

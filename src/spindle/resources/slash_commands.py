@@ -209,7 +209,6 @@ class Template(Struct, frozen=True):
     content: str
     path: Path
     info: SourceInfo
-    argument_hint: str | None = None
 
     @property
     def command(self) -> str:
@@ -257,11 +256,11 @@ def _template_files(source: Source) -> list[Path]:
 
 def _read_template(path: Path, source: Source) -> Template:
     matter, body = split_front_matter(read_text(path))
-    description, hint = matter.get("description"), matter.get("argument-hint")
+    description = matter.get("description")
     if not isinstance(description, str) or not description:
         first = next((line.strip() for line in body.split("\n") if line.strip()), "")
         description = first[:_DESCRIPTION_WIDTH] + ("..." if len(first) > _DESCRIPTION_WIDTH else "")
-    return Template(path.stem, description, body, path, source.info(path), hint if isinstance(hint, str) else None)
+    return Template(path.stem, description, body, path, source.info(path))
 
 
 def split_arguments(text: str) -> list[str]:

@@ -74,7 +74,6 @@ class TrustStore:
 
 
 def gated_paths(cwd: Path) -> list[Path]:
-    """Return what a project has that needs trust."""
     found = [path for name in _GATED if os.path.exists(path := cwd / ".pi" / name)]
     if os.path.exists(path := cwd / ".mcp.json"):
         found.append(path)

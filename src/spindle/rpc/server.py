@@ -57,7 +57,7 @@ class Server:
         raise AgentError("This is the first session; it ends with the process")
 
     async def live_sessions(self) -> list[LiveInfo]:
-        return await self._router.live_sessions()
+        return await self._router.pool.infos()
 
     @cached_property
     def _router(self) -> "Router":

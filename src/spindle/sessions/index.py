@@ -48,6 +48,11 @@ class Found(msgspec.Struct, frozen=True):
     """It was found among the sessions of the project that was asked about."""
 
 
+def is_path(name: str) -> bool:
+    """Say whether this names a session by its file, and not by its id."""
+    return "/" in name or "\\" in name or name.endswith(".jsonl")
+
+
 def list_sessions(
     cwd: StrPath, session_dir: StrPath | None = None, on_progress: Progress | None = None
 ) -> list[SessionInfo]:

@@ -95,7 +95,6 @@ class _Ids:
 
 
 def todo_parameters() -> dict[str, Any]:
-    """Return the JSON Schema of the tool's arguments."""
     text = {"type": "string"}
     status = {"type": "string", "enum": list(_MARKS)}
     task = arguments("content", content=text, status=status, notes=text, details=text)

@@ -93,8 +93,9 @@ def truncate_tail(
     return TruncationResult(end, True, by, *total, 1, _utf8_length(end), True, False, max_lines, max_bytes)
 
 
-def truncate_line(line: str, limit: int = MAX_LINE_LENGTH) -> tuple[str, bool]:
-    """Return the line cut to `limit` UTF-16 units, and whether it was cut."""
+def truncate_line(line: str) -> tuple[str, bool]:
+    """Return the line cut to `MAX_LINE_LENGTH`, and whether it was cut."""
+    limit = MAX_LINE_LENGTH
     if len(line) <= limit and (line.isascii() or len(line.encode("utf-16-le", "surrogatepass")) <= 2 * limit):
         return line, False
     # A character outside the BMP takes two units; half of one is left out.
@@ -270,11 +271,9 @@ class OutputBuffer:
 
     @property
     def location(self) -> str:
-        """Say where the full output is."""
         return self.path or f"not kept ({self._spool_error})"
 
     def snapshot(self) -> TruncationResult:
-        """Return the text so far, cut to the limits."""
         return truncate_tail(self._tail.decode("utf-8", "replace"), whole=self.size)
 
     def _append(self, text: bytes) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import codecs
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from spindle.shapes.messages import Wire
@@ -53,7 +53,6 @@ async def run_user_bash(
     cwd: str,
     settings: ToolSettings,
     on_delta: Callable[[str], None] = lambda delta: None,
-    env: Mapping[str, str] | None = None,
     pace: Pace | None = None,
 ) -> BashResult:
     """Run `command` and return the end of its output; pieces go to `on_delta` as they come, uncut.
@@ -81,7 +80,7 @@ async def run_user_bash(
         await pace.room()
         process.resume()
 
-    process = start_shell(command, cwd, settings, env or {}, lambda data: pass_on(sanitizer.feed(decoder.decode(data))))
+    process = start_shell(command, cwd, settings, {}, lambda data: pass_on(sanitizer.feed(decoder.decode(data))))
     exit_code: int | None = None
     try:
         exit_code = await process.wait()

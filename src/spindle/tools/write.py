@@ -35,10 +35,7 @@ TOOL = Tool(
     name="write",
     description="Write a file: make it, with its folders, if it does not exist, else replace all of it.",
     parameters=arguments(
-        "path",
-        "content",
-        path="File to write, relative or absolute",
-        content="All of the new content",
+        "path", "content", path="File to write, relative or absolute", content="All of the new content"
     ),
     execute=_execute,
     snippet="Create or overwrite files",

@@ -12,10 +12,8 @@ from spindle.agent import AgentError
 from spindle.agent.compaction.plan import (
     NO_HISTORY,
     CompactionLimits,
-    Preparation,
+    CompactionPreparation,
     append_file_lists,
-    estimate_tokens,
-    join_summaries,
     limits_for,
     prepare_compaction,
 )
@@ -26,21 +24,11 @@ from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
 from spindle.config.settings import Settings
 from spindle.llm.errors import is_overflow
-from spindle.llm.history import context_tokens
+from spindle.llm.history import context_tokens, estimate_tokens
 from spindle.llm.stream import Chunk, Failure, Request
 from spindle.sessions.entries import Entry
-from spindle.shapes.events import (
-    AutoCompactionEnd,
-    AutoCompactionStart,
-    CompactionEnd,
-    CompactionResult,
-    CompactionStart,
-    Event,
-    SummarizationRetryAttemptStart,
-    SummarizationRetryFinished,
-    SummarizationRetryScheduled,
-)
-from spindle.shapes.messages import AgentMessage, AssistantMessage, Cost, Usage, Wire, joint_source
+from spindle.shapes import events
+from spindle.shapes.messages import AssistantMessage, Cost, Usage, joint_source
 from spindle.shapes.model import Model
 
 __all__ = ["CompactionPort", "CompactionPreparation", "Compactor", "add_usage"]
@@ -72,9 +60,9 @@ class CompactionPort(Protocol):
     @property
     def model(self) -> Model | None: ...
 
-    def publish(self, event: Event) -> None: ...
+    def publish(self, event: events.Event) -> None: ...
 
-    async def emit(self, event: Event) -> None: ...
+    async def emit(self, event: events.Event) -> None: ...
 
     @property
     def counts_spending(self) -> bool: ...
@@ -84,20 +72,6 @@ class CompactionPort(Protocol):
     def spent(self, usage: Usage) -> None: ...
 
     async def open_stream(self, request: Request, max_tokens: int) -> AsyncGenerator[Chunk, None]: ...
-
-
-class CompactionPreparation(Wire):
-    """What a compaction is about to do, as hooks see it."""
-
-    first_kept_entry_id: str
-    messages_to_summarize: list[AgentMessage]
-    turn_prefix_messages: list[AgentMessage]
-    is_split_turn: bool
-    tokens_before: int
-    previous_summary: str | None
-    file_ops: dict[str, list[str]]
-    """`readFiles` and `modifiedFiles` of the part that is summarised."""
-    settings: dict[str, Any]
 
 
 class Compactor:
@@ -112,12 +86,10 @@ class Compactor:
         return limits_for(self._port.settings.compaction, self._port.model)
 
     def possible(self) -> bool:
-        """Say whether there is anything to summarise."""
         return self.refusal() is None
 
     def refusal(self) -> str | None:
-        """Say why there is nothing to summarise, if so."""
-        branch = self._branch()
+        branch = self._port.conversation.session.branch()
         if branch and branch[-1].type == "compaction":
             return ALREADY
         return TOO_SMALL if prepare_compaction(branch, self.limits.keep_recent_tokens) is None else None
@@ -140,11 +112,11 @@ class Compactor:
 
     async def run(
         self, reason: str, signal: AbortSignal, *, instructions: str | None = None, will_retry: bool = False
-    ) -> CompactionResult:
+    ) -> events.CompactionResult:
         """Compact. Raises `AgentError` if it fails, `Aborted` if it was aborted; events tell the same."""
         if reason != "manual":
-            await self._port.emit(AutoCompactionStart(reason))
-        await self._port.emit(CompactionStart(reason))
+            await self._port.emit(events.AutoCompactionStart(reason))
+        await self._port.emit(events.CompactionStart(reason))
         made: _Made | None = None
         error: str | None = None
         aborted = False
@@ -186,22 +158,22 @@ class Compactor:
     def refuse(self, text: str, reason: str = "overflow") -> None:
         """Tell that there will be no compaction: a manual one has a start, too; an overflow was told before."""
         if reason == "manual":
-            self._port.publish(CompactionStart(reason))
+            self._port.publish(events.CompactionStart(reason))
             text = f"{_FAILURE[reason]}: {text}"
         for event in _endings(reason, error=text):
             self._port.publish(event)
 
-    def _branch(self) -> list[Entry]:
-        return self._port.conversation.session.branch()
-
     async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> "_Made":
-        conversation, branch = self._port.conversation, self._branch()
+        conversation = self._port.conversation
+        branch = conversation.session.branch()
         if branch and branch[-1].type == "compaction":
             raise AgentError(ALREADY)
         plan = prepare_compaction(branch, self.limits.keep_recent_tokens)
         if plan is None:
             raise AgentError(TOO_SMALL)
-        replacement = await self._ask_hooks(plan, branch, reason, instructions, will_retry)
+        replacement = await self._ask_hooks(
+            plan, branch, reason=reason, custom_instructions=instructions, will_retry=will_retry
+        )
         result = replacement or await self._summarize(plan, reason, instructions)
         # From here on nothing waits: an abort comes before the change or after it.
         entry_id = conversation.session.append_compaction(
@@ -215,32 +187,23 @@ class Compactor:
         if replacement and replacement.usage is not None:
             self._port.spent(replacement.usage)
         conversation.reload()
-        result.estimated_tokens_after = _size_after(conversation)
+        # The kept answers still report the usage of the long context, so only lengths count here.
+        result.estimated_tokens_after = sum(estimate_tokens(message) for message in conversation.messages)
         self._port.hooks.compacted()
         entry = conversation.session.entry(entry_id)
         return _Made(result, entry.value if entry else {}, bool(replacement))
 
     async def _ask_hooks(
-        self, plan: Preparation, branch: Sequence[Entry], reason: str, instructions: str | None, will_retry: bool
-    ) -> CompactionResult | None:
+        self, plan: CompactionPreparation, branch: Sequence[Entry], **facts: Any
+    ) -> events.CompactionResult | None:
         """Let hooks cancel the compaction or do it themselves. Raises `AgentError` if they cancel it."""
+        settings = msgspec.to_builtins(self._port.settings.compaction)
         answer = await self._port.hooks.ask(
             "session_before_compact",
             lambda: {
-                "preparation": CompactionPreparation(
-                    plan.first_kept_entry_id,
-                    plan.history,
-                    plan.prefix,
-                    plan.is_split_turn,
-                    plan.tokens_before,
-                    plan.previous_summary,
-                    plan.files.as_details(),
-                    msgspec.to_builtins(self._port.settings.compaction),
-                ),
+                "preparation": msgspec.structs.replace(plan, settings=settings),
                 "branch_entries": [entry.value for entry in branch],
-                "custom_instructions": instructions,
-                "reason": reason,
-                "will_retry": will_retry,
+                **facts,
             },
         )
         if answer.get("cancel"):
@@ -248,27 +211,30 @@ class Compactor:
         given = answer.get("compaction")
         return None if given is None else _supplied_result(given, plan)
 
-    async def _summarize(self, plan: Preparation, reason: str, instructions: str | None) -> CompactionResult:
+    async def _summarize(
+        self, plan: CompactionPreparation, reason: str, instructions: str | None
+    ) -> events.CompactionResult:
         reserve = self.limits.reserve_tokens
-        task = FIRST if plan.previous_summary is None else UPDATE
-        history = summary_request(plan.history, task, previous=plan.previous_summary, instructions=instructions)
+        before, whole_turns = plan.previous_summary, plan.messages_to_summarize
+        task = FIRST if before is None else UPDATE
+        history = summary_request(whole_turns, task, previous=before, instructions=instructions)
         summaries: list[Summary] = []
         if plan.is_split_turn:
-            prefix = summary_request(plan.prefix, PREFIX)
+            prefix = summary_request(plan.turn_prefix_messages, PREFIX)
             jobs = [self.ask(prefix, int(0.5 * reserve), "Turn prefix summarization failed", "compaction", reason)]
-            if plan.history:
+            if whole_turns:
                 jobs.insert(0, self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason))
             summaries = await (_one_by_one(jobs) if self._port.counts_spending else _both(jobs))
-            first = summaries[0].text if plan.history else NO_HISTORY
-            text = join_summaries(first, summaries[-1].text)
+            first = summaries[0].text if whole_turns else NO_HISTORY
+            text = f"{first}\n\n---\n\n**Turn Context (split turn):**\n\n{summaries[-1].text}"
         else:
             summaries = [await self.ask(history, int(0.8 * reserve), "Summarization failed", "compaction", reason)]
             text = summaries[0].text
-        return CompactionResult(
-            append_file_lists(text, plan.files),
+        return events.CompactionResult(
+            append_file_lists(text, plan.file_ops),
             plan.first_kept_entry_id,
             plan.tokens_before,
-            plan.files.as_details(),
+            plan.file_ops,
             usage=reduce(add_usage, (summary.answer.usage for summary in summaries)),
         )
 
@@ -286,11 +252,10 @@ class Compactor:
                 return False
             announced = True
             delay = self._port.retry.delay_ms(attempt, failure)
-            await self._port.emit(
-                SummarizationRetryScheduled(attempt, self._port.retry.max_retries, delay, answer.error_message or "")
-            )
+            most, error = self._port.retry.max_retries, answer.error_message or ""
+            await self._port.emit(events.SummarizationRetryScheduled(attempt, most, delay, error))
             await asyncio.sleep(delay / 1000)
-            await self._port.emit(SummarizationRetryAttemptStart(source, reason))
+            await self._port.emit(events.SummarizationRetryAttemptStart(source, reason))
             return True
 
         try:
@@ -301,7 +266,7 @@ class Compactor:
             raise AgentError(f"{failure}: {error}") from None
         finally:
             if announced:
-                await self._port.emit(SummarizationRetryFinished())
+                await self._port.emit(events.SummarizationRetryFinished())
 
 
 class _Cancelled(Exception):
@@ -311,22 +276,23 @@ class _Cancelled(Exception):
 class _Made(msgspec.Struct, frozen=True):
     """A compaction that is part of the session now."""
 
-    result: CompactionResult
+    result: events.CompactionResult
     entry: dict[str, Any]
     from_extension: bool
 
 
 def _endings(
     reason: str,
-    result: CompactionResult | None = None,
+    result: events.CompactionResult | None = None,
     *,
     aborted: bool = False,
     will_retry: bool = False,
     error: str | None = None,
-) -> list[Event]:
+) -> list[events.Event]:
     """Return what tells of the end, for clients that know only automatic compactions and for those that know all."""
     end = (reason, result, aborted, will_retry, error)
-    return [CompactionEnd(*end)] if reason == "manual" else [AutoCompactionEnd(*end), CompactionEnd(*end)]
+    automatic = [] if reason == "manual" else [events.AutoCompactionEnd(*end)]
+    return [*automatic, events.CompactionEnd(*end)]
 
 
 async def _one_by_one(jobs: Sequence[Coroutine[Any, Any, Summary]]) -> list[Summary]:
@@ -349,20 +315,15 @@ async def _both(jobs: Sequence[Awaitable[Summary]]) -> list[Summary]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _supplied_result(value: dict[str, Any], plan: Preparation) -> CompactionResult:
+def _supplied_result(value: dict[str, Any], plan: CompactionPreparation) -> events.CompactionResult:
     if not isinstance(value.get("summary"), str):
         raise AgentError("An extension supplied a compaction without a summary")
-    return CompactionResult(
+    return events.CompactionResult(
         value["summary"],
         value.get("firstKeptEntryId") or plan.first_kept_entry_id,
         value.get("tokensBefore", plan.tokens_before),
         value.get("details"),
     )
-
-
-def _size_after(conversation: Conversation) -> int:
-    # The kept answers still report the usage of the long context, so only lengths count here.
-    return sum(estimate_tokens(message) for message in conversation.messages)
 
 
 def add_usage(a: Usage, b: Usage) -> Usage:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spindle.config.settings import Compaction
 from spindle.llm.history import estimate_context, estimate_tokens
@@ -16,21 +17,9 @@ from spindle.shapes.messages import (
     CustomMessage,
     ToolCall,
     UserMessage,
+    Wire,
 )
 from spindle.shapes.model import Model
-
-__all__ = [
-    "CompactionLimits",
-    "FileLists",
-    "Preparation",
-    "append_file_lists",
-    "estimate_context",
-    "estimate_tokens",
-    "file_lists",
-    "join_summaries",
-    "limits_for",
-    "prepare_compaction",
-]
 
 NO_HISTORY = "No prior history."
 _TURN_ENTRIES = ("custom_message", "branch_summary")
@@ -62,29 +51,27 @@ def limits_for(settings: Compaction, model: Model | None) -> CompactionLimits:
     return CompactionLimits(chosen.enabled, reserve, keep, window - reserve)
 
 
-class FileLists(Struct, frozen=True):
-    """Files the summarised part read and changed; sorted, disjoint."""
-
-    read: list[str]
-    modified: list[str]
-
-    def as_details(self) -> dict[str, list[str]]:
-        return {"readFiles": self.read, "modifiedFiles": self.modified}
+FileLists: TypeAlias = dict[str, list[str]]
+"""`readFiles` and `modifiedFiles` of the part that is summarised; sorted, disjoint."""
 
 
-class Preparation(Struct, frozen=True):
+class CompactionPreparation(Wire):
+    """What a compaction is about to do, as hooks see it too."""
+
     first_kept_entry_id: str
-    history: list[AgentMessage]
-    """Whole turns that will be summarised."""
-    prefix: list[AgentMessage]
+    messages_to_summarize: list[AgentMessage]
+    """Whole turns."""
+    turn_prefix_messages: list[AgentMessage]
     """The beginning of a turn whose end is kept."""
     is_split_turn: bool
     tokens_before: int
     previous_summary: str | None
-    files: FileLists
+    file_ops: FileLists
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Those of the user, for hooks."""
 
 
-def prepare_compaction(branch: Sequence[Entry], keep_recent_tokens: int) -> Preparation | None:
+def prepare_compaction(branch: Sequence[Entry], keep_recent_tokens: int) -> CompactionPreparation | None:
     """Plan a compaction of the branch (root first). Returns None if there is nothing to do."""
     if not branch or branch[-1].type == "compaction":
         return None
@@ -94,21 +81,18 @@ def prepare_compaction(branch: Sequence[Entry], keep_recent_tokens: int) -> Prep
     cut = _cut_point(branch, start, keep_recent_tokens)
     if cut is None:
         return None
-    turn = None if _starts_turn(branch[cut]) else _turn_start(branch, cut, start)
+    turn = None
+    if not _starts_turn(branch[cut]):
+        turn = next((i for i in range(cut, start - 1, -1) if _starts_turn(branch[i])), None)
     history_end = cut if turn is None else turn
     history = _messages(branch[start:history_end])
     prefix = [] if turn is None else _messages(branch[turn:cut])
     if not history and not prefix:
         return None
     before = branch[previous].value if previous is not None else {}
-    return Preparation(
-        first_kept_entry_id=branch[cut].id,
-        history=history,
-        prefix=prefix,
-        is_split_turn=turn is not None,
-        tokens_before=tokens_before,
-        previous_summary=before.get("summary"),
-        files=file_lists([*history, *prefix], before),
+    files = file_lists([*history, *prefix], before)
+    return CompactionPreparation(
+        branch[cut].id, history, prefix, turn is not None, tokens_before, before.get("summary"), files
     )
 
 
@@ -119,9 +103,7 @@ def _first_kept(branch: Sequence[Entry], compaction: int) -> int:
 
 def _is_candidate(entry: Entry) -> bool:
     """Say whether the kept part may begin here: never with a tool result."""
-    if entry.type == "message":
-        return isinstance(entry.message, UserMessage | AssistantMessage | BashExecutionMessage | CustomMessage)
-    return entry.type in _TURN_ENTRIES
+    return _starts_turn(entry) or (entry.type == "message" and isinstance(entry.message, AssistantMessage))
 
 
 def _starts_turn(entry: Entry) -> bool:
@@ -150,10 +132,6 @@ def _cut_point(branch: Sequence[Entry], start: int, keep_recent_tokens: int) -> 
     return cut
 
 
-def _turn_start(branch: Sequence[Entry], cut: int, start: int) -> int | None:
-    return next((i for i in range(cut, start - 1, -1) if _starts_turn(branch[i])), None)
-
-
 def _messages(entries: Iterable[Entry]) -> list[AgentMessage]:
     found = (None if entry.type == "compaction" else entry_message(entry) for entry in entries)
     messages = [message for message in found if message is not None]
@@ -173,26 +151,18 @@ def file_lists(messages: Iterable[AgentMessage], previous: dict[str, object]) ->
         if not isinstance(message, AssistantMessage):
             continue
         for block in message.content:
-            path = (
-                block.arguments.get("path")
-                if isinstance(block, ToolCall) and isinstance(block.arguments, dict)
-                else None
-            )
-            if isinstance(path, str) and isinstance(block, ToolCall):
+            if not isinstance(block, ToolCall) or not isinstance(block.arguments, dict):
+                continue
+            if isinstance(path := block.arguments.get("path"), str):
                 if block.name == "read":
                     read.add(path)
                 elif block.name in ("write", "edit"):
                     modified.add(path)
-    return FileLists(sorted(read - modified), sorted(modified))
-
-
-def join_summaries(history: str, prefix: str | None) -> str:
-    """Merge the summary of whole turns with that of the beginning of a split one."""
-    return history if prefix is None else f"{history}\n\n---\n\n**Turn Context (split turn):**\n\n{prefix}"
+    return {"readFiles": sorted(read - modified), "modifiedFiles": sorted(modified)}
 
 
 def append_file_lists(summary: str, files: FileLists) -> str:
-    for tag, paths in (("read-files", files.read), ("modified-files", files.modified)):
+    for tag, paths in (("read-files", files["readFiles"]), ("modified-files", files["modifiedFiles"])):
         if paths:
             summary += f"\n\n<{tag}>\n" + "\n".join(paths) + f"\n</{tag}>"
     return summary

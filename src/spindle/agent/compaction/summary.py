@@ -131,7 +131,6 @@ def _shorten(text: str) -> str:
 def summary_request(
     messages: Sequence[AgentMessage], task: str, *, previous: str | None = None, instructions: str | None = None
 ) -> Request:
-    """Build the request for one summary."""
     text = f"<conversation>\n{serialize_conversation(messages)}\n</conversation>\n\n"
     if previous is not None:
         text += f"<previous-summary>\n{previous}\n</previous-summary>\n\n"

@@ -7,7 +7,7 @@ for subscriptions too. A model that we do not know is added if it can call tools
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -152,9 +152,9 @@ def refresh(agent_dir: Path, url: str = URL) -> Refreshed:
     except OSError as error:
         raise RefreshError(f"Cannot write to {folder}: {error.strerror or error}") from None
     return Refreshed(
-        added=_all(merge.added for merge in merges),
-        repriced=_all(merge.repriced for merge in merges),
-        skipped=_all(merge.skipped for merge in merges),
+        added=tuple(name for merge in merges for name in merge.added),
+        repriced=tuple(name for merge in merges for name in merge.repriced),
+        skipped=tuple(text for merge in merges for text in merge.skipped),
     )
 
 
@@ -167,10 +167,6 @@ def _read_state(folder: Path) -> _State | None:
 
 def _text(value: Struct) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n"
-
-
-def _all(names: Iterable[list[str]]) -> tuple[str, ...]:
-    return tuple(name for some in names for name in some)
 
 
 def _get(url: str, etag: str | None) -> tuple[bytes | None, str | None]:
