@@ -79,13 +79,14 @@ class Process:
         until_closed: bool = False,
         owner: Any = None,
         keep: bool = False,
+        tied: bool = False,
     ) -> None:
         """Start `argv`. Without `on_errors`, stderr goes into the same pipe as stdout.
 
         Its stdin is empty, or `input`; with `hold_input` it stays open for `write` until `close_input`.
         With `until_closed` it has ended only when no process holds its pipes any more; by default those of its own
-        children are given up when they are silent. For `owner`, `keep` and what it raises see
-        `children.start`.
+        children are given up when they are silent. For `owner`, `keep`, `tied` and what it raises
+        see `children.start`.
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -107,7 +108,7 @@ class Process:
             stdin, self._stdin = os.pipe()
         try:
             files = (stdin, ends[0][1], ends[-1][1])
-            self._child = children.start(argv, cwd=cwd, env=env, files=files, owner=owner, keep=keep)
+            self._child = children.start(argv, cwd=cwd, env=env, files=files, owner=owner, keep=keep, tied=tied)
         except BaseException:
             for read_end, _ in ends:
                 os.close(read_end)

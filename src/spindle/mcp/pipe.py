@@ -66,6 +66,7 @@ class PipeTransport:
                 on_errors=self._read_errors,
                 hold_input=True,
                 input=b"",
+                tied=True,
             )
         except (OSError, ValueError) as error:
             what = cwd if isinstance(error, OSError) and error.filename == cwd else config.command
