@@ -136,6 +136,11 @@ def call(id: Any, params: Any) -> Any:
             sys.stdout.write(ping * 100)
     if name == "quit_silently":
         os._exit(0)
+    if name == "hang_up":  # and live on
+        os.close({"stdin": 0, "stdout": 1}[given["text"]])
+        if given["text"] == "stdin":
+            send({"id": id, "result": text("deaf now")})
+        time.sleep(600)
     if name == "hang":
         while (message := receive()).get("method") != "notifications/cancelled":
             if message.get("method") == "ping":
@@ -188,7 +193,8 @@ def call(id: Any, params: Any) -> Any:
         return text(json.dumps(answers_to(ids)))
     if name == "change":
         changed = True
-        send({"method": "notifications/tools/list_changed"})
+        if given.get("text") != "silently":
+            send({"method": "notifications/tools/list_changed"})
         return text("changed")
     if name == "environment":
         return text(json.dumps({**os.environ, "PID": str(os.getpid())}))

@@ -65,7 +65,8 @@ class Site:
         app.router.add_route("*", "/moved", self.moved)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        self.down = runner.cleanup
+        site = web.TCPSite(runner, "127.0.0.1", int(self.url.rpartition(":")[2].partition("/")[0] or 0))
         await site.start()
         assert site._server is not None
         self.origin = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
@@ -253,6 +254,23 @@ def test_a_session_that_the_server_has_forgotten_is_begun_again(words: str) -> N
             assert [text_of(answer) for answer in await asyncio.gather(*calls)] == ["streamed"] * 3
             assert server.state == "ready" and len(site.sessions) == 1
             assert [method for method, _ in site.seen].count("initialize") == 2
+
+    run(work())
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_server_that_goes_away_and_comes_back(modern: bool) -> None:
+    async def work() -> None:
+        site = Site(modern=modern)
+        async with site.up(), site.server() as server:
+            await server.call("stream", {})
+            await site.down()
+            with pytest.raises(McpError, match='MCP server "site": Cannot reach 127'):
+                await server.call("stream", {})
+            assert server.state == "stopped" and "Cannot reach" in (server.error or "")
+            async with site.up():
+                assert text_of(await server.call("stream", {})) == "streamed"
+                assert server.state == "ready" and server.error is None
 
     run(work())
 

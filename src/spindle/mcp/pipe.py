@@ -4,6 +4,7 @@ It is ended in steps: its input closes, then SIGTERM, then SIGKILL, for it and a
 to it that it does not outlive us either.
 """
 
+import asyncio
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -66,6 +67,7 @@ class PipeTransport:
                 on_errors=self._read_errors,
                 hold_input=True,
                 input=b"",
+                on_hangup=self._hung_up,
                 tied=True,
             )
         except (OSError, ValueError) as error:
@@ -141,7 +143,13 @@ class PipeTransport:
         if len(self._errors) > 2 * _MAX_ERRORS:
             del self._errors[:-_MAX_ERRORS]
 
+    def _hung_up(self) -> None:
+        """It closes a pipe. Mostly that is its end; otherwise no answer can come any more."""
+        asyncio.get_running_loop().call_later(limits.CHILD_LINGER, self._give_up, "it closed its stdin or stdout")
+
     def _give_up(self, reason: str) -> None:
+        if self._ending:
+            return
         self._ending = True
         if self._process is not None:
             self._process.kill()

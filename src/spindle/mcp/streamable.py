@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 from spindle import limits
 from spindle.flow import Tasks
 from spindle.llm import http
-from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten
+from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten, Unreachable
 from spindle.mcp.connection import rpc_error
 from spindle.mcp.server_config import NO_SSE, ServerConfig
 from spindle.shapes.codec import DecodeError, decode, encode
@@ -91,7 +91,7 @@ class HttpTransport:
                     self._session_id = response.headers.get("mcp-session-id")
                 await self._take_answer(response, id)
         except _BROKEN as error:
-            raise McpError(str(error)) from None
+            raise Unreachable(str(error)) from None
 
     # -- HTTP ------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class HttpTransport:
                     raise await self._refusal(again)
                 if await self._take_events(again, events, id):
                     return
-        raise McpError("the stream ended before the answer came")
+        raise Unreachable("the stream ended before the answer came")
 
     async def _take_events(self, response: http.Response, events: "EventStream", id: Any) -> bool:
         """Pass on what a stream brings, until the answer to `id`; say whether that came."""
