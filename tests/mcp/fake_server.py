@@ -2,7 +2,8 @@
 
 Options: `--modern` (the era of 2026; else the handshake), `--tools N` (so many more), `--lie`, `--noise`,
 `--ignore-probe`, `--die-at-probe`, `--stubborn` (ends neither with its input nor at SIGTERM), `--delay S`,
-`--log FILE` (the methods it was sent), `--plain` (only echo), `--no-resources` (though it says that it has some).
+`--log FILE` (the methods it was sent), `--plain` (only echo), `--no-resources` (though it says that it has some),
+`--slow-list S`.
 """
 
 import base64
@@ -109,6 +110,7 @@ def tools() -> list[Any]:
                 "inputSchema": one,
             },
             {"name": "huge", "inputSchema": {"type": "object", "properties": {"x": {"description": "y" * 200_000}}}},
+            {"name": "half_\ud800", "description": "half \ud83d of a character", "inputSchema": one},
             {"description": "no name"},
             "no tool",
             {"name": "echo", "description": "twice", "inputSchema": one},
@@ -232,6 +234,7 @@ def question(params: Any, method: str, asked: Any) -> Any:
 def answer(message: Any) -> Any:
     method, params = message["method"], message.get("params") or {}
     if method == "tools/list":
+        time.sleep(float(option("--slow-list") or 0))
         return {"tools": tools()}
     if method == "prompts/list":
         return {

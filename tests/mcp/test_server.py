@@ -181,6 +181,17 @@ def test_a_server_that_does_not_tell_of_changes_is_asked_when_it_is_used(monkeyp
     run(work())
 
 
+def test_a_server_is_not_there_before_it_has_said_what_it_has() -> None:
+    async def work() -> None:
+        async with running("--slow-list", "0.3") as server:
+            server.start_soon()
+            await until(lambda: server.version is not None)  # it is asked for its list
+            await server.start_soon()
+            assert server.listing is not None
+
+    run(work())
+
+
 def test_lies_about_schemas_do_no_harm() -> None:
     async def work() -> None:
         async with running("--plain", "--lie") as server:
@@ -189,6 +200,7 @@ def test_lies_about_schemas_do_no_harm() -> None:
             tools = {tool.name: tool for tool in server.listing.tools}
             assert "huge" not in tools and len([name for name in tools if name == "echo"]) == 1
             assert tools["no_schema"].schema == tools["text_schema"].schema == {"type": "object", "properties": {}}
+            assert tools["half_\ufffd"].description == "half \ufffd of a character"
             assert tools["wrong_root"].schema == {"type": "object", "properties": {"b": {"type": "string"}}}
 
     run(work())

@@ -18,6 +18,8 @@ from msgspec import Struct, field
 from spindle import limits
 from spindle.flow import Tasks
 from spindle.mcp import McpError, Message
+from spindle.shapes.codec import decode
+from spindle.tools.base import well_formed
 from spindle.version import __version__
 
 MODERN: Final = "2026-07-28"
@@ -438,6 +440,20 @@ async def pages(get: Callable[[str, Message], Awaitable[Message]], method: str, 
         if not isinstance(cursor, str) or not cursor:
             break
     return items
+
+
+def read_message(data: bytes) -> Any:
+    """Return what a server wrote, without the halves of characters that JSON can carry. Raises `DecodeError`."""
+    message = decode(data)
+    return _whole(message) if b"\\ud" in data or b"\\uD" in data else message
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {well_formed(name): _whole(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return list(map(_whole, value))
+    return well_formed(value) if isinstance(value, str) else value
 
 
 def rpc_error(error: Any) -> McpError:

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from spindle import children, limits
 from spindle.mcp import McpError, Message
+from spindle.mcp.connection import read_message
 from spindle.mcp.server_config import ServerConfig
 from spindle.process import Process
-from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.codec import DecodeError, encode
 
 _MAX_LINE: Final = 64 << 20
 """Bytes of one message; a server that sends more is ended."""
@@ -117,7 +118,7 @@ class PipeTransport:
             self._take_stray(line)
             return
         try:
-            message: Any = decode(line)
+            message: Any = read_message(line)
         except DecodeError as error:
             if found := _ANSWER.match(line):  # NaN, say: who waits for it should not do so for long
                 failure = {"code": _PARSE_ERROR, "message": f"its answer is not JSON: {error}"}

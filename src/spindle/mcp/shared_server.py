@@ -174,7 +174,7 @@ class Server:
 
     async def connected(self) -> "Connection":
         """Return the connection; start the server if need be. Raises `McpError`."""
-        if self._connection is not None and self._connection.ended is None:
+        if self._starting is None and self._connection is not None and self._connection.ended is None:
             return self._connection
         if self._closed:
             raise McpError("it was closed")
