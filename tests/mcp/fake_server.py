@@ -188,6 +188,10 @@ def call(id: Any, params: Any) -> Any:
         time.sleep(0.2)
         send({"method": "notifications/cancelled", "params": {"requestId": "mine-2"}})
         return text(json.dumps(answers_to(["mine-2"])[0]))
+    if name == "ask_for_ever":
+        while True:
+            send({"id": "mine-3", "method": "elicitation/create", "params": FORM})
+            answers_to(["mine-3"])
     if name == "ask_often":
         ids = [f"often-{n}" for n in range(100)]
         for id in ids:

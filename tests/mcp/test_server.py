@@ -287,6 +287,18 @@ def test_the_user_is_not_flooded_with_questions() -> None:
     run(work())
 
 
+def test_questions_that_nobody_is_asked_take_no_time_from_the_clock() -> None:
+    async def decline(params: Message) -> Message:
+        return {"action": "decline"}
+
+    async def work() -> None:
+        async with running(timeout=0.5) as server:
+            with pytest.raises(McpError, match=r"no answer to tools/call within 0\.5 s"):
+                await server.call("ask_for_ever", {}, ask=decline)
+
+    run(work())
+
+
 def test_secrets_of_ours_are_kept_from_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden")
     monkeypatch.setenv("WANTED", "here")
