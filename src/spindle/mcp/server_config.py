@@ -4,9 +4,9 @@ Every source has the form that Claude Code, Cursor and pi share: an object `mcpS
 source overrides an earlier one by name; an entry without `command` and `url` only changes what is there already.
 """
 
-import hashlib
 import os
 import re
+from _blake2 import blake2b  # not from `hashlib`, which loads OpenSSL: every start with a server waits for this
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -108,7 +108,7 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
             self.trusted,
             self.oauth,
         ]
-        return hashlib.sha256(encode(mine)).hexdigest()[:32]
+        return blake2b(encode(mine), digest_size=16).hexdigest()
 
 
 class Servers(Struct):
