@@ -52,10 +52,12 @@ def start(
     files: tuple[int, int, int],
     owner: Any = None,
     keep: bool = False,
+    tied: bool = False,
 ) -> "Child":
     """Start `argv` in a session of its own with `files` as its standard files.
 
     `owner`: whom `kill_all` may be asked about. `keep`: what it has left running when it ends may outlive us.
+    `tied`: on Linux it ends even if we and all supervisors are killed at once; starting it takes longer.
     Raises `OSError`, and `ValueError` or `TypeError` for arguments that no program can get.
     """
     argv = [os.fspath(word) for word in argv]
@@ -67,7 +69,7 @@ def start(
     if most and owner is not None and sum(child.owner is owner for child in others) >= most:
         raise OSError(f"{most} programs of this session are running, no more are allowed at a time")
     try:
-        child = _supervised(argv, cwd, env, files, keep)
+        child = _supervised(argv, cwd, env, files, keep, tied)
     except _NoSupervisor:
         child = _Group(argv, cwd, env, files)
     child.owner = owner
@@ -202,7 +204,12 @@ class _Supervisor:
 
 
 def _supervised(
-    argv: Sequence[str], cwd: str | None, env: Mapping[str, str], files: tuple[int, int, int], keep: bool
+    argv: Sequence[str],
+    cwd: str | None,
+    env: Mapping[str, str],
+    files: tuple[int, int, int],
+    keep: bool,
+    tied: bool,
 ) -> Child:
     if sys.platform != "linux":
         raise _NoSupervisor
@@ -214,7 +221,7 @@ def _supervised(
     words = [os.fsencode(word) for word in argv]
     variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     folder = os.fsencode(os.getcwd() if cwd is None else os.path.abspath(cwd))
-    request = marshal.dumps((os.fsencode(program or ""), words, folder, variables, keep))
+    request = marshal.dumps((os.fsencode(program or ""), words, folder, variables, keep, tied))
     for _ in range(2):  # the supervisor may have been killed
         control, theirs = socket.socketpair()
         try:

@@ -109,6 +109,8 @@ MCP_RECONNECT: Final = 1.0
 """Before a broken stream is taken up again, unless the server says when."""
 MCP_RETRY: Final = 60.0
 """Before a server that failed twice is tried again."""
+MCP_REFRESH: Final = 600.0
+"""After which a server that is used is asked again what it has; not all say when that changes."""
 MCP_LIST: Final = 20.0
 """For servers to start and tell about themselves, in `spindle mcp list` and `spindle doctor`."""
 MCP_LOGIN: Final = 300.0

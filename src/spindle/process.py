@@ -77,15 +77,17 @@ class Process:
         input: bytes | None = None,
         hold_input: bool = False,
         until_closed: bool = False,
+        on_hangup: Callable[[], None] | None = None,
         owner: Any = None,
         keep: bool = False,
+        tied: bool = False,
     ) -> None:
         """Start `argv`. Without `on_errors`, stderr goes into the same pipe as stdout.
 
         Its stdin is empty, or `input`; with `hold_input` it stays open for `write` until `close_input`.
         With `until_closed` it has ended only when no process holds its pipes any more; by default those of its own
-        children are given up when they are silent. For `owner`, `keep` and what it raises see
-        `children.start`.
+        children are given up when they are silent. `on_hangup` is called when it closes its stdin or
+        stdout. For `owner`, `keep`, `tied` and what it raises see `children.start`.
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -100,14 +102,16 @@ class Process:
         self._input = bytearray(input or b"")
         """What is still to be written to stdin."""
         self._hold_input = hold_input
+        self._on_hangup = on_hangup
         ends = [os.pipe() for _ in range(1 if on_errors is None else 2)]
+        self._stdout = ends[0][0]
         if input is None:
             stdin = os.open(os.devnull, os.O_RDONLY)
         else:
             stdin, self._stdin = os.pipe()
         try:
             files = (stdin, ends[0][1], ends[-1][1])
-            self._child = children.start(argv, cwd=cwd, env=env, files=files, owner=owner, keep=keep)
+            self._child = children.start(argv, cwd=cwd, env=env, files=files, owner=owner, keep=keep, tied=tied)
         except BaseException:
             for read_end, _ in ends:
                 os.close(read_end)
@@ -254,6 +258,8 @@ class Process:
             self._pipes[pipe](data)
         else:
             self._close_pipe(pipe)
+            if pipe == self._stdout:
+                self._hung_up()
         if self._gone:
             self._check_end()
         return bool(data)
@@ -266,12 +272,17 @@ class Process:
         except BrokenPipeError:  # It does not want to know.
             self._input.clear()
             self._hold_input = False
+            self._hung_up()
         if self._input:
             return
         if self._hold_input:
             self._loop.remove_writer(self._stdin)
         else:
             self._close_stdin()
+
+    def _hung_up(self) -> None:
+        if self._on_hangup is not None and not self._gone:
+            self._on_hangup()
 
     def _check_end(self) -> None:
         if self._quiet_timer:

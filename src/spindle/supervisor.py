@@ -3,7 +3,8 @@
 The first process of it only forks. Each fork waits for one request on the agent's socket, starts that command and
 becomes the reaper of everything the command starts: whatever a daemon does to get away (setsid, double fork, nohup),
 the kernel hands it to the nearest reaper above it. So one walk down from here finds all of it, and it is killed when
-the agent says so, or when the agent's end of the control socket closes, for whatever reason. Linux only.
+the agent says so, or when the agent's end of the control socket closes, for whatever reason. A command that is `tied`
+is killed by the kernel when its fork is killed, too. Linux only.
 
 Agent to fork: `T` asks everything to end, `K` kills it. Fork to agent, in lines: `started PID` or `failed ERRNO WHERE`,
 then `ended CODE LEFT`. The socket closes when nothing is left.
@@ -21,6 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` would double the time this program needs to start
     from typing import NoReturn
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_INTERVAL_MS = 5
 """Between two rounds of killing: what was forked during one round is found in the next."""
@@ -75,7 +77,7 @@ def _serve(requests: socket.socket, woken: int) -> "NoReturn":
         os._exit(0)
     control_fd, *files = memoryview(ancillary[0][2]).cast("i")
     data += _read(requests, 4 - len(data))
-    program, argv, cwd, env, keep = marshal.loads(_read(requests, int.from_bytes(data, "little")))
+    program, argv, cwd, env, keep, tied = marshal.loads(_read(requests, int.from_bytes(data, "little")))
     os.write(woken, _number(os.getpid()))
     os.close(woken)
     requests.close()
@@ -84,14 +86,7 @@ def _serve(requests: socket.socket, woken: int) -> "NoReturn":
     try:
         os.chdir(cwd)
         where = "program"
-        pid = os.posix_spawn(
-            program,
-            argv,
-            env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files)],
-            setsid=True,
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-        )
+        pid = (_start_tied if tied else _start)(program, argv, env, files)
     except OSError as error:
         control.send(b"failed %d %s\n" % (error.errno or 0, where.encode()))
         os._exit(0)
@@ -100,6 +95,50 @@ def _serve(requests: socket.socket, woken: int) -> "NoReturn":
     for file in files:
         os.close(file)
     _hold(control, wake, pid, keep)
+
+
+def _start(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
+    """Raises `OSError`."""
+    return os.posix_spawn(
+        program,
+        argv,
+        env,
+        file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files)],
+        setsid=True,
+        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+    )
+
+
+def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
+    """Start a command that does not outlive this process, however that ends; it takes three times as long.
+
+    Raises `OSError`.
+    """
+    me = os.getpid()
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != me:  # it was killed before the kernel knew
+                os._exit(0)
+            os.setsid()
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            os.execve(program, argv, env)
+        except OSError as error:
+            os.write(write_end, _number(error.errno or 0))
+        finally:
+            os._exit(127)
+    os.close(write_end)
+    failure = os.read(read_end, 4)  # nothing if the program runs
+    os.close(read_end)
+    if failure:
+        os.waitpid(pid, 0)
+        raise OSError(int.from_bytes(failure, "little"), "")
+    return pid
 
 
 def _hold(control: socket.socket, wake: int, command: int, keep: bool) -> "NoReturn":

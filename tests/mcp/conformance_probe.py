@@ -54,7 +54,18 @@ async def main() -> None:
     if "cimd" in scenario:
         entry["oauth"] = {"clientMetadataUrl": "https://conformance-test.local/client-metadata.json"}
     if "client_id" in context:
-        entry["oauth"] = {"clientId": context["client_id"], "clientSecret": context.get("client_secret")}
+        entry["oauth"] = {
+            "clientId": context["client_id"],
+            "clientSecret": context.get("client_secret"),
+            "privateKey": context.get("private_key_pem"),
+            "assertion": context.get("valid_jwt"),
+        }
+    if "idp_id_token" in context:
+        entry["oauth"]["identityProvider"] = {
+            "tokenEndpoint": context["idp_token_endpoint"],
+            "clientId": context["idp_client_id"],
+            "idToken": context["idp_id_token"],
+        }
     servers = Servers()
     servers.add({"probed": entry}, "probe")
     server = ProbedServer(servers.configs["probed"], os.getcwd(), lambda: ())

@@ -2,7 +2,8 @@
 
 Options: `--modern` (the era of 2026; else the handshake), `--tools N` (so many more), `--lie`, `--noise`,
 `--ignore-probe`, `--die-at-probe`, `--stubborn` (ends neither with its input nor at SIGTERM), `--delay S`,
-`--log FILE` (the methods it was sent), `--plain` (only echo), `--no-resources` (though it says that it has some).
+`--log FILE` (the methods it was sent), `--plain` (only echo), `--no-resources` (though it says that it has some),
+`--slow-list S`.
 """
 
 import base64
@@ -109,6 +110,7 @@ def tools() -> list[Any]:
                 "inputSchema": one,
             },
             {"name": "huge", "inputSchema": {"type": "object", "properties": {"x": {"description": "y" * 200_000}}}},
+            {"name": "half_\ud800", "description": "half \ud83d of a character", "inputSchema": one},
             {"description": "no name"},
             "no tool",
             {"name": "echo", "description": "twice", "inputSchema": one},
@@ -136,6 +138,11 @@ def call(id: Any, params: Any) -> Any:
             sys.stdout.write(ping * 100)
     if name == "quit_silently":
         os._exit(0)
+    if name == "hang_up":  # and live on
+        os.close({"stdin": 0, "stdout": 1}[given["text"]])
+        if given["text"] == "stdin":
+            send({"id": id, "result": text("deaf now")})
+        time.sleep(600)
     if name == "hang":
         while (message := receive()).get("method") != "notifications/cancelled":
             if message.get("method") == "ping":
@@ -181,6 +188,10 @@ def call(id: Any, params: Any) -> Any:
         time.sleep(0.2)
         send({"method": "notifications/cancelled", "params": {"requestId": "mine-2"}})
         return text(json.dumps(answers_to(["mine-2"])[0]))
+    if name == "ask_for_ever":
+        while True:
+            send({"id": "mine-3", "method": "elicitation/create", "params": FORM})
+            answers_to(["mine-3"])
     if name == "ask_often":
         ids = [f"often-{n}" for n in range(100)]
         for id in ids:
@@ -188,7 +199,8 @@ def call(id: Any, params: Any) -> Any:
         return text(json.dumps(answers_to(ids)))
     if name == "change":
         changed = True
-        send({"method": "notifications/tools/list_changed"})
+        if given.get("text") != "silently":
+            send({"method": "notifications/tools/list_changed"})
         return text("changed")
     if name == "environment":
         return text(json.dumps({**os.environ, "PID": str(os.getpid())}))
@@ -226,6 +238,7 @@ def question(params: Any, method: str, asked: Any) -> Any:
 def answer(message: Any) -> Any:
     method, params = message["method"], message.get("params") or {}
     if method == "tools/list":
+        time.sleep(float(option("--slow-list") or 0))
         return {"tools": tools()}
     if method == "prompts/list":
         return {

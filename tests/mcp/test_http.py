@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,8 +32,11 @@ def run(work: Any) -> Any:
 class Site:
     """An MCP server with an authorization server beside it."""
 
-    def __init__(self, *, modern: bool = False, login: bool = False) -> None:
+    def __init__(self, *, modern: bool = False, login: bool = False, dpop: bool = False) -> None:
         self.modern = modern
+        self.dpop = dpop
+        """Tokens are bound to a key, and proofs need a nonce."""
+        self.proofs: list[str] = []
         self.login = login
         self.url = ""
         self.sessions: set[str] = set()
@@ -65,7 +69,8 @@ class Site:
         app.router.add_route("*", "/moved", self.moved)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        self.down = runner.cleanup
+        site = web.TCPSite(runner, "127.0.0.1", int(self.url.rpartition(":")[2].partition("/")[0] or 0))
         await site.start()
         assert site._server is not None
         self.origin = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
@@ -90,9 +95,15 @@ class Site:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         if self.broken is not None:
             return self.broken()
-        if self.login and request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.valid:
-            challenge = f'Bearer resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
+        scheme = "DPoP" if self.dpop else "Bearer"
+        if self.login and request.headers.get("Authorization", "").removeprefix(f"{scheme} ") not in self.valid:
+            challenge = f'{scheme} resource_metadata="{self.origin}/.well-known/oauth-protected-resource/mcp"'
             return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+        if self.dpop:
+            self.proofs.append(request.headers["DPoP"])
+            if self.nonce(request) != "once":
+                more = {"WWW-Authenticate": 'DPoP error="use_dpop_nonce"', "DPoP-Nonce": "once"}
+                return web.Response(status=401, headers=more)
         session = request.headers.get("Mcp-Session-Id")
         if request.method == "DELETE":
             self.sessions.discard(session or "")
@@ -214,6 +225,8 @@ class Site:
     async def token(self, request: web.Request) -> web.Response:
         form = {name: values[0] for name, values in parse_qs(await request.text()).items()}
         self.forms.append(form)
+        if self.dpop:
+            self.proofs.append(request.headers["DPoP"])
         if form.get("refresh_token") in self.used:
             return web.json_response({"error": "invalid_grant"}, status=400)
         if self.busy:
@@ -223,7 +236,15 @@ class Site:
             await asyncio.sleep(0.1)
         made = f"token-{len(self.forms)}"
         self.valid.add(made)
-        return web.json_response({"access_token": made, "refresh_token": f"again-{made}", "expires_in": 3600})
+        kind = "DPoP" if self.dpop else "Bearer"
+        lasting = {"refresh_token": f"again-{made}", "expires_in": 3600}
+        return web.json_response({"access_token": made, "token_type": kind, **lasting})
+
+    @staticmethod
+    def nonce(request: web.Request) -> str | None:
+        claims = request.headers["DPoP"].split(".")[1]
+        nonce: str | None = json.loads(urlsafe_b64decode(claims + "==")).get("nonce")
+        return nonce
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -253,6 +274,23 @@ def test_a_session_that_the_server_has_forgotten_is_begun_again(words: str) -> N
             assert [text_of(answer) for answer in await asyncio.gather(*calls)] == ["streamed"] * 3
             assert server.state == "ready" and len(site.sessions) == 1
             assert [method for method, _ in site.seen].count("initialize") == 2
+
+    run(work())
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_server_that_goes_away_and_comes_back(modern: bool) -> None:
+    async def work() -> None:
+        site = Site(modern=modern)
+        async with site.up(), site.server() as server:
+            await server.call("stream", {})
+            await site.down()
+            with pytest.raises(McpError, match='MCP server "site": Cannot reach 127'):
+                await server.call("stream", {})
+            assert server.state == "stopped" and "Cannot reach" in (server.error or "")
+            async with site.up():
+                assert text_of(await server.call("stream", {})) == "streamed"
+                assert server.state == "ready" and server.error is None
 
     run(work())
 
@@ -394,9 +432,10 @@ def test_a_login_is_asked_for_and_tokens_are_renewed(agent: Path) -> None:
     run(work())
 
 
-def worn(site: Site, refresh: str, access: str = "old") -> Record:
+def worn(site: Site, refresh: str, access: str = "old", key: str | None = None) -> Record:
     """Return a login whose token is over."""
-    return Record(site.origin, f"{site.origin}/token", Client("me"), Tokens(access, refresh, time.time() - 5))
+    tokens = Tokens(access, refresh, time.time() - 5, bound=key is not None)
+    return Record(site.origin, f"{site.origin}/token", Client("me"), tokens, dpop_key=key)
 
 
 def test_a_login_in_another_window_is_noticed(agent: Path) -> None:
@@ -482,6 +521,79 @@ def test_the_command_logs_in_and_out(agent: Path, project: Path, tmp_path: Path)
             assert "site (http): ready, 2 tools" in await spindle("list")
             assert "site: logged out" in await spindle("logout", "site")
             assert json.loads((agent / "mcp-auth.json").read_text()) == {}
+
+    run(work())
+
+
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+def test_programs_log_in_by_themselves(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jwt = pytest.importorskip("jwt")
+    from spindle.mcp import signing
+
+    monkeypatch.setenv("MY_KEY", signing.new_key())
+
+    async def forms(site: Site, **oauth: Any) -> list[dict[str, str]]:
+        site.forms.clear()
+        keep(site.url, None)
+        async with site.server(oauth=oauth) as server:
+            assert text_of(await server.call("stream", {})) == "streamed"
+        return site.forms
+
+    async def work() -> None:
+        async with Site(login=True).up() as site:
+            (form,) = await forms(site, assertion="!echo of-the-platform")
+            assert form == {
+                "grant_type": JWT_BEARER,
+                "assertion": "of-the-platform",
+                "scope": "a",
+                "resource": site.url,
+            }
+            (form,) = await forms(site, clientId="me", privateKey="${MY_KEY}", grantType="client_credentials")
+            key = jwt.algorithms.load_pem_private_key(os.environ["MY_KEY"].encode(), None).public_key()
+            said = jwt.decode(form["client_assertion"], key, ["ES256"], audience=site.origin)
+            assert said["iss"] == said["sub"] == "me" and form["grant_type"] == "client_credentials"
+            assert "PRIVATE KEY" not in (agent / "mcp-auth.json").read_text()
+            provider = {"tokenEndpoint": f"{site.origin}/token", "clientId": "app", "idToken": "who-i-am"}
+            asked, form = await forms(site, clientId="me", clientSecret="s", identityProvider=provider)
+            assert asked["subject_token"] == "who-i-am" and asked["audience"] == site.origin
+            assert asked["resource"] == site.url and asked["requested_token_type"].endswith(":id-jag")
+            assert form["grant_type"] == JWT_BEARER and form["assertion"] == "token-1"
+            async with site.server(oauth={"assertion": "!false"}) as server:
+                keep(site.url, None)
+                with pytest.raises(McpError, match="no value from the shell command: false"):
+                    await server.connected()
+            async with site.server(
+                oauth={"clientId": "me", "privateKey": "x", "grantType": "client_credentials"}
+            ) as bad:
+                with pytest.raises(McpError, match="not a private key in PEM form"):
+                    await bad.connected()
+
+    run(work())
+
+
+def test_a_token_that_is_bound_to_a_key_is_of_no_use_without(agent: Path) -> None:
+    jwt = pytest.importorskip("jwt")
+    site = Site(login=True, dpop=True)
+
+    def read(proof: str) -> Any:
+        return jwt.decode(proof, jwt.PyJWK(jwt.get_unverified_header(proof)["jwk"]).key, ["ES256"])
+
+    async def work() -> None:
+        async with site.up(), site.server(oauth={"assertion": "a"}) as server:
+            await server.call("stream", {})
+            record = kept(site.url)
+            assert record is not None and record.tokens is not None and record.tokens.bound and record.dpop_key
+            proofs = [read(proof) for proof in site.proofs]
+            assert len({proof["jti"] for proof in proofs}) == len(proofs) > 3
+            to_server = [proof for proof in proofs if proof["htu"] == site.url]
+            assert all(proof["ath"] for proof in to_server)
+            assert to_server[0].get("nonce") is None and to_server[-1]["nonce"] == "once"
+            keep(site.url, worn(site, "fine", key=record.dpop_key))
+        async with site.up(), site.server() as server:  # the same key in another process, and the token is renewed
+            await server.call("stream", {})
+            assert site.forms[-1]["grant_type"] == "refresh_token" and read(site.proofs[-1])["htu"] == site.url
 
     run(work())
 

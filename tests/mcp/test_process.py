@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -77,6 +78,24 @@ def test_nothing_outlives_the_agent(end: str, tmp_path: Path) -> None:
             assert agent.close_stdin() == 0
         until(lambda: not marked(mark))
         until(lambda: not any(map(is_alive, started)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part in it is for Linux")
+def test_servers_end_though_all_who_look_after_them_are_killed(tmp_path: Path) -> None:
+    mark = f"all-{os.getpid()}-{time.monotonic_ns()}"
+    behind = entry("--plain", env={MARK: mark})  # as npx and uvx do it: the server is a child of what is started
+    behind |= {"command": "sh", "args": ["-c", '"$@"; true', "sh", behind["command"], *behind["args"]]}
+    servers = {"stubborn": entry("--stubborn", env={MARK: mark}), "behind": behind}
+    with WithServers(servers, base=tmp_path) as agent:
+        until(lambda: [state["state"] for state in agent.states()] == ["ready", "ready"])
+        assert len(marked(mark)) == 3
+        supervisors = [pid for pid in below(agent.process.pid) if pid not in marked(mark)]
+        assert len(supervisors) >= 3  # one that forks, and one for each server
+        for pid in supervisors:
+            os.kill(pid, signal.SIGSTOP)  # nothing can be done by them any more
+        for pid in (*supervisors, agent.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not marked(mark))
 
 
 def test_a_client_sets_servers_and_answers_their_questions() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from spindle.mcp import McpError, Message
 from spindle.mcp.server_config import Servers
-from spindle.mcp.shared_server import leave, server_for
+from spindle.mcp.shared_server import Server, leave, server_for
 
-from .helpers import entry, is_alive, running, text_of, until
+from .helpers import FAKE, entry, is_alive, running, text_of, until
 
 ERAS = [(), ("--modern",)]
 
@@ -98,11 +98,26 @@ def test_a_crash_tells_the_last_words_and_the_server_is_started_again_once() -> 
             with pytest.raises(McpError, match="I fall over now"):
                 await server.call("crash", {})  # it runs again, and falls again
             assert server.state == "failed"
-            with pytest.raises(McpError, match="I fall over now"):
+            with pytest.raises(McpError, match=r"(?s)Not tried: it failed 2 times .* 60 s\. .*I fall over now"):
                 await server.call("echo", {})  # not a third time
             server.forgive()
             assert text_of(await server.call("echo", {"text": "back"})) == "echo: back"
             assert server.pid != first
+
+    run(work())
+
+
+def test_a_server_that_hangs_up_but_lives_on_holds_no_call() -> None:
+    async def work() -> None:
+        async with running() as server:
+            for pipe in ("stdout", "stdin"):
+                await server.connected()
+                pid = server.pid or 0
+                with pytest.raises(McpError, match="it closed its stdin or stdout"):
+                    await server.call("hang_up", {"text": pipe})  # closing stdin is noticed when we write
+                    await server.call("echo", {})
+                await until(lambda pid=pid: not is_alive(pid))  # type: ignore[misc]
+                server.forgive()
 
     run(work())
 
@@ -143,10 +158,38 @@ def test_changed_tools_are_asked_for_again() -> None:
     async def work(*era: str) -> None:
         async with running(*era) as server:
             await server.call("change", {})
-            await until(lambda: any(tool.name == "added" for tool in (server.listing or Any).tools))
+            await until(lambda: has_added(server))
 
     run(work())
     run(work("--modern"))
+
+
+def has_added(server: Server) -> bool:
+    return server.listing is not None and any(tool.name == "added" for tool in server.listing.tools)
+
+
+def test_a_server_that_does_not_tell_of_changes_is_asked_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with running() as server:
+            await server.call("change", {"text": "silently"})
+            await server.call("echo", {})
+            assert not has_added(server)
+            monkeypatch.setattr("spindle.limits.MCP_REFRESH", 0.0)
+            await server.call("echo", {})
+            await until(lambda: has_added(server))
+
+    run(work())
+
+
+def test_a_server_is_not_there_before_it_has_said_what_it_has() -> None:
+    async def work() -> None:
+        async with running("--slow-list", "0.3") as server:
+            server.start_soon()
+            await until(lambda: server.version is not None)  # it is asked for its list
+            await server.start_soon()
+            assert server.listing is not None
+
+    run(work())
 
 
 def test_lies_about_schemas_do_no_harm() -> None:
@@ -157,6 +200,7 @@ def test_lies_about_schemas_do_no_harm() -> None:
             tools = {tool.name: tool for tool in server.listing.tools}
             assert "huge" not in tools and len([name for name in tools if name == "echo"]) == 1
             assert tools["no_schema"].schema == tools["text_schema"].schema == {"type": "object", "properties": {}}
+            assert tools["half_\ufffd"].description == "half \ufffd of a character"
             assert tools["wrong_root"].schema == {"type": "object", "properties": {"b": {"type": "string"}}}
 
     run(work())
@@ -243,6 +287,18 @@ def test_the_user_is_not_flooded_with_questions() -> None:
     run(work())
 
 
+def test_questions_that_nobody_is_asked_take_no_time_from_the_clock() -> None:
+    async def decline(params: Message) -> Message:
+        return {"action": "decline"}
+
+    async def work() -> None:
+        async with running(timeout=0.5) as server:
+            with pytest.raises(McpError, match=r"no answer to tools/call within 0\.5 s"):
+                await server.call("ask_for_ever", {}, ask=decline)
+
+    run(work())
+
+
 def test_secrets_of_ours_are_kept_from_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden")
     monkeypatch.setenv("WANTED", "here")
@@ -290,7 +346,7 @@ def test_rubbish_in_the_place_of_an_answer_is_said_at_once() -> None:
 
 def test_a_flood_is_the_end_of_a_server() -> None:
     async def work() -> None:
-        async with running(command="sh", args=["-c", "exec tr '\\0' '{' < /dev/zero"]) as server:
+        async with running(command="sh", args=["-c", "tr '\\0' '{' < /dev/zero & exec cat > /dev/null"]) as server:
             with pytest.raises(McpError, match="a message of more than 64 MB"):
                 await server.connected()
         async with running(command="yes", args=[]) as server:
@@ -349,6 +405,8 @@ def test_what_a_server_has_is_known_without_starting_it(agent: Path) -> None:
         async with running() as again:
             assert again.listing is not None and again.listing.tools[0].name == "echo" and again.state == "idle"
             assert not again.is_stale()
+            again.listing.at = Path(FAKE).stat().st_mtime - 1  # the program was changed since
+            assert again.is_stale()
         async with running("--tools", "1") as other:
             assert other.listing is None
         kept = next((agent / "mcp-cache").iterdir())

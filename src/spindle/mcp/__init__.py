@@ -20,5 +20,9 @@ class LoginNeeded(McpError):
     """The server wants the user to log in."""
 
 
+class Unreachable(McpError):
+    """The server behind an address is not there, or the connection broke."""
+
+
 class SessionForgotten(McpError):
     """The server has not looked at a request, because it does not know our session any more."""

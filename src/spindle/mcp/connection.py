@@ -18,6 +18,8 @@ from msgspec import Struct, field
 from spindle import limits
 from spindle.flow import Tasks
 from spindle.mcp import McpError, Message
+from spindle.shapes.codec import decode
+from spindle.tools.base import well_formed
 from spindle.version import __version__
 
 MODERN: Final = "2026-07-28"
@@ -79,14 +81,20 @@ class _Pending(Struct):
     progress: Callable[[Message], None] | None
     ask: Ask | None
     questions: set[asyncio.Task[None]] = field(default_factory=set)
-    """What the server wants to know from the user: no clock runs meanwhile, and none outlives the request."""
+    """What the server wants to know from the user: the clock stands still meanwhile, and none outlives the request."""
+    left: float | None = None
+    """Seconds that it has when the clock goes on."""
 
-    def restart_clock(self) -> None:
-        """Begin its time again; while the user is asked, it has no end."""
-        if self.timeout is not None:
-            end = None if self.questions else asyncio.get_running_loop().time() + self.timeout
-            with suppress(RuntimeError):  # it is over
-                self.clock.reschedule(end)
+    def set_clock(self, left: float | None) -> None:
+        """Let it have so many seconds from now on, or after the last question."""
+        self.left = left
+        end = None if self.questions or left is None else asyncio.get_running_loop().time() + left
+        with suppress(RuntimeError):  # it is over
+            self.clock.reschedule(end)
+
+    def remaining(self) -> float | None:
+        end = self.clock.when()
+        return self.left if end is None else end - asyncio.get_running_loop().time()
 
 
 class ServerInfo(Struct):
@@ -340,7 +348,7 @@ class Connection:
             token = params.get("progressToken")
             pending = self._pending.get(token) if isinstance(token, int) else None
             if pending is not None and not pending.answer.done():
-                pending.restart_clock()
+                pending.set_clock(pending.timeout)
                 if pending.progress is not None:
                     pending.progress(params)
         elif method == "notifications/cancelled":
@@ -374,8 +382,9 @@ class Connection:
         assert task is not None
         if len(pending.questions) >= _MAX_QUESTIONS:
             return {"action": "decline"}
+        left = pending.remaining()
         pending.questions.add(task)
-        pending.restart_clock()
+        pending.set_clock(left)
         try:
             return await self._input({"method": "elicitation/create", "params": params}, pending.ask)
         except asyncio.CancelledError:
@@ -384,7 +393,7 @@ class Connection:
             return {"action": "cancel"}  # the server may wait for an answer nevertheless
         finally:
             pending.questions.discard(task)
-            pending.restart_clock()
+            pending.set_clock(pending.left)
 
     async def _input(self, asked: Any, ask: Ask | None) -> Message:
         """Return what the server wants to know. Raises `McpError` for what it is not told."""
@@ -438,6 +447,20 @@ async def pages(get: Callable[[str, Message], Awaitable[Message]], method: str, 
         if not isinstance(cursor, str) or not cursor:
             break
     return items
+
+
+def read_message(data: bytes) -> Any:
+    """Return what a server wrote, without the halves of characters that JSON can carry. Raises `DecodeError`."""
+    message = decode(data)
+    return _whole(message) if b"\\ud" in data or b"\\uD" in data else message
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {well_formed(name): _whole(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return list(map(_whole, value))
+    return well_formed(value) if isinstance(value, str) else value
 
 
 def rpc_error(error: Any) -> McpError:

@@ -8,7 +8,7 @@ from spindle.mcp import Message
 from spindle.shapes.codec import encode
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Image, Text
-from spindle.tools.base import ToolContext, ToolError, format_size, well_formed
+from spindle.tools.base import ToolContext, ToolError, format_size
 from spindle.tools.files import run_abandonable
 from spindle.tools.truncate import keep_whole
 
@@ -40,7 +40,7 @@ async def blocks_of(items: list[Any], context: ToolContext | None = None) -> lis
             continue
         kind = item.get("type")
         if kind == "text" and isinstance(text := item.get("text"), str):
-            blocks.append(Text(well_formed(text)))
+            blocks.append(Text(text))
         elif kind == "image":
             blocks += await _image(item, context)
         elif kind == "audio":
@@ -60,7 +60,7 @@ async def resource(item: Any, context: ToolContext | None = None) -> list[Text |
     if not isinstance(item, dict):
         return []
     if isinstance(text := item.get("text"), str):
-        return [Text(well_formed(text))]
+        return [Text(text)]
     kind = str(item.get("mimeType") or "")
     if kind.startswith("image/"):
         return await _image({"data": item.get("blob"), "mimeType": kind}, context)

@@ -1,7 +1,8 @@
 """Logins at HTTP servers: OAuth 2.1 with discovery, PKCE, registration and refresh. Imported for HTTP servers only.
 
 `Login` gives the transport a token and is told when one is refused. Getting a first token takes a person with a
-browser, so that happens in `spindle mcp login` alone; everywhere else a token is only renewed. Tokens are kept in
+browser, so that happens in `spindle mcp login` alone, unless the entry has what a program needs to log in by itself;
+everywhere else a token is only renewed. What authorization servers are told is in `authorization`. Tokens are kept in
 `mcp-auth.json` in the agent directory, which no one else may read, by the server's address and the issuer they are of.
 """
 
@@ -11,32 +12,40 @@ import re
 import secrets
 import threading
 import time
-from base64 import b64encode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from spindle import limits
 from spindle.agent_dir import agent_dir
 from spindle.config.user_files import BadFile, edit_json, hold_lock, read_object
-from spindle.llm import http
 from spindle.mcp import LoginNeeded, McpError
-from spindle.mcp.connection import MODERN
-from spindle.mcp.server_config import OAuthOptions, ServerConfig
-from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.mcp.authorization import (
+    KEY_METHOD,
+    METHODS,
+    Client,
+    ResourceMetadata,
+    ServerMetadata,
+    Signer,
+    register,
+    resource_metadata,
+    secret_method,
+    server_metadata,
+    token_request,
+)
+from spindle.mcp.server_config import OAuthOptions, ServerConfig, resolve_oauth
 
 _MARGIN: Final = 30.0
 """Seconds before its end that a token counts as over."""
 _MAX_ATTEMPTS: Final = 2
 _ATTEMPTS_WITHIN: Final = 60.0
 """So many logins in so many seconds; then a refusal is final."""
-_MAX_BODY: Final = 1 << 20
-T = TypeVar("T")
-_METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class Browser(Protocol):
@@ -48,21 +57,13 @@ class Browser(Protocol):
         """Show the page, and return the parameters that come back to `redirect_uri`. Raises `McpError`."""
 
 
-class Client(Struct, frozen=True):
-    """What we are for an authorization server."""
-
-    client_id: str
-    client_secret: str | None = None
-    method: str = "none"
-    """How it is proved to the token endpoint."""
-    redirect_uri: str | None = None
-
-
 class Tokens(Struct, frozen=True):
     access: str
     refresh: str | None = None
     expires_at: float | None = None
     scope: str | None = None
+    bound: bool = False
+    """Every request has to prove that it is ours (DPoP)."""
 
 
 class Record(Struct, frozen=True):
@@ -73,33 +74,11 @@ class Record(Struct, frozen=True):
     client: Client
     tokens: Tokens | None = None
     resource: str | None = None
+    dpop_key: str | None = None
+    """What tokens are bound to, if they are."""
 
     def __repr__(self) -> str:
         return "Record(…)"
-
-
-class ServerMetadata(Struct):
-    """What an authorization server says about itself (RFC 8414, OpenID Connect Discovery)."""
-
-    issuer: str
-    token_endpoint: str
-    authorization_endpoint: str = ""
-    """Empty: only programs log in there."""
-    registration_endpoint: str | None = None
-    scopes_supported: list[str] | None = None
-    grant_types_supported: list[str] | None = None
-    code_challenge_methods_supported: list[str] | None = None
-    token_endpoint_auth_methods_supported: list[str] | None = None
-    client_id_metadata_document_supported: bool = False
-    authorization_response_iss_parameter_supported: bool = False
-
-
-class ResourceMetadata(Struct):
-    """What a server says about who may let us in (RFC 9728)."""
-
-    resource: str
-    authorization_servers: list[str] = field(default_factory=list)
-    scopes_supported: list[str] | None = None
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -136,10 +115,12 @@ def keep(url: str, record: Record | None) -> None:
 
 class Login:
     def __init__(self, config: ServerConfig, browser: Browser | None = None) -> None:
-        """`config` is resolved. Without a browser no one can log in, and tokens are only renewed."""
+        """`config` is resolved. Without a browser no person can log in, and tokens are only renewed."""
         self._url = config.url or ""
         self._name = config.name
-        self._given = config.oauth
+        self._config = config
+        self._given = config.oauth or OAuthOptions()
+        """Resolved whenever a token is asked for: some of it is valid for minutes."""
         self._browser = browser
         self._record: Record | None = None
         self._read = False
@@ -147,24 +128,38 @@ class Login:
         """When logins were tried."""
         self._asked: str | None = None
         """The scopes that were asked for last."""
+        self._nonce: str | None = None
+        """What the server wants to see in proofs."""
         self._one_at_a_time = asyncio.Lock()
 
-    async def token(self) -> str | None:
-        """Return a token that should be valid; None if there is none."""
+    async def authorization(self, method: str, url: str) -> dict[str, str]:
+        """Return the headers for a request, with a token that should be valid; none if there is none."""
         if not self._read:
             self._read, self._record = True, await asyncio.to_thread(kept, self._url)
         tokens = self._record.tokens if self._record is not None else None
         if tokens is None:
-            return None
+            return {}
         if tokens.expires_at is not None and tokens.expires_at - _MARGIN < time.time():
             async with self._one_at_a_time:
                 await self._renew(tokens.access)
             tokens = self._record.tokens if self._record is not None else None
-        return None if tokens is None else tokens.access
+        if tokens is None or self._record is None:
+            return {}
+        if self._record.dpop_key is None or not tokens.bound:
+            return {"authorization": f"Bearer {tokens.access}"}
+        from spindle.mcp.signing import proof
 
-    async def refused(self, status: int, headers: Mapping[str, str], token: str | None) -> bool:
-        """A request was refused. Returns whether there is another token to try. Raises `McpError`."""
+        shown = proof(self._record.dpop_key, method, url, tokens.access, self._nonce)
+        return {"authorization": f"DPoP {tokens.access}", "dpop": shown}
+
+    async def refused(self, status: int, headers: Mapping[str, str], sent: Mapping[str, str]) -> bool:
+        """A request with the headers `sent` was refused. Returns whether to try it again. Raises `McpError`."""
         challenge = headers.get("www-authenticate", "")
+        nonce = headers.get("dpop-nonce")
+        if "dpop" in sent and nonce != self._nonce and _parameter(challenge, "error") == "use_dpop_nonce":
+            self._nonce = nonce
+            return True
+        token = sent.get("authorization", "").partition(" ")[2] or None
         more = status == 403
         if more and _parameter(challenge, "error") != "insufficient_scope":
             return False
@@ -174,7 +169,7 @@ class Login:
                 return True  # another request was quicker
             if await self._renew(token, refresh=not more):
                 return True
-            if self._browser is None and (self._given is None or self._given.client_secret is None):
+            if self._browser is None and not self._given.is_program:
                 wanted = f" with the scope {_parameter(challenge, 'scope')}" if more else ""
                 raise LoginNeeded(f"it wants a login{wanted}: spindle mcp login {self._name}")
             now = time.monotonic()
@@ -205,8 +200,10 @@ class Login:
                 form = _with_resource(
                     {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh}, record.resource
                 )
+                key = (await resolve_oauth(self._config)).private_key if record.client.method == KEY_METHOD else None
+                signer = Signer(key, dpop_key=record.dpop_key)
                 try:
-                    answer = await _token_request(record.token_endpoint, record.client, form)
+                    answer = await token_request(record.token_endpoint, record.issuer, record.client, form, signer)
                 except LoginNeeded:
                     await self._keep(msgspec.structs.replace(record, tokens=None))
                     return False
@@ -222,23 +219,60 @@ class Login:
     # -- logging in ------------------------------------------------------------------------------
 
     async def _authorize(self, challenge: str, *, more: bool) -> None:
-        """Let the user log in, or log in as a program that has a secret of its own. Raises `McpError`."""
-        resource = await self._resource(_parameter(challenge, "resource_metadata"))
-        metadata = await self._server(resource)
+        """Let the user log in, or log in as a program that has what it takes. Raises `McpError`."""
+        resource = await resource_metadata(self._url, _parameter(challenge, "resource_metadata"))
+        metadata = await server_metadata(self._url, resource)
+        given = self._given = await resolve_oauth(self._config)
         target = None if resource is None else resource.resource
         scope = self._wanted_scope(challenge, resource, metadata, more=more)
-        given, grants = self._given, metadata.grant_types_supported
-        if given is not None and given.client_id and given.client_secret and _is_for_programs(given, grants):
-            method = _method(given.client_secret, metadata.token_endpoint_auth_methods_supported)
-            client = Client(given.client_id, given.client_secret, method)
-            form = {"grant_type": "client_credentials", **({} if scope is None else {"scope": scope})}
-            answer = await _token_request(metadata.token_endpoint, client, _with_resource(form, target))
-            await self._keep(Record(metadata.issuer, metadata.token_endpoint, client, _tokens(answer, None), target))
-            return
+        signer = Signer(given.private_key, metadata.token_endpoint_auth_signing_alg_values_supported)
+        if challenge[:4].lower() == "dpop" or (resource is not None and resource.dpop_bound_access_tokens_required):
+            from spindle.mcp.signing import new_key
+
+            signer.dpop_key = new_key()
+        if (form := await self._program_form(given, metadata, scope, target or self._url)) is not None:
+            client, form = _given_client(given, metadata), _with_resource(form, target)
+        else:
+            client, form = await self._ask_user(metadata, scope, target)
+        answer = await token_request(metadata.token_endpoint, metadata.issuer, client, form, signer)
+        tokens = _tokens(answer, None)
+        if tokens.scope is None:
+            tokens = msgspec.structs.replace(tokens, scope=scope)
+        record = Record(metadata.issuer, metadata.token_endpoint, client, tokens, target, signer.dpop_key)
+        await self._keep(record)
+
+    async def _program_form(
+        self, given: OAuthOptions, metadata: ServerMetadata, scope: str | None, resource: str
+    ) -> dict[str, str] | None:
+        """Return how a program asks for a token; None if a person has to. Raises `McpError`."""
+        more = {} if scope is None else {"scope": scope}
+        if (provider := given.identity_provider) is not None:
+            exchange = {
+                "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+                "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
+                "audience": metadata.issuer,
+                "resource": resource,
+                "subject_token": provider.id_token,
+                "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+                **more,
+            }
+            client = Client(provider.client_id, provider.client_secret, secret_method(provider.client_secret, None))
+            answer = await token_request(provider.token_endpoint, provider.token_endpoint, client, exchange)
+            return {"grant_type": _JWT_BEARER, "assertion": answer["access_token"], **more}
+        if given.assertion is not None:
+            return {"grant_type": _JWT_BEARER, "assertion": given.assertion, **more}
+        if given.client_id and given.is_program and _is_for_programs(given, metadata.grant_types_supported):
+            return {"grant_type": "client_credentials", **more}
+        return None
+
+    async def _ask_user(
+        self, metadata: ServerMetadata, scope: str | None, target: str | None
+    ) -> tuple[Client, dict[str, str]]:
+        """Let the user log in; return what to ask for a token with. Raises `McpError`."""
         if (browser := self._browser) is None:
             raise LoginNeeded(f"it wants a login: spindle mcp login {self._name}")
         if not metadata.authorization_endpoint:
-            raise McpError('people cannot log in there; a program needs "clientId" and "clientSecret" in "oauth"')
+            raise McpError('people cannot log in there; what a program needs belongs into "oauth" of its entry')
         methods = metadata.code_challenge_methods_supported
         if methods is not None and "S256" not in methods:
             raise McpError("its authorization server does not support PKCE, without which a login is not safe")
@@ -247,7 +281,7 @@ class Login:
         state = secrets.token_urlsafe(32)
         query = {
             "response_type": "code",
-            "client_id": client.client_id,
+            "client_id": client.client_id or "",
             "redirect_uri": browser.redirect_uri,
             "state": state,
             "code_challenge": urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("="),
@@ -266,54 +300,13 @@ class Login:
             "redirect_uri": browser.redirect_uri,
             "code_verifier": verifier,
         }
-        answer = await _token_request(metadata.token_endpoint, client, _with_resource(form, target))
-        tokens = _tokens(answer, None)
-        if tokens.scope is None:
-            tokens = msgspec.structs.replace(tokens, scope=scope)
-        await self._keep(Record(metadata.issuer, metadata.token_endpoint, client, tokens, target))
-
-    async def _resource(self, named: str | None) -> ResourceMetadata | None:
-        """Ask who may let us in; None: the server does not say, as before 2025-06-18. Raises `McpError`."""
-        parts = urlsplit(self._url)
-        well_known = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource"
-        places = [named] if named else []
-        places += [well_known + parts.path] if parts.path not in ("", "/") else []
-        for place in [*places, well_known]:
-            found = await _metadata(place, ResourceMetadata)
-            if found is None or not found.authorization_servers:
-                continue
-            if not _covers(found.resource, self._url):
-                raise McpError(f"its login is for another resource: {found.resource}")
-            return found
-        return None
-
-    async def _server(self, resource: ResourceMetadata | None) -> ServerMetadata:
-        """Return what the authorization server says about itself. Raises `McpError`."""
-        parts = urlsplit(self._url)
-        origin = f"{parts.scheme}://{parts.netloc}"
-        issuer = origin if resource is None else resource.authorization_servers[0]
-        for place in _places(issuer):
-            found = await _metadata(place, ServerMetadata)
-            if found is None:
-                continue
-            # Before 2025-06-18 the server was its own authorization server, under any name of its own.
-            own = resource is None and f"{found.issuer}/".startswith(f"{origin}/")
-            if found.issuer != issuer and not own:
-                raise McpError(f"its authorization server says that it is another: {found.issuer} instead of {issuer}")
-            for url in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
-                if url:
-                    _require_safe(url)
-            return found
-        if resource is not None:
-            raise McpError(f"its authorization server {issuer} does not say how to log in")
-        return ServerMetadata(origin, f"{origin}/token", f"{origin}/authorize", f"{origin}/register")
+        return client, _with_resource(form, target)
 
     def _wanted_scope(
         self, challenge: str, resource: ResourceMetadata | None, metadata: ServerMetadata, *, more: bool
     ) -> str | None:
         """Return the scopes to ask for; with `more`, besides those that there were."""
-        scope = self._given.scope if self._given is not None else None
-        scope = scope or _parameter(challenge, "scope")
+        scope = self._given.scope or _parameter(challenge, "scope")
         if scope is None and resource is not None and resource.scopes_supported:
             scope = " ".join(resource.scopes_supported)
         if scope is not None and "offline_access" in (metadata.scopes_supported or ()):
@@ -328,9 +321,9 @@ class Login:
         """Return what we are for this authorization server. Raises `McpError`."""
         given, before = self._given, self._record
         supported = metadata.token_endpoint_auth_methods_supported
-        if given is not None and given.client_id:
-            return Client(given.client_id, given.client_secret, _method(given.client_secret, supported))
-        if given is not None and given.client_metadata_url and metadata.client_id_metadata_document_supported:
+        if given.client_id:
+            return _given_client(given, metadata)
+        if given.client_metadata_url and metadata.client_id_metadata_document_supported:
             return Client(given.client_metadata_url)
         if (
             before is not None
@@ -343,7 +336,7 @@ class Login:
                 f"its authorization server {metadata.issuer} does not register clients by itself: register one there, "
                 'and write its id into "oauth": {"clientId": …} of the server\'s entry'
             )
-        wanted = next((method for method in _METHODS if supported is None or method in supported), "none")
+        wanted = next((method for method in METHODS if supported is None or method in supported), "none")
         body: dict[str, Any] = {
             "client_name": "Spindle",
             "redirect_uris": [browser.redirect_uri],
@@ -353,13 +346,12 @@ class Login:
             "application_type": "native",
         }
         body |= {} if scope is None else {"scope": scope}
-        status, answer = await _exchange("POST", metadata.registration_endpoint, encode(body), "application/json")
-        if status not in (200, 201) or not isinstance(answer.get("client_id"), str):
-            raise McpError(f"its authorization server did not register us: {_complaint(status, answer)}")
+        answer = await register(metadata.registration_endpoint, body)
         secret = answer.get("client_secret")
         secret = secret if isinstance(secret, str) and secret else None
-        method = answer.get("token_endpoint_auth_method") or (wanted if secret is None else _method(secret, supported))
-        if method not in _METHODS or (method != "none" and secret is None):
+        fallback = wanted if secret is None else secret_method(secret, supported)
+        method = answer.get("token_endpoint_auth_method") or fallback
+        if method not in METHODS or (method != "none" and secret is None):
             raise McpError(f"its authorization server wants {method!r}, which is not known here")
         return Client(answer["client_id"], secret, method, browser.redirect_uri)
 
@@ -380,41 +372,18 @@ def _code(back: Mapping[str, str], state: str, metadata: ServerMetadata) -> str:
     return back["code"]
 
 
+def _given_client(given: OAuthOptions, metadata: ServerMetadata) -> Client:
+    """Return the client that was registered by hand. Its private key is not kept."""
+    if given.private_key is not None:
+        return Client(given.client_id, method=KEY_METHOD)
+    method = secret_method(given.client_secret, metadata.token_endpoint_auth_methods_supported)
+    return Client(given.client_id, given.client_secret, method)
+
+
 def _is_for_programs(given: OAuthOptions, grants: list[str] | None) -> bool:
     if given.grant_type is not None:
         return given.grant_type == "client_credentials"
     return grants is not None and "client_credentials" in grants and "authorization_code" not in grants
-
-
-def _method(secret: str | None, supported: list[str] | None) -> str:
-    if secret is None:
-        return "none"
-    return "client_secret_basic" if supported is None or "client_secret_basic" in supported else "client_secret_post"
-
-
-def _with_resource(form: dict[str, str], resource: str | None) -> dict[str, str]:
-    return form if resource is None else {**form, "resource": resource}
-
-
-def _places(issuer: str) -> list[str]:
-    """Return where an authorization server may describe itself."""
-    parts = urlsplit(issuer)
-    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    if not path:
-        return [f"{origin}/.well-known/oauth-authorization-server", f"{origin}/.well-known/openid-configuration"]
-    return [
-        f"{origin}/.well-known/oauth-authorization-server{path}",
-        f"{origin}/.well-known/openid-configuration{path}",
-        f"{origin}{path}/.well-known/openid-configuration",
-    ]
-
-
-def _covers(resource: str, url: str) -> bool:
-    """Say whether a resource is the server, or a place above it."""
-    wide, narrow = urlsplit(resource), urlsplit(url)
-    if (wide.scheme, wide.netloc.lower()) != (narrow.scheme, narrow.netloc.lower()):
-        return False
-    return f"{narrow.path.rstrip('/')}/".startswith(f"{wide.path.rstrip('/')}/")
 
 
 def _parameter(challenge: str, name: str) -> str | None:
@@ -423,52 +392,8 @@ def _parameter(challenge: str, name: str) -> str | None:
     return (match[1] or match[2]) if match else None
 
 
-def _require_safe(url: str) -> None:
-    """Raises `McpError` for an address where tokens could be read on the way."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise McpError(f"not an address: {url}") from None
-    host = parts.hostname or ""
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")):
-        raise McpError(f"not a safe address for a login: {url}")
-
-
-# -- requests ----------------------------------------------------------------------------------------
-
-
-async def _metadata(url: str, kind: type[T]) -> T | None:
-    """Return a description, or None if there is none."""
-    _require_safe(url)
-    status, answer = await _exchange("GET", url, None, None)
-    if status != 200:
-        return None
-    try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError:
-        return None
-
-
-async def _token_request(url: str, client: Client, form: dict[str, str]) -> dict[str, Any]:
-    """Raises `LoginNeeded` if what we have is not valid any more, else `McpError`."""
-    headers = {}
-    if client.method == "client_secret_basic" and client.client_secret is not None:
-        pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
-        headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
-    else:
-        form = {**form, "client_id": client.client_id}
-        if client.method == "client_secret_post" and client.client_secret is not None:
-            form["client_secret"] = client.client_secret
-    _require_safe(url)
-    status, answer = await _exchange(
-        "POST", url, urlencode(form).encode(), "application/x-www-form-urlencoded", headers
-    )
-    if status == 200 and isinstance(answer.get("access_token"), str):
-        return answer
-    text = f"no token from its authorization server: {_complaint(status, answer)}"
-    # Some say no with 200. Anything else (a server that is busy, a page of a proxy) says nothing about what we have.
-    refused = status in (400, 401) or (status == 200 and "error" in answer)
-    raise LoginNeeded(text) if refused else McpError(text)
+def _with_resource(form: dict[str, str], resource: str | None) -> dict[str, str]:
+    return form if resource is None else {**form, "resource": resource}
 
 
 def _tokens(answer: dict[str, Any], before: Tokens | None) -> Tokens:
@@ -479,36 +404,8 @@ def _tokens(answer: dict[str, Any], before: Tokens | None) -> Tokens:
         refresh if isinstance(refresh, str) else before.refresh if before is not None else None,
         time.time() + lasting if number else None,  # type: ignore[operator]
         scope if isinstance(scope, str) else before.scope if before is not None else None,
+        str(answer.get("token_type")).lower() == "dpop",
     )
-
-
-def _complaint(status: int, answer: dict[str, Any]) -> str:
-    words = [str(answer[key])[:300] for key in ("error", "error_description") if answer.get(key)]
-    return ": ".join(words) or f"HTTP status {status}"
-
-
-async def _exchange(
-    method: str, url: str, body: bytes | None, kind: str | None, headers: Mapping[str, str] | None = None
-) -> tuple[int, dict[str, Any]]:
-    """Return the status and the JSON object of an answer, empty if it is none. Raises `McpError`."""
-    sent = {"accept": "application/json", "mcp-protocol-version": MODERN, **(headers or {})}
-    if kind is not None:
-        sent["content-type"] = kind
-    try:
-        async with asyncio.timeout(limits.CONNECT), http.request(method, url, sent, body) as response:
-            data = b""
-            while len(data) < _MAX_BODY and (more := await response.read()):
-                data += more
-            status = response.status
-    except TimeoutError:
-        raise McpError(f"no answer from {url} within {limits.CONNECT:g} s") from None
-    except (http.ConnectError, http.IdleTimeoutError, http.UnreadableError) as error:
-        raise McpError(str(error)) from None
-    try:
-        answer = decode(data)
-    except DecodeError:
-        answer = {}
-    return status, answer if isinstance(answer, dict) else {}
 
 
 # -- a browser on this machine -----------------------------------------------------------------------

@@ -4,6 +4,7 @@ It is ended in steps: its input closes, then SIGTERM, then SIGKILL, for it and a
 to it that it does not outlive us either.
 """
 
+import asyncio
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -11,9 +12,10 @@ from typing import Any, Final
 
 from spindle import children, limits
 from spindle.mcp import McpError, Message
+from spindle.mcp.connection import read_message
 from spindle.mcp.server_config import ServerConfig
 from spindle.process import Process
-from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.codec import DecodeError, encode
 
 _MAX_LINE: Final = 64 << 20
 """Bytes of one message; a server that sends more is ended."""
@@ -66,6 +68,8 @@ class PipeTransport:
                 on_errors=self._read_errors,
                 hold_input=True,
                 input=b"",
+                on_hangup=self._hung_up,
+                tied=True,
             )
         except (OSError, ValueError) as error:
             what = cwd if isinstance(error, OSError) and error.filename == cwd else config.command
@@ -114,7 +118,7 @@ class PipeTransport:
             self._take_stray(line)
             return
         try:
-            message: Any = decode(line)
+            message: Any = read_message(line)
         except DecodeError as error:
             if found := _ANSWER.match(line):  # NaN, say: who waits for it should not do so for long
                 failure = {"code": _PARSE_ERROR, "message": f"its answer is not JSON: {error}"}
@@ -140,7 +144,13 @@ class PipeTransport:
         if len(self._errors) > 2 * _MAX_ERRORS:
             del self._errors[:-_MAX_ERRORS]
 
+    def _hung_up(self) -> None:
+        """It closes a pipe. Mostly that is its end; otherwise no answer can come any more."""
+        asyncio.get_running_loop().call_later(limits.CHILD_LINGER, self._give_up, "it closed its stdin or stdout")
+
     def _give_up(self, reason: str) -> None:
+        if self._ending:
+            return
         self._ending = True
         if self._process is not None:
             self._process.kill()

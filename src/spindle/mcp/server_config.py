@@ -4,10 +4,11 @@ Every source has the form that Claude Code, Cursor and pi share: an object `mcpS
 source overrides an earlier one by name; an entry without `command` and `url` only changes what is there already.
 """
 
-import hashlib
 import os
 import re
+from _blake2 import blake2b  # not from `hashlib`, which loads OpenSSL: every start with a server waits for this
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -34,6 +35,16 @@ NO_SSE: Final = (
 )
 
 
+class IdentityProvider(Struct, frozen=True, rename="camel"):
+    """A company's own, which says to other servers who the user is."""
+
+    token_endpoint: str
+    client_id: str
+    id_token: str
+    """Of the user."""
+    client_secret: str | None = None
+
+
 class OAuthOptions(Struct, frozen=True, rename="camel"):
     """What is known beforehand about a login; everything else is discovered."""
 
@@ -45,6 +56,16 @@ class OAuthOptions(Struct, frozen=True, rename="camel"):
     """None: as the server wants it."""
     client_metadata_url: str | None = None
     """Stands for the client, where the server supports that."""
+    private_key: str | None = None
+    """In PEM form; proves who the client is in the place of a secret."""
+    assertion: str | None = None
+    """A token of the platform that the program runs on, which says who it is."""
+    identity_provider: IdentityProvider | None = None
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it may take no person to log in."""
+        return any((self.client_secret, self.private_key, self.assertion, self.identity_provider))
 
 
 class ServerConfig(Struct, frozen=True, rename="camel"):
@@ -87,7 +108,7 @@ class ServerConfig(Struct, frozen=True, rename="camel"):
             self.trusted,
             self.oauth,
         ]
-        return hashlib.sha256(encode(mine)).hexdigest()[:32]
+        return blake2b(encode(mine), digest_size=16).hexdigest()
 
 
 class Servers(Struct):
@@ -222,28 +243,44 @@ def _is_address(url: str) -> bool:
 # -- what values stand for -----------------------------------------------------------------------
 
 
+def _expand(text: str, source: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1])
+        if found is None and match[2] is None:
+            raise McpError(f"the environment variable {match[1]} is not set ({source})")
+        return match[2] if not found and match[2] is not None else found or ""
+
+    return _VARIABLE.sub(value, text)
+
+
+async def _secret(text: str, source: str) -> str:
+    if not text.startswith("!"):
+        return _expand(text, source)
+    from spindle.models.credentials import UnresolvedValue, resolve_value
+
+    try:
+        return await resolve_value(text)
+    except UnresolvedValue as error:
+        raise McpError(f"no value from the {error} ({source})") from None
+
+
+async def resolve_oauth(config: ServerConfig) -> OAuthOptions:
+    """Return what is known about the login, with values as in `resolve`. Raises `McpError`."""
+
+    async def put(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: await put(part) for name, part in value.items()}
+        return await _secret(value, config.source) if isinstance(value, str) else value
+
+    return msgspec.convert(await put(msgspec.to_builtins(config.oauth or OAuthOptions())), OAuthOptions)
+
+
 async def resolve(config: ServerConfig) -> ServerConfig:
-    """Put values in the place of `${VAR}`, and in `env` and `headers` of `!command`. Raises `McpError`."""
+    """Put values in the place of `${VAR}`, and in `env` and `headers` of `!command`; see also `resolve_oauth`.
 
-    def expand(text: str) -> str:
-        def value(match: re.Match[str]) -> str:
-            found = os.environ.get(match[1])
-            if found is None and match[2] is None:
-                raise McpError(f"the environment variable {match[1]} is not set ({config.source})")
-            return match[2] if not found and match[2] is not None else found or ""
-
-        return _VARIABLE.sub(value, text)
-
-    async def secret(text: str) -> str:
-        if not text.startswith("!"):
-            return expand(text)
-        from spindle.models.credentials import UnresolvedValue, resolve_value
-
-        try:
-            return await resolve_value(text)
-        except UnresolvedValue as error:
-            raise McpError(f"no value from the {error} ({config.source})") from None
-
+    Raises `McpError`.
+    """
+    expand, secret = partial(_expand, source=config.source), partial(_secret, source=config.source)
     url = None if config.url is None else expand(config.url)
     if url is not None and not _is_address(url):
         raise McpError(f"not an HTTP address: {config.url} ({config.source})")

@@ -21,7 +21,7 @@ from spindle.agent.hooks import McpServerState
 from spindle.agent_dir import agent_dir
 from spindle.config.user_files import write_atomic
 from spindle.flow import Tasks
-from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten
+from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten, Unreachable
 from spindle.mcp.server_config import ServerConfig
 from spindle.shapes.codec import encode
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:  # loaded when a server is started
 
 State = Literal["idle", "starting", "ready", "stopped", "failed", "login"]
 """`idle`: not needed yet; `stopped`: ended, and started again when needed; `login`: `spindle mcp login` comes first."""
-FRESH_SECONDS: Final = 24 * 3600
-"""A list that was kept longer is asked for again."""
+FRESH_SECONDS: Final = {"stdio": 24 * 3600, "http": 3600}
+"""A list that was kept longer is asked for again; to ask a program means to start it."""
+_SCRIPTS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".php", ".pl", ".jar")
 _MAX_TOOLS: Final = 1000
 _MAX_SCHEMA: Final = 100_000
 """Bytes of the schema of one tool; a tool with more is left out."""
@@ -135,7 +136,20 @@ class Server:
         return self._transport.last_words() if self._transport is not None else ""
 
     def is_stale(self) -> bool:
-        return self.listing is None or not 0 <= time.time() - self.listing.at < FRESH_SECONDS
+        """Say whether what is known may have changed: it is old, or the program is newer."""
+        if self.listing is None:
+            return True
+        age = time.time() - self.listing.at
+        return not 0 <= age < FRESH_SECONDS[self.config.transport] or self._newest_file() > self.listing.at
+
+    def _newest_file(self) -> float:
+        """Return when the program was last changed, as far as the command line shows where it is."""
+        times = [0.0]
+        words = [self.config.command or "", *(word for word in self.config.args if word.endswith(_SCRIPTS))]
+        for word in words:
+            with suppress(OSError, ValueError):
+                times.append(os.stat(os.path.join(self.cwd, self.config.cwd or "", word)).st_mtime)
+        return max(times)
 
     def _cached(self) -> Listing | None:
         try:
@@ -160,14 +174,17 @@ class Server:
 
     async def connected(self) -> "Connection":
         """Return the connection; start the server if need be. Raises `McpError`."""
-        if self._connection is not None and self._connection.ended is None:
+        if self._starting is None and self._connection is not None and self._connection.ended is None:
             return self._connection
         if self._closed:
             raise McpError("it was closed")
         if self._starting is None:
             tired = self._failures >= _FAILURES and time.monotonic() - self._failed_at < limits.MCP_RETRY
             if tired and self.state != "login":  # the user may have logged in
-                raise McpError(self.error or "it cannot be started")
+                wait = limits.MCP_RETRY - (time.monotonic() - self._failed_at)
+                raise McpError(
+                    f"Not tried: it failed {_FAILURES} times and is left alone for {wait:.0f} s. {self.error}"
+                )
             self._starting = self._tasks.spawn(self._start(), f"spindle-mcp-{self.name}", report=False)
         await asyncio.shield(self._starting)  # others may wait for it, too
         if self._connection is None:  # it has ended in this very moment
@@ -295,7 +312,7 @@ class Server:
         self._tell()
 
     def _changed(self, method: str) -> None:
-        """Ask again for a list that has changed; once, however often the server says so meanwhile."""
+        """Ask again for a list that may have changed; once, however often the server says so meanwhile."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self._tasks.spawn(self._refresh(), f"spindle-mcp-list-{self.name}")
         else:
@@ -361,19 +378,26 @@ class Server:
             except LoginNeeded as error:
                 raise self._failure(str(error), needs_login=True) from None
             except McpError as error:
-                forgotten = isinstance(error, SessionForgotten)
+                forgotten, broken = isinstance(error, SessionForgotten), isinstance(error, Unreachable)
                 if forgotten and self._connection is connection:
                     self._connection = None
                     self._tasks.spawn(connection.retire(), f"spindle-mcp-retire-{self.name}")
-                if first and (forgotten or (repeat and connection.ended is not None)):
+                if first and (forgotten or (repeat and (broken or connection.ended is not None))):
                     first = False
                     continue
                 if connection.ended is not None and self.error:
                     raise McpError(self.error) from None
-                raise McpError(f'MCP server "{self.name}": {error}', error.code, error.data) from None
+                text = f'MCP server "{self.name}": {error}'
+                if broken:
+                    self._set("stopped", text)
+                raise McpError(text, error.code, error.data) from None
             self._failures = 0
-            if self.state == "login":  # the user has logged in meanwhile
+            if (
+                self.state != "ready" and connection.ended is None
+            ):  # the user has logged in meanwhile, or it is there again
                 self._set("ready")
+            if self.listing is None or time.time() - self.listing.at > limits.MCP_REFRESH:
+                self._changed("")
             return result
 
 

@@ -17,16 +17,17 @@ from urllib.parse import urljoin, urlsplit
 from spindle import limits
 from spindle.flow import Tasks
 from spindle.llm import http
-from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten
-from spindle.mcp.connection import rpc_error
+from spindle.mcp import LoginNeeded, McpError, Message, SessionForgotten, Unreachable
+from spindle.mcp.connection import read_message, rpc_error
 from spindle.mcp.server_config import NO_SSE, ServerConfig
-from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.codec import DecodeError, encode
 
 if TYPE_CHECKING:
     from spindle.mcp.oauth import Login
 
 _MAX_BODY: Final = 64 << 20
-_MAX_REDIRECTS: Final = 3
+_MAX_ATTEMPTS: Final = 4
+"""Of one request: to another address, with another token, with a nonce in its proof."""
 _RECONNECTS: Final = 5
 """So many attempts to take up a stream that brings nothing."""
 _INVALID: Final = -32600
@@ -91,7 +92,7 @@ class HttpTransport:
                     self._session_id = response.headers.get("mcp-session-id")
                 await self._take_answer(response, id)
         except _BROKEN as error:
-            raise McpError(str(error)) from None
+            raise Unreachable(str(error)) from None
 
     # -- HTTP ------------------------------------------------------------------------------------
 
@@ -105,15 +106,13 @@ class HttpTransport:
             whole["mcp-session-id"] = self._session_id
         if self._version is not None:
             whole["mcp-protocol-version"] = self._version
-        for attempt in range(_MAX_REDIRECTS):
-            token = await self._login.token() if self._login is not None else None
-            if token is not None:
-                whole["authorization"] = f"Bearer {token}"
-            async with http.request(method, self._url, whole, body) as response:
-                if response.status in (307, 308) and attempt < _MAX_REDIRECTS - 1 and self._follow(response):
+        for attempt in range(_MAX_ATTEMPTS):
+            login = await self._login.authorization(method, self._url) if self._login is not None else {}
+            async with http.request(method, self._url, {**whole, **login}, body) as response:
+                if response.status in (307, 308) and attempt < _MAX_ATTEMPTS - 1 and self._follow(response):
                     continue
                 refused = response.status in (401, 403) and self._login is not None
-                if refused and await self._login.refused(response.status, response.headers, token):  # type: ignore[union-attr]
+                if refused and await self._login.refused(response.status, response.headers, login):  # type: ignore[union-attr]
                     continue
                 yield response
                 return
@@ -137,7 +136,7 @@ class HttpTransport:
         ):
             return SessionForgotten("it has forgotten the session")
         with suppress(DecodeError):
-            answer = decode(body)
+            answer = read_message(body)
             if isinstance(answer, dict) and answer.get("error") is not None:
                 return rpc_error(answer["error"])
         if response.status == 401 and self._login is not None:
@@ -156,7 +155,7 @@ class HttpTransport:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
             try:
-                answer = decode(await _read(response))
+                answer = read_message(await _read(response))
             except DecodeError as error:
                 raise McpError(f"its answer is not JSON: {error}") from None
             for item in answer if isinstance(answer, list) else [answer]:
@@ -177,14 +176,14 @@ class HttpTransport:
                     raise await self._refusal(again)
                 if await self._take_events(again, events, id):
                     return
-        raise McpError("the stream ended before the answer came")
+        raise Unreachable("the stream ended before the answer came")
 
     async def _take_events(self, response: http.Response, events: "EventStream", id: Any) -> bool:
         """Pass on what a stream brings, until the answer to `id`; say whether that came."""
         while data := await response.read():
             for event in events.feed(data):
                 try:
-                    message = decode(event)
+                    message = read_message(event)
                 except DecodeError:
                     continue
                 for item in message if isinstance(message, list) else [message]:

@@ -198,7 +198,8 @@ def _start_worker(stderr: int) -> tuple[children.Child, IO[bytes], IO[bytes]]:
     secrets = [name for name in os.environ if name.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD"))]  # for others
     (stdin, write_end), (read_end, stdout) = os.pipe(), os.pipe()
     try:
-        child = children.start(argv, cwd=None, env=children.environment(secrets), files=(stdin, stdout, stderr))
+        files = (stdin, stdout, stderr)
+        child = children.start(argv, cwd=None, env=children.environment(secrets), files=files, tied=True)
     except BaseException:
         os.close(write_end)
         os.close(read_end)
