@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 import time
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, completion_is_selected, has_completions, is_searching, vi_insert_mode
 from prompt_toolkit.formatted_text import ANSI
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.bindings.open_in_editor import load_open_in_editor_bindings
 from prompt_toolkit.key_binding.key_bindings import merge_key_bindings
@@ -118,20 +118,14 @@ class _Output(Vt100_Output):
             super().flush()
 
 
-class _History(FileHistory):
-    """Without its file, or room on the disk, messages are remembered until the end."""
-
-    def load_history_strings(self) -> list[str]:
-        try:
-            return list(super().load_history_strings())
-        except OSError:
-            return []
-
-    def store_string(self, string: str) -> None:
-        with suppress(OSError):
-            os.makedirs(os.path.dirname(self.filename), exist_ok=True)
-            os.close(os.open(self.filename, os.O_CREAT | os.O_APPEND, 0o600))  # others must not read it
-            super().store_string(string)
+def _history(path: Path) -> History:
+    """Return the messages of all sessions; without their file, those of this one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # others must not read it
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
 
 
 class _Above(io.TextIOBase):
@@ -161,7 +155,7 @@ class Editor(Input):
         self._buffer = Buffer(
             completer=completer,
             complete_while_typing=Condition(lambda: self._question is None),
-            history=_History(str(history)),
+            history=_history(history),
             tempfile_suffix=".md",
             on_text_changed=self._typed,
         )
@@ -185,16 +179,16 @@ class Editor(Input):
         """Show the prompt until `close`."""
         if self._closed:  # a signal came early
             return
-        before = sys.stdout, sys.stderr
-        sys.stdout = sys.stderr = _Above(self)
-        ticking = asyncio.create_task(self._tick())
+        above, ticking = _Above(self), asyncio.create_task(self._tick())
         try:
-            await self._app.run_async(set_exception_handler=False)
-        except EOFError:
-            pass  # the terminal is gone
+            with (
+                redirect_stdout(above),
+                redirect_stderr(above),
+                suppress(EOFError),
+            ):  # which a terminal that is gone gives
+                await self._app.run_async(set_exception_handler=False)
         finally:
             ticking.cancel()
-            sys.stdout, sys.stderr = before
             self._print()
             self.entries.close()
 
@@ -351,7 +345,8 @@ class Editor(Input):
             self._buffer.insert_text("\n")
         elif text.strip() and (entry := self._enter(text.strip(), later=later)) is not None:
             self._buffer.text = entry.text if len(entry.text) <= _HISTORY_ENTRY else text
-            self._buffer.append_to_history()
+            with suppress(OSError):  # the disk is full
+                self._buffer.append_to_history()
             self._buffer.reset()
 
     def _escape(self) -> None:

@@ -4,6 +4,7 @@ Extensions, templates and skills bring other commands.
 """
 
 import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -89,7 +90,7 @@ class Slash(Completer):
         word = document.get_word_before_cursor(WORD=True)
         name, space, argument = text[1:].partition(" ")
         if not text.startswith("/") or "\n" in text:
-            for path in await self._matching(word[1:]) if word.startswith("@") else ():
+            for path in await self._files_like(word[1:].lower()) if word.startswith("@") else ():
                 yield Completion(path, 1 - len(word))
         elif not space:
             for command, about in sorted(self._talk.commands.items()):
@@ -111,17 +112,26 @@ class Slash(Completer):
         words = typed.lower().split()
         return [item for item in found if all(word in " ".join(item).lower() for word in words)]
 
-    async def _matching(self, typed: str) -> list[str]:
-        """Return files with these letters in this order; first those whose names begin so."""
-        if time.monotonic() - self._listed > _FRESH:
-            self._files, self._listed = await _list_files(), time.monotonic()
-        typed = typed.lower()
+    async def _files_like(self, typed: str) -> list[str]:
+        """Return files that are not ignored with these letters in this order; first those whose names begin so.
+
+        There are none without ripgrep.
+        """
+        from spindle.limits import FILE_LIST
+        from spindle.process import run
+        from spindle.tools.grep import find_ripgrep
+
+        rg = find_ripgrep(str(agent_dir() / "bin"))
+        if rg is not None and time.monotonic() - self._listed > _FRESH:
+            output = (await run([rg, "--files", "--null"], timeout=FILE_LIST)).output
+            self._files, self._listed = os.fsdecode(output).split("\0")[:-1][:_FILES], time.monotonic()
 
         def rank(path: str) -> tuple[bool, bool, int, str]:
-            name = os.path.basename(path).lower()
-            return not name.startswith(typed), not path.lower().startswith(typed), len(path), path
+            name = os.path.basename(path)
+            return not name.lower().startswith(typed), not path.lower().startswith(typed), len(path), path
 
-        return sorted((path for path in self._files if _in_order(typed, path.lower())), key=rank)[:_SHOWN]
+        in_order = re.compile(".*?".join(map(re.escape, typed)), re.IGNORECASE)
+        return sorted(filter(in_order.search, self._files), key=rank)[:_SHOWN]
 
     async def _choose(self, title: str, labels: list[str], at: int | str = 0) -> int | None:
         """Let the user pick one of a list, beginning `at` one."""
@@ -204,14 +214,14 @@ class Slash(Completer):
             done = await self._client.navigate_tree(places[number][0], summarize=how == 1)
             self._talk.editor.put(done.get("editorText") or "")
 
+    async def _compact(self, hints: str) -> None:
+        await self._client.compact(hints or None)
+
     async def _name(self, name: str) -> None:
         name = name or await self._talk.editor.ask(Question("Name of this session?")) or ""
         if name.strip():
             await self._client.set_session_name(name.strip())
             self._say(f"This session is called {one_line(name)}", "dim")
-
-    async def _compact(self, hints: str) -> None:
-        await self._client.compact(hints or None)
 
     async def _export(self, path: str) -> None:
         self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
@@ -266,22 +276,6 @@ class Slash(Completer):
         self._talk.editor.close()
 
 
-async def _list_files() -> list[str]:
-    """List the files below this directory that are not ignored; none without ripgrep."""
-    from spindle.limits import FILE_LIST
-    from spindle.process import run
-    from spindle.tools.grep import find_ripgrep
-
-    rg = find_ripgrep(str(agent_dir() / "bin"))
-    output = b"" if rg is None else (await run([rg, "--files", "--null"], timeout=FILE_LIST)).output
-    return [os.fsdecode(name) for name in output.split(b"\0")[:_FILES] if name]
-
-
-def _in_order(letters: str, text: str) -> bool:
-    rest = iter(text)
-    return all(letter in rest for letter in letters)
-
-
 def _session_label(item: Json) -> str:
     when = datetime.fromisoformat(item["modified"]).astimezone()
     day = "" if time.time() - when.timestamp() < 43_200 else when.strftime("%Y-%m-%d ")
@@ -291,21 +285,19 @@ def _session_label(item: Json) -> str:
 
 def _places(nodes: list[Json], leaf: str | None) -> list[tuple[str, str]]:
     """Return ids and labels of the entries worth going to, branches indented; ● marks where we are and came from."""
-    by_id = {node["id"]: node for node in nodes}
-    current: set[str] = set()
-    while leaf is not None and leaf in by_id:
+    parents = {node["id"]: node["parentId"] for node in nodes}
+    current: set[str | None] = set()
+    while leaf in parents:
         current.add(leaf)
-        leaf = by_id[leaf]["parentId"]
+        leaf = parents[leaf]
     children: dict[str | None, list[Json]] = defaultdict(list)
-    shown_above: dict[str | None, str] = {}
-    """The nearest entry at or above each that is shown."""
+    shown: dict[str | None, str | None] = {None: None}
+    """Of each entry the nearest at or above it that is shown."""
     for node in nodes:  # parents come first
-        above = shown_above.get(node["parentId"])
+        above = shown.get(node["parentId"])
+        shown[node["id"]] = node["id"] if _title(node["entry"]) else above
         if _title(node["entry"]):
             children[above].append(node)
-            above = node["id"]
-        if above is not None:
-            shown_above[node["id"]] = above
     found: list[tuple[str, str]] = []
     waiting = [(node, 0) for node in reversed(children[None])]
     while waiting:
