@@ -1,6 +1,7 @@
 """The chat as a person sees it, in a terminal emulator of another maker (pyte)."""
 
 import base64
+import json
 import os
 import re
 import signal
@@ -378,6 +379,33 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     third.wait_for("Third.\n\n❯ and more\n\nFirst.")
     fourth = chat("--session", "nonsense", steps=answers, ready="No session found matching 'nonsense'")
     assert fourth.wait_exit() == 1
+
+
+def test_a_damaged_session_can_be_looked_at(place: Place, chat: Chat) -> None:
+    first = chat("hello there")
+    first.wait_for("Fine.", PROMPT)
+    first.keys("\x04")
+    assert first.wait_exit() == 0
+    (path,) = place.agent.rglob("*.jsonl")
+    parent = json.loads(path.read_text().splitlines()[-1])["id"]
+    with path.open("a") as file:
+        for number, message in enumerate(
+            [
+                {"role": "strange", "content": "x"},
+                {"role": "assistant"},
+                {"role": "assistant", "content": [{"type": "text"}, 7]},
+                {"role": "toolResult", "content": [3]},
+                {"role": "bashExecution"},
+                {"role": "user", "content": [{"type": "text", "text": "the last one"}]},
+            ]
+        ):
+            entry = {"type": "message", "id": f"odd{number}", "parentId": parent, "message": message}
+            file.write(json.dumps(entry | {"timestamp": "2026-01-01T00:00:00.000Z"}) + "\n")
+            parent = f"odd{number}"
+    second = chat("-c")
+    assert "Traceback" not in second.wait_for("❯ hello there\n\nFine.", "(a message that cannot be shown)", "❯ the last one")
+    second.enter("/tree")
+    second.wait_for("Go on from where?", "you: the last one\n?")
 
 
 def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:

@@ -15,9 +15,9 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
-    """Return the text in a message's or a result's content."""
+    """Return the text in a message's or a result's content, which may come from a damaged file."""
     blocks = [{"text": content}] if isinstance(content, str) else content or ()
-    return read("".join(block.get("text") or "" for block in blocks)).rstrip()
+    return read("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
 
 
 class View:
@@ -207,7 +207,10 @@ class View:
         if len(messages) > _OF_HISTORY:
             self.say(f"… {len(messages) - _OF_HISTORY} earlier messages", "dim")
         for message in messages[-_OF_HISTORY:]:
-            self.message(message)
+            try:
+                self.message(message)
+            except (AttributeError, LookupError, TypeError):  # the file is damaged, or of another version
+                self.say("(a message that cannot be shown)", "dim")
 
     def message(self, message: Json) -> None:
         """Print one message as a whole."""
