@@ -118,12 +118,13 @@ class Talk:
     async def _enter(self, entry: Entry) -> None:
         text = entry.text
         name, _, argument = text[1:].partition(" ")
+        is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name)
+        near = did_you_mean(name, self.commands, "/") if is_name else ""
         if text.startswith("!") and text.strip("! "):
             await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
         elif text.startswith("/") and name in self._slash.commands:
             await self._slash.commands[name].run(argument.strip())
-        elif text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name) and not argument:
-            near = did_you_mean(name, self.commands, "/")
+        elif is_name and (near or not argument):
             self.view.fail(f"There is no command /{name}.{near or ' See /help'}")
         else:
             await self._prompt(entry)
