@@ -666,9 +666,12 @@ def test_attached_to_a_server(place: Place) -> None:
                 terminal.wait_for("❯ slow\n\nBe\n❯\n")  # both see it
                 terminal.keys("\x1b")
                 other.wait_for("Be\n\nInterrupted")
+            terminal.keys("half a message")
+            terminal.wait_for("❯ half a message")
             server.kill()
             assert terminal.wait_exit() == 1
             assert terminal.is_restored() and "The connection was lost" in terminal.text
+            assert "+half a message" in (place.agent / "chat_history").read_text()
         with attached() as terminal:
             terminal.wait_for("Error: --attach: Cannot connect")
             assert terminal.wait_exit() == 1

@@ -190,6 +190,7 @@ class Editor(Input):
         finally:
             ticking.cancel()
             self._print()
+            self._remember()  # a draft, if it was not the user who ended it
             self.entries.close()
 
     def close(self) -> None:
@@ -214,7 +215,7 @@ class Editor(Input):
     async def _print_soon(self) -> None:
         while self._unwritten:  # more may come while the prompt is drawn again
             await asyncio.sleep(_GATHER)
-            if not self._app.is_resizing and not self._app._running_in_terminal:
+            if self._app.is_running and not self._app.is_resizing and not self._app._running_in_terminal:
                 # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
                 self._app.renderer.erase()
                 self._print()
@@ -345,9 +346,13 @@ class Editor(Input):
             self._buffer.insert_text("\n")
         elif text.strip() and (entry := self._enter(text.strip(), later=later)) is not None:
             self._buffer.text = entry.text if len(entry.text) <= _HISTORY_ENTRY else text
-            with suppress(OSError):  # the disk is full
-                self._buffer.append_to_history()
-            self._buffer.reset()
+            self._remember()
+
+    def _remember(self) -> None:
+        """Empty the input; what was in it is among the older messages."""
+        with suppress(OSError):  # the disk is full
+            self._buffer.append_to_history()
+        self._buffer.reset()
 
     def _escape(self) -> None:
         if self._buffer.complete_state:

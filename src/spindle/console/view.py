@@ -11,6 +11,8 @@ Json = dict[str, Any]
 
 _OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
 """So many lines, or messages, are shown of each."""
+_NARROW = 20
+"""Columns that every terminal has: so wide is what goes on if nothing stands above it that could be moved up."""
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -65,16 +67,17 @@ class View:
         full, these may be more than stand above, and would come into the scrollback for good. Room at the right, and
         few rows, prevent it.
         """
-        return max(20, self._look.width * 4 // 5)
+        return max(_NARROW, self._look.width * 4 // 5)
 
     def live(self) -> list[str]:
         """Return the lines to draw above the input."""
         look, width, now = self._look, self.width, time.monotonic()
         most = max(1, min(10, look.size()[1] // 3, self.printed))
-        thoughts = rows(self._thinking.strip(), width)[-min(3, most) :] if self._thinking else []
+        narrow = width if self.printed else _NARROW
+        thoughts = rows(self._thinking.strip(), narrow)[-min(3, most) :] if self._thinking else []
         lines = [look.paint(row, "dim") for row in thoughts]
         if text := self._blocks.open.strip("\n"):
-            lines += rows(text, width)[-most:]
+            lines += rows(text, narrow)[-most:]
         for id, (since, last) in self._running.items():
             lines.append(
                 look.paint(fit(f"{self.spinner()} {self._calls[id]} {now - since:.0f}s · {last}", width), "cyan")
