@@ -91,6 +91,7 @@ def test_getting_narrower_before_the_screen_is_full(place: Place, tmux: Tmux, wi
         tmux.run("resize-window", "-x", str(columns), "-y", "40")
         if len(widths) < 10:
             tmux.settle()
+    tmux.settle()
     tmux.keys("Escape")
     text = tmux.wait_for("Interrupted\n\n❯\n")
     assert "/help\n\n❯ go\n" in text  # nothing above was taken away
