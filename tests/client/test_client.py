@@ -113,6 +113,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("compact", ["be brief"], {}, {"customInstructions": "be brief"}, {"echo": "compact"}),
     ("bash", ["ls"], {"exclude_from_context": True}, {"command": "ls", "excludeFromContext": True}, {"echo": "bash"}),
     ("abort_bash", [], {}, {}, None),
+    ("abort_commands", [], {}, {}, ["fix"]),
     ("new_session", ["/p"], {}, {"parentSession": "/p"}, {"echo": "new_session"}),
     ("switch_session", [Path("/s")], {}, {"sessionPath": "/s"}, {"echo": "switch_session"}),
     ("fork", ["e1"], {}, {"entryId": "e1"}, {"echo": "fork"}),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.console.blocks import Block, Blocks
 from spindle.console.look import Look, clean, fit, rows
+from spindle.console.markdown import Block, Blocks, render
 
 _LINES = ["# T", "word", "", "- a", "  more", "1. b", "```", "```py", "~~~", "    x", "| a |", "> q", "   "]
 _MARKDOWN = st.lists(st.sampled_from(_LINES), max_size=30).map("\n".join)
@@ -71,15 +71,15 @@ def test_an_indented_fence_is_one_but_in_an_item() -> None:
 )
 def test_nothing_that_is_written_in_markdown_is_lost(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    shown = "\n".join(Look().markdown(block.text) for block in cut(text, len(text)))
+    shown = "\n".join(render(block, Look()) for block in cut(text, len(text)))
     for word in re.findall(r"[\w:/.]+", text):
         assert word in shown
 
 
-def test_a_paragraph_is_given_out_when_the_next_one_begins() -> None:
+def test_a_paragraph_is_given_out_at_its_end() -> None:
     blocks = Blocks()
-    assert blocks.feed("one\n\n") == []
-    assert blocks.feed("t") == [Block("text", "one")]
+    assert blocks.feed("one\n") == []
+    assert blocks.feed("\nt") == [Block("text", "one")]
     assert blocks.open == "t"
 
 

@@ -1,6 +1,7 @@
 """The chat as a person sees it, in a terminal emulator of another maker (pyte)."""
 
 import base64
+import json
 import os
 import re
 import signal
@@ -99,15 +100,31 @@ def test_typing_steers_a_run(place: Place, chat: Chat) -> None:
     terminal.wait_for("bash sleep 2 ")
     terminal.enter("the other way")
     text = terminal.wait_for("Turned.", PROMPT)
-    assert text.index("✓ bash sleep 2") < text.index("❯ the other way") < text.index("Turned.")
+    assert re.search("(?s)✓ bash sleep 2.*❯ the other way.*Turned", text), text
+
+
+def test_keys_are_taken_while_an_answer_is_printed(chat: Chat) -> None:
+    terminal = chat(steps=[{"text": ["Some words.\n\n"] * 400, "pace": 0.01}])
+    terminal.enter("go")
+    terminal.wait_for("Some words.\n\nSome words.")
+    for _ in range(600):
+        terminal.keys("q")
+        terminal.quiet(0.003)
+    terminal.keys("\x1b")
+    terminal.wait_for("Interrupted", "q" * 98 + "\n  " + "q" * 98)
+    assert terminal.quiet(0.5).count("q") == 600  # the terminal did not echo any
 
 
 def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
-    calls = [{"name": "bash", "arguments": {"command": f"touch {name}"}} for name in "abcd"]
+    place.write("wait.sh", "until [ -e ../now ]; do sleep 0.05; done")
+    commands = ["sh ../wait.sh", *(f"touch {name}" for name in "abcd")]
+    calls = [{"name": "bash", "arguments": {"command": command}} for command in commands]
     steps = [{"match": "go", "calls": [call]} for call in calls] + [{"match": "go", "text": "Done."}]
-    terminal = chat("--permission-mode", "default", steps=steps)
+    terminal = chat("--permission-mode", "default", "--allow", "Bash(sh ../wait.sh)", steps=steps)
     terminal.enter("go")
     terminal.keys("half a message")  # these were meant for the text, "a" is no answer
+    terminal.wait_for("\n❯ half a message\n", "bash sh ../wait.sh")
+    place.write("now", "")
     terminal.wait_for("Allow bash? touch a\n❯ y  Allow once\n  a  Always allow Bash(touch a *)\n", "  n  Deny\n?")
     terminal.quiet()
     terminal.keys("y")
@@ -124,7 +141,7 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     assert sorted(path.name for path in place.project.iterdir()) == ["a", "c"]
     terminal.keys("\x03")
     terminal.enter("/permissions")
-    terminal.wait_for("Permission mode: default\n  allow Bash(touch c *)  (this session)\n")
+    terminal.wait_for("Permission mode: default\n", "\n  allow Bash(touch c *)  (this session)\n")
 
 
 def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
@@ -157,7 +174,13 @@ def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
         "        c = await ctx.ui.input('Name?', 'a name')\n"
         "        ctx.ui.notify(f'{a} {b} {c}')\n"
         "        print('stray\\x1b[2J print')\n"
-        "        raise RuntimeError('bo\\x1b[2Jom')\n",
+        "        raise RuntimeError('bo\\x1b[2Jom')\n"
+        "    @agent.command('long')\n"
+        "    async def long(args, ctx):\n"
+        "        '''Take long'''\n"
+        "        import asyncio\n"
+        "        ctx.ui.notify('begun')\n"
+        "        await asyncio.sleep(60)\n",
     )
     terminal = chat()
     terminal.enter("/ask")
@@ -173,6 +196,12 @@ def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
     terminal.enter("Ada")
     terminal.wait_for("True blue Ada", "\nstray print\n", "command:ask: boom\n")
     assert b"\x1b[2J" not in terminal.output
+    terminal.enter("/long")
+    terminal.wait_for("\nbegun\n", PROMPT)
+    terminal.keys("\x1b")
+    terminal.wait_for("Interrupted: /long")
+    terminal.keys("\x1b")
+    assert terminal.quiet(0.3).count("Interrupted: /long") == 1
 
 
 def test_pasting(place: Place, chat: Chat) -> None:
@@ -315,7 +344,7 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     first.enter("/name The talk")
     first.wait_for("This session is called The talk")
     first.enter("/tree")
-    first.wait_for("Go on from where?\n  1  ● you: question one\n  2  ● agent: First.\n", "❯ 4  ● agent: Second.\n?")
+    first.wait_for("Go on from where?\n  ● you: question one\n  ● agent: First.\n", "❯ ● agent: Second.\n?")
     first.quiet()
     first.keys("\x1b[A\x1b[A\r")
     first.wait_for("Summarise the branch that you leave?\n❯ n  No\n")
@@ -325,13 +354,11 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     first.enter("question three")
     first.wait_for("Third.", PROMPT)
     first.enter("/tree")
-    first.wait_for(
-        "  2  ● agent: First.\n  3      you: question two\n  4      agent: Second.\n  5  ●   you: question three\n"
-    )
+    first.wait_for("  ● agent: First.\n      you: question two\n      agent: Second.\n  ●   you: question three\n")
     first.keys("\x1b")
     first.wait_for(PROMPT, without="Go on from where?")
     first.enter("/fork")
-    first.wait_for("Fork before which message?", "  1  question one\n")
+    first.wait_for("Fork before which message?", "  question one\n")
     first.quiet()
     first.keys("one\r")
     first.wait_for("\n❯ question one\nscript.json")  # to be changed and sent
@@ -354,6 +381,35 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     assert fourth.wait_exit() == 1
 
 
+def test_a_damaged_session_can_be_looked_at(place: Place, chat: Chat) -> None:
+    first = chat("hello there")
+    first.wait_for("Fine.", PROMPT)
+    first.keys("\x04")
+    assert first.wait_exit() == 0
+    (path,) = place.agent.rglob("*.jsonl")
+    parent = json.loads(path.read_text().splitlines()[-1])["id"]
+    with path.open("a") as file:
+        for number, message in enumerate(
+            [
+                {"role": "strange", "content": "x"},
+                {"role": "assistant"},
+                {"role": "assistant", "content": [{"type": "text"}, 7]},
+                {"role": "toolResult", "content": [3]},
+                {"role": "bashExecution"},
+                {"role": "user", "content": [{"type": "text", "text": "the last one"}]},
+            ]
+        ):
+            entry = {"type": "message", "id": f"odd{number}", "parentId": parent, "message": message}
+            file.write(json.dumps(entry | {"timestamp": "2026-01-01T00:00:00.000Z"}) + "\n")
+            parent = f"odd{number}"
+    second = chat("-c")
+    assert "Traceback" not in second.wait_for(
+        "❯ hello there\n\nFine.", "(a message that cannot be shown)", "❯ the last one"
+    )
+    second.enter("/tree")
+    second.wait_for("Go on from where?", "you: the last one\n?")
+
+
 def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     place.write("agent/models.json", _models("m1", "m2"))
     place.write("project/some/notes.txt", "x")
@@ -361,7 +417,7 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.enter("hello")
     terminal.wait_for("Fine.", PROMPT)
     terminal.keys("/thinking\r")
-    terminal.wait_for("How hard to think?", "❯ 4  medium")  # where it is
+    terminal.wait_for("How hard to think?", "❯ medium")  # where it is
     terminal.keys("\x1b")
     terminal.wait_for(PROMPT, without="How hard")
     terminal.keys("/mo")
@@ -376,8 +432,8 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     place.write("project/pages/other.txt", "x")
     terminal.keys("/export pa")
     terminal.wait_for("❯ /export pa\n pages/\n")
-    terminal.keys("\to")
-    terminal.wait_for("❯ /export pages/o\n pages/old.html\nm2 ")
+    terminal.keys("\t/o")
+    terminal.wait_for("❯ /export pages/o\n old.html\nm2 ")
     terminal.keys("\x1b\x03")
     terminal.keys("see @nots")
     terminal.wait_for(" some/notes.txt\n")
@@ -394,6 +450,7 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
         "/export page.html": "Written: ",
         "/compact": "Nothing to compact",
         "/nonsense": "There is no command /nonsense",
+        "/nmae it": "There is no command /nmae. Did you mean /name?",
     }.items():
         terminal.enter(line)
         terminal.wait_for(answer)
@@ -446,10 +503,10 @@ def test_vi_keys(place: Place, chat: Chat) -> None:
     place.write("agent/settings.json", {"editingMode": "vi"})
     terminal = chat()
     terminal.keys("hello world\x1b")
-    terminal.quiet(0.5)
+    terminal.quiet(0.15)  # so soon after Esc a key is not Alt and that key
     terminal.keys("bcwthere\x1b")
     terminal.wait_for("❯ hello there")
-    terminal.quiet(0.5)
+    terminal.quiet(0.15)
     terminal.keys("\r")
     terminal.wait_for("❯ hello there\n\nFine.")
 
@@ -498,6 +555,10 @@ def test_a_dumb_terminal(place: Place, chat: Chat) -> None:
     terminal.keys("y\n")
     terminal.wait_for("Done.\n>")
     assert (place.project / "a").exists()
+    terminal.keys("/thinking\n")
+    terminal.wait_for("How hard to think?\n  1. off\n", "? [number]")
+    terminal.keys("1\n")
+    terminal.wait_for("Thinking: off\n>")
     terminal.keys("slow\n")
     terminal.wait_for("\nBe")
     terminal.keys("\x03")
@@ -605,9 +666,12 @@ def test_attached_to_a_server(place: Place) -> None:
                 terminal.wait_for("❯ slow\n\nBe\n❯\n")  # both see it
                 terminal.keys("\x1b")
                 other.wait_for("Be\n\nInterrupted")
+            terminal.keys("half a message")
+            terminal.wait_for("❯ half a message")
             server.kill()
             assert terminal.wait_exit() == 1
             assert terminal.is_restored() and "The connection was lost" in terminal.text
+            assert "+half a message" in (place.agent / "chat_history").read_text()
         with attached() as terminal:
             terminal.wait_for("Error: --attach: Cannot connect")
             assert terminal.wait_exit() == 1

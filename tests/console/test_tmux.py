@@ -34,6 +34,12 @@ class Tmux:
     def keys(self, *keys: str) -> None:
         self.run("send-keys", *keys)
 
+    def settle(self) -> None:
+        """Wait until nothing moves any more: tmux tells of a new size late, and drawing waits for the last one."""
+        before = ""
+        while before != (before := self.text()):
+            time.sleep(0.7)
+
     def wait_for(self, *wanted: str) -> str:
         end = time.monotonic() + 20
         while not all(part in (text := self.text()) for part in wanted):
@@ -74,7 +80,7 @@ def test_resizing_while_an_answer_comes(place: Place, tmux: Tmux) -> None:
     assert " icanon " in text
 
 
-@pytest.mark.parametrize("widths", [(60, 40, 30, 100, 50, 25, 80), range(98, 70, -1)], ids=["jumps", "steps"])
+@pytest.mark.parametrize("widths", [(60, 30, 100, 25, 80), range(98, 70, -1)], ids=["jumps", "steps"])
 def test_getting_narrower_before_the_screen_is_full(place: Place, tmux: Tmux, widths: Sequence[int]) -> None:
     story = " ".join(f"word{number}" for number in range(90))
     tmux.start("--model", place.script({"text": [story, {"wait": 30}]}))
@@ -84,7 +90,8 @@ def test_getting_narrower_before_the_screen_is_full(place: Place, tmux: Tmux, wi
     for columns in widths:
         tmux.run("resize-window", "-x", str(columns), "-y", "40")
         if len(widths) < 10:
-            tmux.wait_for("word89\n❯\n")
+            tmux.settle()
+    tmux.settle()
     tmux.keys("Escape")
     text = tmux.wait_for("Interrupted\n\n❯\n")
     assert "/help\n\n❯ go\n" in text  # nothing above was taken away

@@ -78,3 +78,29 @@ def extension(agent):
         assert agent.data("complete_command", name="broken") == {"completions": []}
         assert agent.wait("extension_error")["extensionPath"] == "command:broken"
         assert not agent.call("complete_command")["success"]
+
+
+def test_a_client_stops_commands_that_take_long(tmp_path):
+    source = (
+        "import asyncio\n"
+        "def extension(agent):\n"
+        "    @agent.command('wait')\n"
+        "    async def wait(args, ctx):\n"
+        "        try:\n"
+        "            await ctx.ui.confirm('Go on?')\n"
+        "        except asyncio.CancelledError:\n"
+        "            ctx.ui.notify('stopped')\n"
+        "            raise\n"
+    )
+    with start(tmp_path, source) as agent:
+        assert agent.data("abort_commands") == {"commands": []}
+        agent.call("prompt", message="/wait")
+        question = agent.wait("extension_ui_request")
+        assert question["method"] == "confirm"
+        assert agent.data("abort_commands") == {"commands": ["wait"]}
+        told = [agent.wait("extension_ui_request") for _ in range(2)]  # the question is withdrawn, too
+        assert {(item["method"], item.get("message") or item.get("targetId")) for item in told} == {
+            ("cancel", question["id"]),
+            ("notify", "stopped"),
+        }
+        assert agent.data("abort_commands") == {"commands": []}

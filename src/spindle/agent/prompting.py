@@ -38,6 +38,8 @@ class Prompting:
         """Kept from before, for hooks to look at."""
         self.commands = Tasks()
         """Slash commands of extensions at work, and messages that hooks look at before they are queued."""
+        self._running: dict[asyncio.Task[None], str] = {}
+        """Names of these commands."""
 
     def take(self, submission: Submission) -> Disposition:
         """Accept what was sent, or raise `AgentError`. Never waits."""
@@ -49,7 +51,9 @@ class Prompting:
                 f'Extension command "/{name}" cannot be queued. Use prompt() or execute the command when not streaming.'
             )
         if is_command and not engine.lifecycle.changes:
-            self.commands.spawn(self._run_command(submission), f"spindle-command-{name}")
+            task = self.commands.spawn(self._run_command(submission), f"spindle-command-{name}")
+            self._running[task] = name
+            task.add_done_callback(self._running.pop)
             return "handled"
         verdict = engine.lifecycle.admit(_request(submission))
         if verdict is Verdict.WAIT:
@@ -145,6 +149,12 @@ class Prompting:
             choice.registry.require_credentials(choice.model)
         except MissingCredentials as error:
             raise NotReady(str(error)) from None
+
+    def stop_commands(self) -> list[str]:
+        """Cancel slash commands of extensions; return their names."""
+        for task in self._running:
+            task.cancel()
+        return list(self._running.values())
 
     # -- after acceptance ------------------------------------------------------------------------
 

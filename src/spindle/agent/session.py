@@ -547,6 +547,10 @@ class AgentSession:
         self.stop()
         await self.wait_idle()
 
+    def stop_commands(self) -> list[str]:
+        """Cancel slash commands of extensions that are at work; return their names."""
+        return self._prompting.stop_commands()
+
     async def abort_retry(self) -> None:
         await self._engine.abort_retry()
 

@@ -106,6 +106,10 @@ class Commands(ABC):
         """Stop what runs, then send a message."""
         return await self._object("abort_and_prompt", message=message, images=images, timeout=timeout)
 
+    async def abort_commands(self) -> list[str]:
+        """Stop slash commands of extensions that are at work; return their names."""
+        return await self._list("abort_commands", "commands")
+
     async def clear_queue(self) -> Json:
         """Empty both queues; return what was in them: `steering`, `followUp`."""
         return await self._object("clear_queue")

@@ -6,19 +6,20 @@ import os
 import sys
 import textwrap
 import time
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.data_structures import Point, Size
+from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, completion_is_selected, has_completions, is_searching, vi_insert_mode
 from prompt_toolkit.formatted_text import ANSI
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.bindings.open_in_editor import load_open_in_editor_bindings
 from prompt_toolkit.key_binding.key_bindings import merge_key_bindings
@@ -26,13 +27,11 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.output.vt100 import Vt100_Output
-from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from spindle.console.attachments import Attachments, Entry
+from spindle.console.input import Input
 from spindle.console.look import Look, clean, fit, rows
 from spindle.console.question import Question
-from spindle.flow import Mailbox
 
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
@@ -41,20 +40,17 @@ if TYPE_CHECKING:
 _HISTORY_ENTRY = 20_000
 """Longer messages are remembered as they were typed, with the marks of what was pasted."""
 _TOO_SOON = 0.4
-"""Seconds in which a key that answers a question does not count: it was meant for the text."""
+"""Seconds after a question appears in which a key does not answer it: it was meant for the text."""
 _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
 _GATHER = 0.05
 """Seconds for which pieces to print are gathered."""
+_ESCAPE = 0.05
+"""Seconds in which a key after Esc makes it Alt. A terminal sends both at once, and so they come over a slow line."""
 _SETTLED = 0.3
 """Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
 _TICK = 0.2
 """Seconds between two looks at the clock while something runs."""
-_MENU, _REVERSE = "noinherit", "noinherit reverse"
-_STYLE = Style.from_dict(
-    {f"completion-menu{part}": _MENU for part in ("", ".completion", ".meta.completion", ".meta.completion.current")}
-    | {"completion-menu.completion.current": _REVERSE, "scrollbar.background": _MENU, "scrollbar.button": _REVERSE}
-)
 
 
 class _Prompt(Application[None]):
@@ -66,6 +62,16 @@ class _Prompt(Application[None]):
 
     view: "View"
     _settling: asyncio.TimerHandle | None = None
+
+    @property
+    def timeoutlen(self) -> float:
+        """Seconds to wait for the next of several keys: a person's time for Ctrl-X Ctrl-E, but none after Esc."""
+        keys = self.key_processor.key_buffer
+        return 0.0 if keys and keys[0].key == Keys.Escape else 1.0
+
+    @timeoutlen.setter
+    def timeoutlen(self, _: float) -> None:
+        """Called by prompt_toolkit for its default."""
 
     @property
     def is_resizing(self) -> bool:
@@ -112,20 +118,14 @@ class _Output(Vt100_Output):
             super().flush()
 
 
-class _History(FileHistory):
-    """Without its file, or room on the disk, messages are remembered until the end."""
-
-    def load_history_strings(self) -> list[str]:
-        try:
-            return list(super().load_history_strings())
-        except OSError:
-            return []
-
-    def store_string(self, string: str) -> None:
-        with suppress(OSError):
-            os.makedirs(os.path.dirname(self.filename), exist_ok=True)
-            os.close(os.open(self.filename, os.O_CREAT | os.O_APPEND, 0o600))  # others must not read it
-            super().store_string(string)
+def _history(path: Path) -> History:
+    """Return the messages of all sessions; without their file, those of this one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # others must not read it
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
 
 
 class _Above(io.TextIOBase):
@@ -140,16 +140,13 @@ class _Above(io.TextIOBase):
         return len(text)
 
 
-class Editor:
+class Editor(Input):
     def __init__(self, look: Look, talk: "Talk", completer: Completer, history: Path, *, vi: bool) -> None:
-        self.entries: Mailbox[Entry] = Mailbox(sys.maxsize)
-        self._look = look
-        self._talk = talk
-        self._attached = Attachments()
-        self._question: Question | None = None
-        self._answer: asyncio.Future[str | None] | None = None
-        self._asked_at = 0.0
-        self._one_at_a_time = asyncio.Lock()
+        super().__init__(look, talk)
+        self._draft = Document()
+        """What was being typed when a question came."""
+        self._shown_at: float | None = None
+        """When the question was drawn."""
         self._stopped_at = float("-inf")
         """When Ctrl-C was last pressed with nothing to stop."""
         self._closed = False
@@ -158,7 +155,7 @@ class Editor:
         self._buffer = Buffer(
             completer=completer,
             complete_while_typing=Condition(lambda: self._question is None),
-            history=_History(str(history)),
+            history=_history(history),
             tempfile_suffix=".md",
             on_text_changed=self._typed,
         )
@@ -170,30 +167,30 @@ class Editor:
             layout=self._layout(),
             key_bindings=merge_key_bindings([load_open_in_editor_bindings(), self._keys()]),
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
-            style=_STYLE,
             erase_when_done=True,
             min_redraw_interval=0.04,
             output=self._output,
             terminal_size_polling_interval=None,  # there is a signal
         )
         self._app.view = talk.view
-        self._app.timeoutlen, self._app.ttimeoutlen = 0.3, 0.1
+        self._app.ttimeoutlen = _ESCAPE
 
     async def run(self) -> None:
         """Show the prompt until `close`."""
         if self._closed:  # a signal came early
             return
-        before = sys.stdout, sys.stderr
-        sys.stdout = sys.stderr = _Above(self)
-        ticking = asyncio.create_task(self._tick())
+        above, ticking = _Above(self), asyncio.create_task(self._tick())
         try:
-            await self._app.run_async(set_exception_handler=False)
-        except EOFError:
-            pass  # the terminal is gone
+            with (
+                redirect_stdout(above),
+                redirect_stderr(above),
+                suppress(EOFError),
+            ):  # which a terminal that is gone gives
+                await self._app.run_async(set_exception_handler=False)
         finally:
             ticking.cancel()
-            sys.stdout, sys.stderr = before
             self._print()
+            self._remember()  # a draft, if it was not the user who ended it
             self.entries.close()
 
     def close(self) -> None:
@@ -205,7 +202,7 @@ class Editor:
         while True:
             await asyncio.sleep(_TICK)
             if self._talk.busy:
-                self._app.invalidate()
+                self.refresh()
 
     def write(self, text: str) -> None:
         """Print above the prompt. Pieces that come together are written together."""
@@ -218,8 +215,11 @@ class Editor:
     async def _print_soon(self) -> None:
         while self._unwritten:  # more may come while the prompt is drawn again
             await asyncio.sleep(_GATHER)
-            if not self._app.is_resizing:
-                await run_in_terminal(self._print)
+            if self._app.is_running and not self._app.is_resizing and not self._app._running_in_terminal:
+                # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
+                self._app.renderer.erase()
+                self._print()
+                self._app._redraw()
 
     def _print(self) -> None:
         text, self._unwritten = self._unwritten, ""
@@ -232,28 +232,44 @@ class Editor:
 
     def put(self, text: str) -> None:
         """Put a text before what is being typed."""
-        draft = self._buffer.text
-        self._buffer.text = text + ("\n\n" + draft if draft else "")
-        self._buffer.cursor_position = len(self._buffer.text)
+        text += "\n\n" + self._buffer.text if self._buffer.text else ""
+        self._buffer.document = Document(text)
 
-    async def ask(self, question: Question) -> str | None:
-        """Ask in place of the input; what was being typed comes back afterwards. None: no answer."""
-        async with self._one_at_a_time:
-            width, lines = self._talk.view.width, self._look.size()[1]
-            if len(shown := rows(question.title[: width * lines], width)) > lines // 2:  # the user must see all of it
-                self._talk.view.say(question.title, "yellow", kind="question")
-                question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
-            draft, self._question = self._buffer.document, question
-            self._answer, self._asked_at = asyncio.get_running_loop().create_future(), time.monotonic()
-            self._buffer.text = question.prefill
-            self._buffer.cursor_position = len(question.prefill)
-            self.refresh()
-            try:
-                return await self._answer
-            finally:
-                self._question = self._answer = None
-                self._buffer.document = draft
-                self.refresh()
+    # -- questions -------------------------------------------------------------------------------
+
+    def _begin(self, question: Question) -> None:
+        """Ask in place of the input."""
+        width, lines = self._talk.view.width, self._look.size()[1]
+        if len(shown := rows(question.title[: width * lines], width)) > lines // 2:  # the user must see all of it
+            self._talk.view.say(question.title, "yellow", kind="question")
+            self._question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
+        self._draft, self._buffer.document = self._buffer.document, Document(question.prefill)
+        self._shown_at = None
+        self.refresh()
+
+    def _end(self) -> None:
+        self._buffer.document = self._draft
+        self.refresh()
+
+    @property
+    def _too_soon(self) -> bool:
+        return self._shown_at is None or time.monotonic() - self._shown_at < _TOO_SOON
+
+    def _typed(self, _: Buffer) -> None:
+        if self._question is not None:
+            self._question.chosen = 0
+
+    def _move(self, steps: int) -> None:
+        if (question := self._question) is not None:
+            question.chosen = max(0, min(question.chosen + steps, len(question.fitting(self._buffer.text)) - 1))
+
+    def _press(self, key: str) -> None:
+        """Take a key that answers a question at once; no other is taken."""
+        if self._too_soon:
+            before, after = self._draft.text_before_cursor + key, self._draft.text_after_cursor
+            self._draft = Document(before + after, len(before))
+        elif self._question is not None and key in self._question.keys:
+            self._settle(self._question.keys.index(key))
 
     # -- what is drawn ---------------------------------------------------------------------------
 
@@ -274,17 +290,14 @@ class Editor:
         look, question, width = self._look, self._question, self._talk.view.width
         if question is None:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
+        self._shown_at = self._shown_at or time.monotonic()
         lines = ["", *(look.paint(row, "bold", "yellow") for row in rows(question.title, width))]
-        for option, chosen in question.lines():
+        for option, chosen in question.lines(self._buffer.text):
             words = "\n".join(textwrap.wrap(option, width - 5))
             first, *more = rows(words, width - 5) if question.keys else [fit(option, width - 2)]
             option_rows = [f"{'❯' if chosen else ' '} {first}", *(f"     {row}" for row in more)]
             lines += [look.paint(row, "cyan") if chosen else row for row in option_rows]
         return ANSI(look.signs("\n".join(lines)))
-
-    def _typed(self, _: Buffer) -> None:
-        if self._question is not None and self._question.options:
-            self._question.typed, self._question.chosen = self._buffer.text, 0
 
     # -- keys ------------------------------------------------------------------------------------
 
@@ -293,7 +306,7 @@ class Editor:
         choosing = Condition(lambda: self._question is not None and bool(self._question.options))
         with_keys = Condition(lambda: self._question is not None and bool(self._question.keys))
         empty = Condition(lambda: not self._buffer.text)
-        queue = Condition(lambda: self._talk.has_queue)
+        queue = Condition(lambda: bool(self._talk.queue))
         keys = KeyBindings()
         for key, when, run in [
             ("enter", ~completion_is_selected & ~is_searching, lambda event: self._send(later=False)),
@@ -323,52 +336,36 @@ class Editor:
     def _send(self, *, later: bool) -> None:
         text, question = self._buffer.text, self._question
         if question is not None:
-            fitting = question.fitting()
+            fitting = question.fitting(text)
             if not question.options:
                 self._settle(text)
-            elif fitting and time.monotonic() - self._asked_at > _TOO_SOON:
+            elif fitting and not self._too_soon:
                 self._settle(fitting[question.chosen])
         elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
             self._buffer.delete_before_cursor(1)
             self._buffer.insert_text("\n")
-        elif text.strip():
-            try:
-                entry = self._attached.entry(text.strip(), later)
-            except OSError as error:
-                self._talk.view.fail(str(error))
-                return
+        elif text.strip() and (entry := self._enter(text.strip(), later=later)) is not None:
             self._buffer.text = entry.text if len(entry.text) <= _HISTORY_ENTRY else text
+            self._remember()
+
+    def _remember(self) -> None:
+        """Empty the input; what was in it is among the older messages."""
+        with suppress(OSError):  # the disk is full
             self._buffer.append_to_history()
-            self._buffer.reset()
-            self.entries.put(entry)
-
-    def _move(self, steps: int) -> None:
-        if self._question is not None:
-            self._question.move(steps)
-
-    def _press(self, key: str) -> None:
-        """Take a key that answers a question at once; no other is taken."""
-        question = self._question
-        if question is not None and key in question.keys and time.monotonic() - self._asked_at > _TOO_SOON:
-            self._settle(question.options[question.keys[key]])
-
-    def _settle(self, answer: str | None) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(answer)
+        self._buffer.reset()
 
     def _escape(self) -> None:
         if self._buffer.complete_state:
             self._buffer.cancel_completion()
         elif self._question is not None:
             self._settle(None)
-        elif self._talk.busy:
+        else:
             self._talk.interrupt()
 
     def _stop(self) -> None:
-        if self._question is not None or self._talk.busy:
-            self._settle(None)
-            self._talk.interrupt()
-        elif self._buffer.text:
+        if self._interrupt():
+            return
+        if self._buffer.text:
             self._buffer.reset()
         elif time.monotonic() - self._stopped_at < _TWICE:
             self.close()

@@ -8,7 +8,7 @@ from spindle.agent.session import AgentSession
 from spindle.client.errors import RpcError
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END, LAST_ANSWERS
-from spindle.protocol.dialect import SPINDLE, UpdateMode
+from spindle.protocol.dialect import SPINDLE
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.registry import OneSession
@@ -19,7 +19,7 @@ _READ = 64 << 10
 
 
 class AgentLink(OneSession):
-    """A `Transport` of `RpcClient`. It owns the agent: closing the client closes it."""
+    """A `Transport` of `RpcClient`, and the `Client` of commands. It owns the agent: closing the client closes it."""
 
     def __init__(self, agent: AgentSession) -> None:
         self.error: RpcError | None = None
@@ -29,37 +29,27 @@ class AgentLink(OneSession):
         self._tasks = Tasks()
         self._news = asyncio.Event()
         """Something waits in the outbox, or nothing ever will."""
-        self._closed = False
+        self._ended = False
+        self.send = self._dispatcher.receive
+        self.set_update_mode = self._outbox.set_update_mode
         self._outbox.on_waiting = self._news.set
         agent.subscribe(self._outbox)
         self._tasks.spawn(agent.begin(), "agent-begin")
         self._tasks.spawn(self._watch_shutdown(), "agent-shutdown")
 
-    # -- what commands may ask of the wire -------------------------------------------------------
-
-    def set_update_mode(self, mode: UpdateMode) -> None:
-        self._outbox.set_update_mode(mode)
-
     def request_shutdown(self) -> None:
-        asyncio.get_running_loop().call_soon(self._end)
-
-    # -- what the client asks of a transport -----------------------------------------------------
-
-    def send(self, line: bytes) -> None:
-        self._dispatcher.receive(line)
+        asyncio.get_running_loop().call_soon(self._end)  # after its answer
 
     async def room(self) -> None:
         """There is always room: nothing is kept."""
 
     async def frames(self) -> AsyncIterator[dict[str, Any]]:
-        while not (self._closed and not self._outbox):
+        while self._outbox or not self._ended:
             await self._news.wait()
             self._news.clear()
             while lines := self._outbox.take(_READ, merge=True):
                 for line in lines.splitlines():
                     yield decode(line)
-            if self._closed:
-                self._news.set()
 
     async def close(self, grace: float) -> None:
         await self._dispatcher.finish(LAST_ANSWERS)
@@ -69,7 +59,7 @@ class AgentLink(OneSession):
         self._end()
 
     def _end(self) -> None:
-        self._closed = True
+        self._ended = True
         self._news.set()
 
     async def _watch_shutdown(self) -> None:

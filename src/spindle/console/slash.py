@@ -1,12 +1,22 @@
-"""The commands behind a slash that the chat itself knows. Extensions, templates and skills bring the others."""
+"""The commands behind a slash that the chat itself knows, and what may be written next.
+
+Extensions, templates and skills bring other commands.
+"""
 
 import os
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+
+from spindle.agent.permissions import MODES
+from spindle.agent_dir import agent_dir
 from spindle.console.look import one_line
 from spindle.console.question import Question
 from spindle.console.view import text_of
@@ -18,7 +28,6 @@ Json = dict[str, Any]
 Found = list[tuple[str, str]]
 """What an argument may become, and what is said about each."""
 
-_MODES = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
 _KEYS = {
     "Enter": "Send; while the agent works: steer it",
     "Alt-Enter": "Send when the agent is done",
@@ -32,31 +41,37 @@ _KEYS = {
     "@, !, !!": "A file; a shell command; one in private",
     "Ctrl-Z, Ctrl-D": "Suspend, leave",
 }
+_FILES = 20_000
+_SHOWN = 30
+_FRESH = 10.0
+"""Seconds for which a list of files is good."""
 
 
 class Command(NamedTuple):
     run: Callable[[str], Awaitable[Any]]
     usage: str
     about: str
-    complete: Callable[[str], Awaitable[Found]] | None = None
+    complete: Callable[[], Awaitable[Found]] | None = None
 
 
-class Slash:
+class Slash(Completer):
     def __init__(self, talk: "Talk") -> None:
         self._talk = talk
         self._client = talk.client
         self._say = talk.view.say
+        self._files: list[str] = []
+        self._listed = float("-inf")
         self.commands = {
             "model": Command(self._model, "[NAME]", "Choose the model", self._models),
             "thinking": Command(self._thinking, "[LEVEL]", "How hard the model thinks", self._levels),
-            "new": Command(self._new, "", "Begin an empty session"),
+            "new": Command(lambda _: self._client.new_session(), "", "Begin an empty session"),
             "resume": Command(self.resume, "[ID]", "Go on with another session", self._sessions),
             "tree": Command(self._tree, "", "Go to another place in this session"),
             "fork": Command(self._fork, "", "Begin a session before one of your messages"),
             "compact": Command(self._compact, "[HINTS]", "Replace the older part of the context by a summary"),
             "cost": Command(self._cost, "", "Tokens and money so far"),
             "name": Command(self._name, "[NAME]", "Name this session"),
-            "export": Command(self._export, "[FILE]", "Write this session as an HTML page", self._pages),
+            "export": Command(self._export, "[FILE]", "Write this session as an HTML page"),
             "permissions": Command(self._permissions, "[MODE]", "What may run", self._permission_modes),
             "mcp": Command(self._mcp, "", "The MCP servers and their tools"),
             "help": Command(self._help, "", "Commands and keys"),
@@ -65,29 +80,68 @@ class Slash:
         if talk.url is not None:
             self.commands["share-link"] = Command(self._share_link, "", "The address of this session's web page")
 
-    async def arguments(self, name: str, typed: str) -> Found:
-        """Return what the argument of a command may become."""
+    # -- what may be written next ----------------------------------------------------------------
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        return ()  # they are only asked for below
+
+    async def get_completions_async(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
+        text = document.text_before_cursor
+        word = document.get_word_before_cursor(WORD=True)
+        name, space, argument = text[1:].partition(" ")
+        if not text.startswith("/") or "\n" in text:
+            for path in await self._files_like(word[1:].lower()) if word.startswith("@") else ():
+                yield Completion(path, 1 - len(word))
+        elif not space:
+            for command, about in sorted(self._talk.commands.items()):
+                if command.startswith(name):
+                    yield Completion(command, -len(name), display=f"/{command}", display_meta=about)
+        elif name == "export" and self._talk.url is None:  # a server has files of its own
+            pages = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
+            for found in pages.get_completions(Document(argument), event):
+                yield found
+        else:
+            for value, about in (await self._arguments(name, argument))[:_SHOWN]:
+                yield Completion(value, -len(argument), display_meta=about)
+
+    async def _arguments(self, name: str, typed: str) -> Found:
         command = self.commands.get(name)
         if command is None:
             return [(text, "") for text in await self._client.complete_command(name, typed)]
-        found = [] if command.complete is None else await command.complete(typed)
+        found = [] if command.complete is None else await command.complete()
         words = typed.lower().split()
         return [item for item in found if all(word in " ".join(item).lower() for word in words)]
 
-    async def _choose(self, title: str, labels: list[str], at: int | str = 0, *, at_once: bool = False) -> int | None:
-        """Let the user pick one of a list, beginning `at` one; `at_once` not if it is alone. Return its number."""
-        if at_once and len(labels) == 1:
-            return 0
+    async def _files_like(self, typed: str) -> list[str]:
+        """Return files that are not ignored with these letters in this order; first those whose names begin so.
+
+        There are none without ripgrep.
+        """
+        from spindle.limits import FILE_LIST
+        from spindle.process import run
+        from spindle.tools.grep import find_ripgrep
+
+        rg = find_ripgrep(str(agent_dir() / "bin"))
+        if rg is not None and time.monotonic() - self._listed > _FRESH:
+            output = (await run([rg, "--files", "--null"], timeout=FILE_LIST)).output
+            self._files, self._listed = os.fsdecode(output).split("\0")[:-1][:_FILES], time.monotonic()
+
+        def rank(path: str) -> tuple[bool, bool, int, str]:
+            name = os.path.basename(path)
+            return not name.lower().startswith(typed), not path.lower().startswith(typed), len(path), path
+
+        in_order = re.compile(".*?".join(map(re.escape, typed)), re.IGNORECASE)
+        return sorted(filter(in_order.search, self._files), key=rank)[:_SHOWN]
+
+    async def _choose(self, title: str, labels: list[str], at: int | str = 0) -> int | None:
+        """Let the user pick one of a list, beginning `at` one."""
         if isinstance(at, str):
             at = labels.index(at) if at in labels else 0
-        width = len(str(len(labels)))
-        options = [f"{number:>{width}}  {label}" for number, label in enumerate(labels, 1)]
-        chosen = await self._talk.editor.ask(Question(title, options, chosen=at))
-        return None if chosen is None else options.index(chosen)
+        return await self._talk.editor.ask(Question(title, labels, chosen=at))  # type: ignore[no-any-return]
 
     # -- model -----------------------------------------------------------------------------------
 
-    async def _models(self, _: str = "") -> Found:
+    async def _models(self) -> Found:
         models = await self._client.get_available_models()
         return [(f"{model['provider']}/{model['id']}", one_line(model["name"])) for model in models]
 
@@ -101,29 +155,28 @@ class Slash:
             self._talk.view.fail(f"{like}; spindle doctor says what is missing")
             return
         now = self._talk.state.get("model") or {"provider": "", "id": ""}
-        at = f"{now['provider']}/{now['id']}"
-        if (number := await self._choose("Which model?", fitting, at, at_once=bool(words))) is not None:
+        alone = wanted and len(fitting) == 1
+        number = 0 if alone else await self._choose("Which model?", fitting, f"{now['provider']}/{now['id']}")
+        if number is not None:
             await self._client.set_model(*fitting[number].split("/", 1))
             self._say(f"Model: {fitting[number]}", "dim")
 
-    async def _levels(self, _: str = "") -> Found:
+    async def _levels(self) -> Found:
         return [(level, "") for level in await self._client.get_available_thinking_levels()]
 
     async def _thinking(self, level: str) -> None:
         levels = [name for name, _ in await self._levels()]
-        now = str(self._talk.state.get("thinkingLevel"))
-        number = None if level else await self._choose("How hard to think?", levels, now)
-        if level or number is not None:
-            await self._client.set_thinking_level(level or levels[number or 0])
+        if not level:
+            number = await self._choose("How hard to think?", levels, self._talk.state["thinkingLevel"])
+            level = "" if number is None else levels[number]
+        if level:
+            await self._client.set_thinking_level(level)
             await self._talk.learn()
             self._say(f"Thinking: {self._talk.state['thinkingLevel']}", "dim")
 
     # -- sessions --------------------------------------------------------------------------------
 
-    async def _new(self, _: str) -> None:
-        await self._client.new_session()
-
-    async def _sessions(self, _: str) -> Found:
+    async def _sessions(self) -> Found:
         return [(item["id"][:13], _session_label(item)) for item in await self._client.list_sessions()]
 
     async def resume(self, wanted: str = "", *, newest: bool = False) -> bool:
@@ -132,12 +185,11 @@ class Slash:
         if not found:
             self._say(f'No session begins with "{wanted}"' if wanted else "No sessions here yet", "yellow")
             return False
-        labels = [_session_label(item) for item in (found[:1] if newest else found)]
-        number = await self._choose("Which session?", labels, at_once=newest or bool(wanted))
-        if number is None:
-            return False
-        await self._client.switch_session(found[number]["path"])
-        return True
+        alone = newest or (wanted and len(found) == 1)
+        number = 0 if alone else await self._choose("Which session?", [_session_label(item) for item in found])
+        if number is not None:
+            await self._client.switch_session(found[number]["path"])
+        return number is not None
 
     async def _fork(self, _: str) -> None:
         messages = await self._client.get_fork_messages()
@@ -153,53 +205,40 @@ class Slash:
         if not places:
             self._say("There is nothing in this session yet", "yellow")
             return
-        here = max((number for number, (_, label) in enumerate(places) if "●" in label), default=0)
+        here = max((number for number, (_, label) in enumerate(places) if label.startswith("●")), default=0)
         number = await self._choose("Go on from where?", [label for _, label in places], at=here)
-        if number is None or (number == here and places[here][0] == answer["leafId"]):
+        if number is None or places[number][0] == answer["leafId"]:
             return
-        ways = ["No", "Yes"]
-        how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ways, {"n": 0, "y": 1}))
+        how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ["No", "Yes"], "ny"))
         if how is not None:
-            done = await self._client.navigate_tree(places[number][0], summarize=how == "Yes")
+            done = await self._client.navigate_tree(places[number][0], summarize=how == 1)
             self._talk.editor.put(done.get("editorText") or "")
-
-    async def _name(self, name: str) -> None:
-        if not name:
-            name = await self._talk.editor.ask(Question("Name of this session?")) or ""
-        if name.strip():
-            await self._client.set_session_name(name.strip())
-            self._say(f"This session is called {one_line(name)}", "dim")
-
-    # -- the rest --------------------------------------------------------------------------------
 
     async def _compact(self, hints: str) -> None:
         await self._client.compact(hints or None)
 
-    async def _cost(self, _: str) -> None:
-        stats = await self._client.get_session_stats()
-        tokens = stats["tokens"]
-        names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
-        parts = [f"{tokens[key]:,} {name}" for key, name in names.items() if tokens.get(key)]
-        messages = f"{stats['userMessages']} messages of yours, {stats['assistantMessages']} answers"
-        self._say(f"${stats['cost']:.4f} · {', '.join(parts) or 'no tokens'}", kind="note")
-        self._say(f"{messages}, {stats['toolCalls']} tool calls", "dim", kind="more")
-
-    async def _pages(self, typed: str) -> Found:
-        """Return folders, and pages to write over, here; a server has files of its own."""
-        folder, name = os.path.split(typed)
-        try:
-            found = [] if self._talk.url else list(os.scandir(os.path.expanduser(folder) or "."))
-        except OSError:
-            return []
-        fitting = [item for item in found if item.name.startswith(name) and (name or item.name[0] != ".")]
-        paths = [os.path.join(folder, item.name) + "/" * item.is_dir() for item in fitting]
-        return [(path, "") for path in sorted(paths) if path.endswith(("/", ".html"))]
+    async def _name(self, name: str) -> None:
+        name = name or await self._talk.editor.ask(Question("Name of this session?")) or ""
+        if name.strip():
+            await self._client.set_session_name(name.strip())
+            self._say(f"This session is called {one_line(name)}", "dim")
 
     async def _export(self, path: str) -> None:
         self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
 
-    async def _permission_modes(self, _: str) -> Found:
-        return [(mode, "") for mode in _MODES]
+    # -- the rest --------------------------------------------------------------------------------
+
+    async def _cost(self, _: str) -> None:
+        stats = await self._client.get_session_stats()
+        names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
+        parts = [f"{stats['tokens'][key]:,} {name}" for key, name in names.items() if stats["tokens"].get(key)]
+        money = f"${stats['cost']:.4f}" if stats.get("cost") is not None else "unknown cost"
+        messages = f"{stats['userMessages']} messages of yours, {stats['assistantMessages']} answers"
+        self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
+        self._say(f"{messages}, {stats['toolCalls']} tool calls", "dim", kind="more")
+
+    async def _permission_modes(self) -> Found:
+        return [(mode, "") for mode in MODES]
 
     async def _permissions(self, mode: str) -> None:
         if mode:
@@ -221,9 +260,9 @@ class Slash:
             self._say("No MCP servers", "dim")
 
     async def _share_link(self, _: str) -> None:
-        parts = urlsplit(str(self._talk.url))
-        scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-        self._say(urlunsplit((scheme, parts.netloc, "/", "", self._talk.state["sessionId"])), "cyan")
+        address = urlsplit(str(self._talk.url))
+        scheme = "https" if address.scheme in ("wss", "https") else "http"
+        self._say(f"{scheme}://{address.netloc}/#{self._talk.state['sessionId']}", "cyan")
         self._say("Whoever opens it needs to be let in: the same user, or the server's token.", "dim", kind="more")
 
     async def _help(self, _: str) -> None:
@@ -246,27 +285,27 @@ def _session_label(item: Json) -> str:
 
 def _places(nodes: list[Json], leaf: str | None) -> list[tuple[str, str]]:
     """Return ids and labels of the entries worth going to, branches indented; ● marks where we are and came from."""
-    by_id = {node["id"]: node for node in nodes}
-    current: set[str] = set()
-    while leaf is not None and leaf in by_id:
+    parents = {node["id"]: node["parentId"] for node in nodes}
+    current: set[str | None] = set()
+    while leaf in parents:
         current.add(leaf)
-        leaf = by_id[leaf]["parentId"]
-    children: dict[str | None, list[str]] = {}
-    shown_above: dict[str | None, str | None] = {None: None}
-    """The nearest entry at or above each that is shown."""
+        leaf = parents[leaf]
+    children: dict[str | None, list[Json]] = defaultdict(list)
+    shown: dict[str | None, str | None] = {None: None}
+    """Of each entry the nearest at or above it that is shown."""
     for node in nodes:  # parents come first
-        above = shown_above.get(node["parentId"])
-        shown_above[node["id"]] = node["id"] if _title(node["entry"]) else above
+        above = shown.get(node["parentId"])
+        shown[node["id"]] = node["id"] if _title(node["entry"]) else above
         if _title(node["entry"]):
-            children.setdefault(above, []).append(node["id"])
+            children[above].append(node)
     found: list[tuple[str, str]] = []
-    waiting = [(id, 0) for id in reversed(children.get(None, []))]
+    waiting = [(node, 0) for node in reversed(children[None])]
     while waiting:
-        id, depth = waiting.pop()
-        label = f" [{one_line(by_id[id]['label'])}]" if by_id[id].get("label") else ""
-        mark = "●" if id in current else " "
-        found.append((id, f"{mark} {'  ' * depth}{_title(by_id[id]['entry'])}{label}"))
-        below = children.get(id, [])
+        node, depth = waiting.pop()
+        label = f" [{one_line(node['label'])}]" if node.get("label") else ""
+        mark = "●" if node["id"] in current else " "
+        found.append((node["id"], f"{mark} {'  ' * depth}{_title(node['entry'])}{label}"))
+        below = children[node["id"]]
         waiting += [(child, depth + (len(below) > 1)) for child in reversed(below)]
     return found
 
@@ -276,5 +315,6 @@ def _title(entry: Json) -> str:
     if entry["type"] in ("compaction", "branch_summary"):
         return f"({entry['type'].replace('_', ' ')})"
     message = entry.get("message") or {}
-    text = one_line(text_of(message.get("content")))[:120] if message.get("role") in ("user", "assistant") else ""
-    return f"{'you' if message['role'] == 'user' else 'agent'}: {text}" if text else ""
+    who = {"user": "you", "assistant": "agent"}.get(str(message.get("role")), "")
+    text = one_line(text_of(message.get("content")))[:120] if who else ""
+    return f"{who}: {text}" if text else ""

@@ -1,23 +1,22 @@
 """The chat itself: what the user enters becomes commands of the protocol, events become what is seen."""
 
 import asyncio
-import os
 import re
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from spindle.client import CommandFailed, Event, RpcClient, RpcError
-from spindle.console.attachments import Entry
-from spindle.console.completion import ChatCompleter
 from spindle.console.editor import Editor
+from spindle.console.input import Entry
 from spindle.console.line_editor import LineEditor
 from spindle.console.look import Look, clean, fit, one_line
-from spindle.console.question import answer_to, question_of
+from spindle.console.question import question_of
 from spindle.console.slash import Slash
 from spindle.console.view import View
 from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END
+from spindle.spelling import did_you_mean
 
 Json = dict[str, Any]
 
@@ -37,11 +36,11 @@ class Talk:
         """As `get_state` gave it last."""
         self.commands: dict[str, str] = {}
         """Every command that may follow a slash, and what it does."""
+        self.queue: list[str] = []
         self._stats: Json = {}
-        self._queue: list[str] = []
         self._branch = ""
         self._statuses: dict[str, str] = {}
-        """Lines of extensions for the status, by their keys."""
+        """Lines of extensions for the status, by their keys; the next are those above the input."""
         self._widgets: dict[str, list[str]] = {}
         self._shell: list[str] = []
         """Commands of the user that run."""
@@ -51,8 +50,7 @@ class Talk:
         self._look = look = Look()
         self.view = View(look, lambda text: self.editor.write(text))
         self._slash = Slash(self)
-        completer = ChatCompleter(lambda: self.commands, self._slash.arguments, os.getcwd())
-        self.editor = LineEditor(look, self) if look.plain else Editor(look, self, completer, history, vi=vi)
+        self.editor = LineEditor(look, self) if look.plain else Editor(look, self, self._slash, history, vi=vi)
         client.on_ui_request = self._ui_request
 
     async def run(
@@ -61,10 +59,9 @@ class Talk:
         """Talk until the user leaves; return the exit code. `resume` begins with the list of sessions."""
         events = self.client.events()
         await self.learn()
-        self._greet()
-        if self.state.get("messageCount"):
-            self.view.history(await self.client.get_messages())
-        if self.state.get("isStreaming"):
+        self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
+        self.view.history(await self.client.get_messages())
+        if self.state["isStreaming"]:
             self.view.show({"type": "agent_start"})
         editing = asyncio.create_task(self.editor.run())
         watching = asyncio.create_task(self._watch(events))
@@ -86,10 +83,6 @@ class Talk:
         if failed:
             print(f"Error: {failed[0]}")
         return 1 if failed else 0
-
-    def _greet(self) -> None:
-        where = f" at {self.url}" if self.url else ""
-        self.view.say(f"Spindle{where} · {self._model} · /help", "dim")
 
     @property
     def _model(self) -> str:
@@ -120,28 +113,32 @@ class Talk:
             await work
         except RpcError as error:
             self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
-        if not self._look.plain or not self.busy:
-            self.editor.refresh()
+        self.editor.refresh()
 
     async def _enter(self, entry: Entry) -> None:
         text = entry.text
         name, _, argument = text[1:].partition(" ")
+        is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name)
+        near = did_you_mean(name, self.commands, "/") if is_name else ""
         if text.startswith("!") and text.strip("! "):
             await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
         elif text.startswith("/") and name in self._slash.commands:
             await self._slash.commands[name].run(argument.strip())
-        elif text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name) and not argument:
-            self.view.fail(f"There is no command /{name}; see /help")
+        elif is_name and (near or not argument):
+            self.view.fail(f"There is no command /{name}.{near or ' See /help'}")
         else:
-            behavior: Any = "followUp" if entry.later else "steer"
-            try:
-                given = await self.client.prompt(text, images=entry.images or None, streaming_behavior=behavior)
-            except CommandFailed:
-                if len(text) < _PUT_BACK and not self._look.plain:
-                    self.editor.put(text)  # to be changed and sent again
-                raise
-            if given.get("disposition") == "started":
-                self.view.show({"type": "agent_start"})
+            await self._prompt(entry)
+
+    async def _prompt(self, entry: Entry) -> None:
+        behavior: Any = "followUp" if entry.later else "steer"
+        try:
+            given = await self.client.prompt(entry.text, images=entry.images or None, streaming_behavior=behavior)
+        except CommandFailed:
+            if len(entry.text) < _PUT_BACK and not self._look.plain:
+                self.editor.put(entry.text)  # to be changed and sent again
+            raise
+        if given.get("disposition") == "started":
+            self.view.show({"type": "agent_start"})
 
     async def _run_shell(self, command: str, *, secret: bool) -> None:
         self.view.say(f"$ {one_line(command)}", "bold", kind="bash")
@@ -157,23 +154,24 @@ class Talk:
             how = "interrupted" if done.get("cancelled") else f"exit code {done['exitCode']}"
             self.view.say(f"({how})", "yellow", kind="bash")
 
-    # -- what the editor asks --------------------------------------------------------------------
+    # -- what the input asks ---------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
         return self.view.since is not None or bool(self._shell)
 
     def above(self) -> list[str]:
-        width = self.view.width
+        """Return the lines to draw above the input: what goes on, of extensions, the queue."""
+        paint, width = self._look.paint, self.view.width
         widgets = [fit(line, width) for lines in self._widgets.values() for line in lines]
-        running = [self._look.paint(fit(f"{self.view.spinner()} $ {line}", width), "cyan") for line in self._shell]
+        running = [paint(fit(f"{self.view.spinner()} $ {one_line(line)}", width), "cyan") for line in self._shell]
         most = max(2, self._look.size()[1] // 5)
-        waiting = [f"  queued: {one_line(text)}" for text in self._queue[:most]]
-        waiting += [f"  … {len(self._queue) - most} more"] if len(self._queue) > most else []
-        queued = [self._look.paint(fit(line, width), "yellow") for line in waiting]
-        return [self._look.signs(line) for line in [*self.view.live(), *running, *widgets, *queued]]
+        waiting = [f"  queued: {one_line(text)}" for text in self.queue[:most]]
+        waiting += [f"  … {len(self.queue) - most} more"] if len(self.queue) > most else []
+        return [*self.view.live(), *running, *widgets, *(paint(fit(line, width), "yellow") for line in waiting)]
 
     def status(self) -> str:
+        """Return the line below the input."""
         usage = self._stats.get("contextUsage") or {}
         level = self.state.get("thinkingLevel")
         percent, window = usage.get("percent"), usage.get("contextWindow")
@@ -182,25 +180,29 @@ class Talk:
             f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
             f"${self._stats['cost']:.3f}" if self._stats.get("cost") else "",
             self._branch,
-            f"{len(self._queue)} queued" if self._queue else "",
+            f"{len(self.queue)} queued" if self.queue else "",
             *self._statuses.values(),
             one_line(self.state.get("sessionName") or ""),
         ]
         text = " · ".join(part for part in parts if part)
         return self._look.paint(self._look.signs(fit(text, self.view.width)), "dim")
 
-    @property
-    def has_queue(self) -> bool:
-        return bool(self._queue)
-
     def interrupt(self) -> None:
+        """Stop the run and commands of the shell; if there are none, commands of extensions."""
         if self._shell:
-            self._do(self.client.request("abort_bash"))
+            self._do(self.client.abort_bash())
         if self.view.since is not None:
             self.take_back()  # the user decides again what comes next
             self._do(self.client.abort())
+        if not self.busy:
+            self._do(self._stop_commands())
+
+    async def _stop_commands(self) -> None:
+        for name in await self.client.abort_commands():
+            self.view.say(f"Interrupted: /{name}", "yellow")
 
     def take_back(self) -> None:
+        """Put queued messages into the input."""
         self._do(self._take_back())
 
     async def _take_back(self) -> None:
@@ -223,7 +225,7 @@ class Talk:
         self.view.show(event)
         match event.type:
             case "queue_update":
-                self._queue = [*event["steering"], *event["followUp"]]
+                self.queue = [*event["steering"], *event["followUp"]]
             case "bash_execution_update" if self._shell:
                 *lines, self._shell_line = (self._shell_line + clean(event["delta"])).split("\n")
                 if lines:
@@ -253,28 +255,33 @@ class Talk:
     async def _ui_request(self, request: Event) -> Any:
         match request["method"]:
             case "select" | "confirm" | "input" | "editor":
-                question = question_of(request)
-                limit = request.get("timeout")
-                try:
-                    async with asyncio.timeout(limit and limit / 1000):
-                        answer = await self.editor.ask(question)
-                except TimeoutError:
-                    answer = None
-                told = fit(one_line(answer), self._look.width // 2) if answer is not None else "no answer"
-                asked = fit(one_line(question.title), self._look.width - len(told) - 4)
-                self.view.say(f"{asked} → {told}", "dim", kind="tool")
-                return answer_to(request, answer)
+                return await self._ask(request)
             case "notify":
                 bad = request.get("notifyType") in ("error", "warning")
                 self.view.say(clean(request.get("message") or ""), "yellow" if bad else "dim")
             case "setStatus":
                 self._statuses[request["statusKey"]] = one_line(request.get("statusText") or "")
             case "setWidget":
-                lines = [one_line(line) for line in request.get("widgetLines") or ()]
-                self._widgets[request["widgetKey"]] = lines
+                self._widgets[request["widgetKey"]] = [one_line(line) for line in request.get("widgetLines") or ()]
             case "set_editor_text":
                 self.editor.put(clean(request.get("text") or ""))
         return None
+
+    async def _ask(self, request: Event) -> Any:
+        """Ask in place; leave a line of what was answered; return the answer in the form that the request wants."""
+        question, limit = question_of(request), request.get("timeout")
+        try:
+            async with asyncio.timeout(limit and limit / 1000):
+                answer = await self.editor.ask(question)
+        except TimeoutError:
+            answer = None
+        words = "no answer" if answer is None else question.options[answer] if question.options else answer
+        told = fit(one_line(words), self._look.width // 2)
+        asked = fit(one_line(question.title), self._look.width - len(told) - 4)
+        self.view.say(f"{asked} → {told}", "dim", kind="tool")
+        if answer is None or not question.options:
+            return answer
+        return answer == 0 if request["method"] == "confirm" else request["options"][answer]
 
 
 def _git_branch(folder: Path) -> str:

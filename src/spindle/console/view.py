@@ -4,18 +4,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spindle.console.blocks import Block, Blocks
 from spindle.console.look import Look, clean, fit, one_line, printed, rows, visible
+from spindle.console.markdown import Block, Blocks, render
 
 Json = dict[str, Any]
 
 _OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
 """So many lines, or messages, are shown of each."""
+_NARROW = 20
+"""Columns that every terminal has: so wide is what goes on if nothing stands above it that could be moved up."""
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
-    """Return the text in a message's or a result's content."""
+    """Return the text in a message's or a result's content, which may come from a damaged file."""
     blocks = [{"text": content}] if isinstance(content, str) else content or ()
     return read("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
 
@@ -30,11 +32,11 @@ class View:
         self._thinking_since = 0.0
         self.folded = {"result": "", "thoughts": ""}
         """The last tool's whole result and the model's last thoughts."""
-        self._tools: dict[str, tuple[str, float, str]] = {}
-        """Calls that run, by id: what is called, since when, the last line so far."""
-        self._calls: dict[str, Any] = {}
-        """Arguments of calls, by id."""
-        self._waiting_for = ""
+        self._calls: dict[str, str] = {}
+        """Calls without a result, by id: a line about each."""
+        self._running: dict[str, tuple[float, str]] = {}
+        """Those that run: since when, and the last line so far."""
+        self._doing = "Working"
         self._streamed = False
         """The middle of a line has been written, on a terminal without a cursor."""
         self._last = ""
@@ -65,21 +67,23 @@ class View:
         full, these may be more than stand above, and would come into the scrollback for good. Room at the right, and
         few rows, prevent it.
         """
-        return max(20, self._look.width * 4 // 5)
+        return max(_NARROW, self._look.width * 4 // 5)
 
     def live(self) -> list[str]:
         """Return the lines to draw above the input."""
         look, width, now = self._look, self.width, time.monotonic()
         most = max(1, min(10, look.size()[1] // 3, self.printed))
-        thoughts = rows(self._thinking.strip(), width)[-min(3, most) :] if self._thinking else []
+        narrow = width if self.printed else _NARROW
+        thoughts = rows(self._thinking.strip(), narrow)[-min(3, most) :] if self._thinking else []
         lines = [look.paint(row, "dim") for row in thoughts]
         if text := self._blocks.open.strip("\n"):
-            lines += rows(text, width)[-most:]
-        for call, since, last in self._tools.values():
-            lines.append(look.paint(fit(f"{self.spinner()} {call} {now - since:.0f}s · {last}", width), "cyan"))
+            lines += rows(text, narrow)[-most:]
+        for id, (since, last) in self._running.items():
+            lines.append(
+                look.paint(fit(f"{self.spinner()} {self._calls[id]} {now - since:.0f}s · {last}", width), "cyan")
+            )
         if not lines and self.since is not None:
-            doing = f"{self.spinner()} {self._waiting_for or 'Working'} {now - self.since:.0f}s"
-            lines.append(look.paint(fit(doing, width), "dim"))
+            lines.append(look.paint(fit(f"{self.spinner()} {self._doing} {now - self.since:.0f}s", width), "dim"))
         return lines
 
     def spinner(self) -> str:
@@ -92,10 +96,10 @@ class View:
         match event["type"]:
             case "agent_start" | "compaction_start":
                 self.since = self.since or time.monotonic()
-                self._waiting_for = "Compacting" if event["type"] == "compaction_start" else ""
+                self._doing = "Compacting" if event["type"] == "compaction_start" else "Working"
             case "agent_settled":
                 self.since = None
-                self._tools.clear()
+                self._running.clear()
                 if event.get("stopReason") not in (None, "end", "error", "aborted"):
                     self.say(event.get("errorMessage") or f"Stopped: {event['stopReason']}", "yellow")
             case "message_start" if event["message"].get("role") in ("user", "custom"):
@@ -106,21 +110,19 @@ class View:
             case "message_end" if event["message"].get("role") == "assistant":
                 self._answer_end(event["message"])
             case "tool_execution_start":
-                call = f"{event['toolName']} {_subject(event.get('args'))}"
-                self._calls[event["toolCallId"]] = event.get("args")
-                self._tools[event["toolCallId"]] = call, time.monotonic(), ""
-            case "tool_execution_update" if event["toolCallId"] in self._tools:
-                call, since, _ = self._tools[event["toolCallId"]]
-                last = text_of((event.get("partialResult") or {}).get("content"), printed).rpartition("\n")[2]
-                self._tools[event["toolCallId"]] = call, since, one_line(last)
+                self._calls[event["toolCallId"]] = _call(event["toolName"], event.get("args"))
+                self._running[event["toolCallId"]] = time.monotonic(), ""
+            case "tool_execution_update" if event["toolCallId"] in self._running:
+                last = text_of(event["partialResult"].get("content"), printed).rpartition("\n")[2]
+                self._running[event["toolCallId"]] = self._running[event["toolCallId"]][0], one_line(last)
             case "tool_execution_end":
-                self._tools.pop(event["toolCallId"], None)
+                self._running.pop(event["toolCallId"], None)
                 self._tool({**event, **event["result"]}, event.get("durationMs"))
             case "auto_retry_start" | "summarization_retry_scheduled":
                 times = f"{event['attempt']} of {event['maxAttempts']}"
                 self.say(f"Trying again in {event['delayMs'] / 1000:.0f} s ({times})", "yellow", kind="error")
             case "compaction_end":
-                self._waiting_for = ""
+                self._doing = "Working"
                 asked_for = event["reason"] == "manual"  # then the answer says what went wrong
                 self.since = None if asked_for else self.since
                 if event.get("errorMessage") and not asked_for:
@@ -149,16 +151,11 @@ class View:
             case "thinking_end":
                 self._thought(self._thinking)
             case "toolcall_start":
-                self._waiting_for = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
+                self._doing = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
 
     def _print(self, blocks: Sequence[Block]) -> None:
-        for kind, text, language, before in blocks:
-            if kind in ("text", "item"):
-                self.say(self._look.markdown(text), kind="text" if kind == "text" else "more")
-            elif kind == "code":
-                self.say(self._look.code(before, text.split("\n"), language), kind="more")
-            else:
-                self.say(text, "dim", kind="text" if kind == "open" else "more")
+        for block in blocks:
+            self.say(render(block, self._look), kind="text" if block.kind in ("text", "open") else "more")
 
     def _thought(self, text: str) -> None:
         took = f" for {time.monotonic() - self._thinking_since:.1f}s" if self._thinking_since else ""
@@ -173,7 +170,7 @@ class View:
         self._print(self._blocks.flush())
         if self._streamed:
             self._write("\n")
-        self._streamed, self._waiting_for = False, ""
+        self._streamed, self._doing = False, "Working"
 
     def _answer_end(self, message: Json) -> None:
         self.flush()
@@ -189,25 +186,22 @@ class View:
 
     def _tool(self, result: Json, took: float | None = None) -> None:
         """Print what came of a call: one line, and the change it made or why it failed."""
-        failed, width = bool(result.get("isError")), self._look.width - 1
+        failed, width = result.get("isError"), self._look.width - 1
         self.folded["result"] = text = text_of(result.get("content"), printed)
         lines = text.split("\n")
         ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
         ending += f" · {took / 1000:.1f}s" if took is not None else ""
-        call = f"{result.get('toolName')} {_subject(self._calls.pop(result.get('toolCallId', ''), None))}"
+        call = fit(self._calls.pop(result["toolCallId"], result["toolName"]), max(20, width * 2 // 3 - len(ending)))
         tail = f" · {one_line(lines[-1])}" if text and not failed else ""
-        line = fit(fit(call, max(20, width * 2 // 3 - len(ending))) + tail, max(10, width - len(ending) - 2)) + ending
-        sign = self._look.paint("✗", "red") if failed else self._look.paint("✓", "green")
-        self.say(f"{sign} {self._look.paint(line, 'dim')}", kind="tool")
-        details = result.get("details")
-        shown, most = (lines[-_OF_FAILURE:], _OF_FAILURE) if failed and text else ([], _OF_DIFF)
-        if isinstance(details, dict) and isinstance(details.get("diff"), str) and not failed:
-            shown = clean(details["diff"]).split("\n")
-        for line in shown[:most]:
-            colour = {"+": "green", "-": "red"}.get(line[:1], "dim") if not failed else "dim"
+        line = self._look.paint(fit(call + tail, max(10, width - len(ending) - 2)) + ending, "dim")
+        self.say(f"{self._look.paint('✗', 'red') if failed else self._look.paint('✓', 'green')} {line}", kind="tool")
+        diff = clean((result.get("details") or {}).get("diff") or "")
+        shown = lines[-_OF_FAILURE:] if failed and text else diff.split("\n") if diff and not failed else []
+        for line in shown[:_OF_DIFF]:
+            colour = "dim" if failed else {"+": "green", "-": "red"}.get(line[:1], "dim")
             self.say(fit(f"  {line}", width), colour, kind="more")
-        if len(shown) > most:
-            self.say(f"  … {len(shown) - most} more lines", "dim", kind="more")
+        if len(shown) > _OF_DIFF:
+            self.say(f"  … {len(shown) - _OF_DIFF} more lines", "dim", kind="more")
 
     # -- stored messages -------------------------------------------------------------------------
 
@@ -216,7 +210,10 @@ class View:
         if len(messages) > _OF_HISTORY:
             self.say(f"… {len(messages) - _OF_HISTORY} earlier messages", "dim")
         for message in messages[-_OF_HISTORY:]:
-            self.message(message)
+            try:
+                self.message(message)
+            except (AttributeError, LookupError, TypeError):  # the file is damaged, or of another version
+                self.say("(a message that cannot be shown)", "dim")
 
     def message(self, message: Json) -> None:
         """Print one message as a whole."""
@@ -226,7 +223,7 @@ class View:
                 lines = text_of(content).split("\n")
                 if len(lines) > _OF_MESSAGE:
                     lines[_OF_MESSAGE:] = [f"… {len(lines) - _OF_MESSAGE} more lines"]
-                pictures = sum(block.get("type") == "image" for block in content) if isinstance(content, list) else 0
+                pictures = sum(block["type"] == "image" for block in content) if isinstance(content, list) else 0
                 lines += [f"[{pictures} image{'s' if pictures > 1 else ''}]"] if pictures else []
                 self.say("❯ " + "\n  ".join(lines), "bold", "cyan", kind="user")
             case "assistant":
@@ -234,22 +231,23 @@ class View:
                     if block["type"] == "text":
                         self._print([*self._blocks.feed(clean(block["text"])), *self._blocks.flush()])
                     elif block["type"] == "thinking":
-                        self._thought(clean(block.get("thinking", "")))
+                        self._thought(clean(block["thinking"]))
                     elif block["type"] == "toolCall":
-                        self._calls[block["id"]] = block.get("arguments")
+                        self._calls[block["id"]] = _call(block["name"], block.get("arguments"))
                 self._answer_end(message)
             case "toolResult":
                 self._tool(message)
             case "bashExecution":
-                self.say(f"$ {one_line(message.get('command', ''))}", "bold", kind="bash")
-                self.say(clean(message.get("output", "")).rstrip(), kind="bash")
+                self.say(f"$ {one_line(message['command'])}", "bold", kind="bash")
+                self.say(clean(message["output"]).rstrip(), kind="bash")
             case "custom" if message.get("display", True):
-                self.say(self._look.markdown(text_of(content)), kind="text")
+                self._print([Block("text", text_of(content))])
             case "compactionSummary" | "branchSummary":
-                self.say(f"… {one_line(message.get('summary', ''))[:200]}", "dim")
+                self.say(f"… {one_line(message['summary'])[:200]}", "dim")
 
 
-def _subject(args: Any) -> str:
-    """Return what a call is about: its first text, which is a command, a path or a pattern."""
+def _call(name: str, args: Any) -> str:
+    """Name a tool and what it is called for: the first text, which is a command, a path or a pattern."""
     values = args.values() if isinstance(args, dict) else ()
-    return next((one_line(visible(value)) for value in values if isinstance(value, str) and value.strip()), "")
+    texts = (one_line(visible(value)) for value in values if isinstance(value, str) and value.strip())
+    return f"{name} {next(texts, '')}"

@@ -84,6 +84,12 @@ async def abort_and_prompt(call: Call, message: str, images: Sequence[Any] = ())
     return await call.agent.abort_and_submit(message, images)
 
 
+@command("abort_commands", key="commands")
+def abort_commands(call: Call) -> list[str]:
+    """Stop slash commands of extensions that are at work, and return their names."""
+    return call.agent.stop_commands()
+
+
 @command("clear_queue")
 def clear_queue(call: Call) -> Queued:
     """Empty both queues and return what was waiting."""
