@@ -46,6 +46,8 @@ export class Conversation {
     const on = (type, listener) => this.session.on(type, listener.bind(this));
     on('reset', this.reset);
     on('entries', this.showBranches);
+    on('state', () => this.turn?.wait(this.session.asking));
+    addEventListener('pagehide', () => this.turn?.wait(false));
     on('message_start', this.messageStart);
     on('message_update', this.messageUpdate);
     on('message_end', this.messageEnd);
@@ -69,6 +71,7 @@ export class Conversation {
   reset({ path }) {
     const field = document.activeElement?.closest('.edit textarea'); // the rows are built again around it
     const editing = field && { id: field.closest('.row').row.id, at: [field.selectionStart, field.selectionEnd] };
+    this.turn?.wait(false);
     this.clear();
     const compacted = path.findLast(({ type }) => type === 'compaction');
     const kept = compacted ? path.findIndex(({ id }) => id === compacted.raw.firstKeptEntryId) : -1;
@@ -92,6 +95,7 @@ export class Conversation {
     const last = this.rows.findLast(({ kind }) => kind === 'answer');
     if (this.session.running && last && last === this.turn?.last) last.atWork = last.keep = true;
     if (this.turn) this.turn.running = this.session.running;
+    this.turn?.wait(this.session.asking);
     this.turn?.paint();
     this.showBranches();
     this.feed.sticks = true;
@@ -161,6 +165,7 @@ export class Conversation {
     if (!row) return null;
     row.id = entry?.id ?? null;
     if (row.id) this.byEntry.set(row.id, row);
+    if (row.id && row.kind === 'user') this.turn.takeId(row.id);
     return this.add(row);
   }
 
@@ -276,7 +281,7 @@ export class Conversation {
   }
 
   addLine(turn, before = this.rows.length) {
-    turn.line = new Row('turn', () => turn.node, 38);
+    turn.line = new Row('turn', () => turn.build(), 38);
     turn.line.keep = true;
     this.rows.splice(before, 0, turn.line);
     turn.paint();
@@ -391,6 +396,7 @@ export class Conversation {
       if (entryId) this.byEntry.set(entryId, row);
       if (message.role === 'user') {
         this.turn.running = true;
+        this.turn.id = row.id;
         const { model } = this.session.state;
         if (imagesOf(message.content).length && model && !model.input.includes('image'))
           row.note = `${model.name} does not see images`;
@@ -478,6 +484,7 @@ export class Conversation {
       this.busyCards.delete(card);
     }
     if (!this.turn) return;
+    this.turn.wait(false);
     this.turn.running = false;
     this.turn.ended = Math.max(this.turn.ended, Date.now());
     this.turn.paint();

@@ -157,9 +157,9 @@ function palette() {
     { label: 'Light or dark', pick: toggleTheme },
     { label: 'Keys', detail: '?', pick: () => $('help').click() },
   ];
-  const others = sidebar.sessions.map(({ id, name, firstMessage }) => ({
+  const others = [...sidebar.sessions, ...sidebar.elsewhere].map(({ id, name, firstMessage, cwd }) => ({
     label: oneLine(name || firstMessage, 80),
-    detail: 'conversation',
+    detail: cwd === session.cwd ? 'conversation' : cwd,
     pick: () => (location.hash = '#' + id),
   }));
   openMenu($('prompt'), 'Find a command or a conversation', [...actions, ...others], { palette: true });
@@ -191,7 +191,8 @@ function idInAddress() {
   }
 }
 
-session.on('state', () => {
+// With the first word of the server, while the messages are on their way: changing an address takes a while.
+for (const event of ['attached', 'state']) session.on(event, () => {
   if (!session.id || session.id === idInAddress()) return;
   // A step back leads to the session before; the first one has none.
   history[idInAddress() ? 'pushState' : 'replaceState'](null, '', '#' + encodeURIComponent(session.id));

@@ -271,7 +271,7 @@ export class Session {
 
   /** Begin a new session. A run in progress is not lost: then the new session gets an agent of its own. */
   async begin() {
-    if (this.busy) return this.open(null);
+    if (this.busy) return this.open((await this.call('open_session', { cwd: this.cwd })).id);
     await this.call('new_session');
     return this.loaded;
   }

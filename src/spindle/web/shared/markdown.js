@@ -18,7 +18,7 @@ const QUOTE = /^ {0,3}>[ \t]?/;
 const DEFINITION = /^ {0,3}\[(?!\^)([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ \t]+["'(][^\n]{0,300}["')])?[ \t]*$/;
 const DETAILS = /^ {0,3}<details>\s*(?:<summary>(.*?)<\/summary>)?\s*$/i;
 const FOOTNOTE = /^ {0,3}\[\^([\w-]{1,30})\]:[ \t]+(.*)$/;
-const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
+export const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
 
 /** Return `text` rendered as a fragment. */
 export function markdown(text) {
