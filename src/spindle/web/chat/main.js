@@ -5,7 +5,7 @@ import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
 import { ChangesPane } from './changes-pane.js';
 import { mayStop } from './confirm.js';
-import { addressWithToken, takeToken } from './connection.js';
+import { addressWithToken, Disconnected, takeToken } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
 import { listenToKeys } from './keys.js';
@@ -67,11 +67,14 @@ function fork(entryId) {
 function save(entryId, text, images) {
   return session.attempt(async () => {
     if (!(await mayStop(session, STOPS))) throw new Error('Not saved: it is still running');
-    if ((await session.jump(entryId)) === null) throw new Error('Not saved: an extension does not allow it');
+    let left = false;
     try {
+      left = (await session.jump(entryId)) !== null;
+      if (!left) throw new Error('Not saved: an extension does not allow it');
       await session.prompt(text, images);
     } catch (error) {
-      composer.addText(text, images); // the message that it was written over is left already
+      // The message that it was written over is left already, or may be.
+      if (left || error instanceof Disconnected) composer.addText(text, images);
       throw error;
     }
   });

@@ -257,7 +257,7 @@ export class Session {
   async jump(entryId, summarize = false) {
     const { cancelled, editorText } = await this.call('navigate_tree', { entryId, summarize });
     if (cancelled) return null;
-    await this.loaded; // an event has told of the change
+    await this.loaded?.catch(() => null); // an event has told of the change; a break now does not undo it
     return editorText ?? '';
   }
 
