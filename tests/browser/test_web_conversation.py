@@ -269,6 +269,16 @@ def test_figures_move_while_it_runs(open_tab: Any) -> None:
     tab.sees("#tokens", "20 in · 10 out")
 
 
+def test_what_goes_wrong_again_and_again_is_said_once(open_tab: Any) -> None:
+    body = {"error": {"message": 'overloaded: {"error": {"message": "come back later"}}'}}
+    tab = open_tab(*[failure(529, body)] * 4)
+    tab.say("go")
+    tab.settled()
+    tab.sees(".failure", "overloaded: come back later")
+    tab.counts(".failure", 1)
+    tab.counts(".retry", 0)
+
+
 # -- 8: questions ------------------------------------------------------------------------------------
 
 

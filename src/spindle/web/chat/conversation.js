@@ -3,6 +3,7 @@
 
 import { announce, button } from '../shared/dom.js';
 import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
+import { levelHeadings } from '../shared/markdown.js';
 import { Answer } from './answer.js';
 import { Feed, perFrame, Row } from './feed.js';
 import { readable, tokens } from './figures.js';
@@ -418,6 +419,7 @@ export class Conversation {
     if (entryId) this.byEntry.set(entryId, row);
     this.noteAnswer(row, Date.now());
     const text = row.answer.finish(message);
+    levelHeadings(row.answer.node, 1);
     this.addSwitch(row, row.answer.node);
     this.lastAnswer = row;
     if (text) announce(oneLine(text, 400));
@@ -554,8 +556,7 @@ export class Conversation {
 
   retryStart({ attempt, maxAttempts, delayMs, errorMessage }) {
     // The failed attempt is out of sight while it is tried again; the notice says what happened.
-    this.failed = this.lastAnswer;
-    if (this.failed) this.failed.gone = true;
+    if (this.lastAnswer) this.lastAnswer.gone = true;
     const cancel = button('link', () => this.session.attempt(() => this.session.call('abort_retry')), 'Cancel');
     this.endRetry();
     const words = oneLine(readable(errorMessage), 200).replace(/\.$/, '');
@@ -586,7 +587,7 @@ export class Conversation {
       return;
     }
     // What went wrong stays, and can be tried again.
-    if (this.failed) this.failed.gone = false;
+    if (this.lastAnswer) this.lastAnswer.gone = false;
     this.show();
   }
 }

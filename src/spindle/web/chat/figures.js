@@ -20,9 +20,11 @@ export const shortTime = when => (daysAgo(when) === 0 ? clock : day).format(new 
 
 /** Model APIs fail with a status and an object, in which there is something to read. */
 export function readable(error) {
-  const [, status, object] = /^(\d{3}: )(\{[^]*\})$/.exec(error) ?? [];
+  const at = error.indexOf('{');
   try {
-    return object ? status + (JSON.parse(object).message || object) : error;
+    const object = at >= 0 ? JSON.parse(error.slice(at)) : {};
+    const words = object.error?.message || object.message;
+    return words ? error.slice(0, at) + words : error;
   } catch {
     return error;
   }

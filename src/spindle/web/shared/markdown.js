@@ -231,6 +231,15 @@ function withoutClosingMarks(text) {
   return end === 0 || /\s/.test(text[end - 1]) ? text.slice(0, end) : text;
 }
 
+/** Let the headings of a message stand below a level of the page, none of them skipped, whatever the model wrote. */
+export function levelHeadings(message, above) {
+  let last = above;
+  for (const node of message.querySelectorAll('[class^=md-h]')) {
+    last = Math.min(Number(node.tagName[1]), last + 1);
+    node.setAttribute('aria-level', last);
+  }
+}
+
 /** A heading of a message stands below the headings of the page (h1 the session, h2 each message). */
 function heading(level, text, links) {
   const node = el('h' + Math.min(level + 2, 6), { class: 'md-h' + level });
