@@ -467,6 +467,22 @@ def test_the_tree_by_keyboard(visit: Open) -> None:
     assert page.js("document.activeElement.id") == "tree"
 
 
+def test_the_map_shows_where_the_session_divides(visit: Open) -> None:
+    entries = [user("a", None, "first"), answer("b", "a", "one"), user("c", "b", "second"), answer("d", "c", "two")]
+    page = visit(page_of([*entries, user("e", "b", "differently"), answer("f", "e", "three")]))
+    page.expect("!document.querySelector('.tree-map').hidden")
+    assert page.text(".map-at") == "assistant: three"
+    page.page.locator(".tree-map").focus()
+    page.page.keyboard.press("ArrowRight")
+    assert page.text(".map-at") == "assistant: two"
+    page.page.keyboard.press("Enter")
+    page.expect("document.getElementById('messages').innerText.includes('two')")
+    page.expect("document.querySelector('.map-at').innerText === 'assistant: two'")
+    assert "three" not in page.text()
+    # Without branches there is nothing to show.
+    assert visit(page_of(entries)).js("document.querySelector('.tree-map').hidden")
+
+
 def test_from_message_to_message(visit: Open) -> None:
     page = visit(page_of(long_session(400)))
     seen = []

@@ -166,7 +166,7 @@ export class Conversation {
     if (!row) return null;
     row.id = entry?.id ?? null;
     if (row.id) this.byEntry.set(row.id, row);
-    if (row.id && row.kind === 'user') this.turn.takeId(row.id);
+    if (row.id && row.kind === 'user') this.turn.id = row.id;
     return this.add(row);
   }
 

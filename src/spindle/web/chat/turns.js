@@ -16,7 +16,8 @@ export class Turn {
     this.chosen = null; // whether it is open, if the reader has decided that
     this.newest = false;
     this.running = false;
-    this.waited = 0; // milliseconds in which the user was asked something
+    this.id = null; // of the message it begins with
+    this.waited = null; // milliseconds in which the user was asked something, as far as this tab knows
     this.asked = 0; // since when, while that is so
     this.last = null; // the row of the last answer, which is always in view
     this.toggled = toggled;
@@ -24,6 +25,7 @@ export class Turn {
   }
 
   build() {
+    this.remember();
     this.words = el('span');
     this.node = button('turn', () => this.toggle(), icon('chevron'), this.words);
     this.paint();
@@ -39,15 +41,14 @@ export class Turn {
     this.toggled();
   }
 
-  /** Learn which message it begins with: the time that was waited is kept with the tab. */
-  takeId(id) {
-    this.id = id;
-    this.waited = Number(unsent.get(`waited-${id}`) ?? 0);
+  remember() {
+    this.waited ??= Number(unsent.get(`waited-${this.id}`) ?? 0);
   }
 
   /** Time in which the user is asked something does not count. */
   wait(asked) {
     if (asked === this.asked > 0) return;
+    this.remember();
     if (!asked) {
       this.waited += Date.now() - this.asked;
       if (this.id) unsent.set(`waited-${this.id}`, String(this.waited));
