@@ -30,7 +30,7 @@ TYPES = {
     ".webmanifest": "application/manifest+json",
 }
 PAGE = "chat/index.html"
-MADE = frozenset(("chat.js", "chat.css"))
+MADE = frozenset(("early.js", "chat.js", "chat.css"))
 """Files that are put together of others, so that the page has all it needs after one journey."""
 STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css")
 COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$", re.MULTILINE | re.DOTALL)
@@ -83,7 +83,9 @@ def chat_answer(path: str, request: Mapping[str, str]) -> PageFile | None:
 @cache
 def _packed(name: str) -> tuple[bytes, bytes, str]:
     """Return the bytes of a file, the same compressed, and what tells them from others."""
-    if name == "chat.js":
+    if name == "early.js":
+        text = inline("shared/theme.js", "chat/early.js")
+    elif name == "chat.js":
         text = inline(*modules("chat/main.js"))
     elif name == "chat.css":
         text = inline(*STYLES)

@@ -5,7 +5,7 @@ import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
 import { ChangesPane } from './changes-pane.js';
 import { mayStop } from './confirm.js';
-import { addressWithToken, Disconnected, takeToken } from './connection.js';
+import { addressWithToken, Disconnected } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
 import { listenToKeys } from './keys.js';
@@ -185,14 +185,7 @@ function conversationActions() {
 
 // -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
 
-function idInAddress() {
-  takeToken();
-  try {
-    return decodeURIComponent(location.hash.slice(1)) || null;
-  } catch {
-    return null; // an address written by hand
-  }
-}
+const idInAddress = () => globalThis.wire.idInAddress();
 
 // With the first word of the server, while the messages are on their way: changing an address takes a while.
 for (const event of ['attached', 'state']) session.on(event, () => {
