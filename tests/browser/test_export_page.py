@@ -568,14 +568,17 @@ def test_without_scripts(visit: Open) -> None:
 
 def test_landmarks_and_names(visit: Open) -> None:
     page = visit(page_of_file("real-everything"))
-    for role in ("banner", "navigation", "main", "tree", "feed", "toolbar"):
+    for role in ("banner", "navigation", "main", "feed", "toolbar"):
         assert page.page.get_by_role(role).count() == 1, role
+    page.expect("!document.querySelector('.tree-map').hidden")
+    for name in ("Entries", "Map of the conversation"):
+        assert page.page.get_by_role("tree", name=name).count() == 1, name
     nameless = (
         "Array.from(document.querySelectorAll('button, input, a'))"
         ".filter(node => !(node.innerText || node.ariaLabel || node.querySelector('img')?.alt)).length"
     )
     assert page.js(nameless) == 0
-    row = page.page.locator("[role=treeitem]").nth(7)
+    row = page.page.locator("#tree [role=treeitem]").nth(7)
     assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == ["2", "1", "1"]
 
 

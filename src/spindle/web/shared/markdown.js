@@ -235,8 +235,9 @@ function withoutClosingMarks(text) {
 export function levelHeadings(message, above) {
   let last = above;
   for (const node of message.querySelectorAll('[class^=md-h]')) {
-    last = Math.min(Number(node.tagName[1]), last + 1);
-    node.setAttribute('aria-level', last);
+    const own = Number(node.tagName[1]);
+    last = Math.min(own, last + 1);
+    if (last < own) node.setAttribute('aria-level', last);
   }
 }
 

@@ -147,7 +147,7 @@ export class TreeMap {
     const words = this.say(row);
     if (this.item.textContent !== words) this.item.textContent = this.item.title = words;
     this.item.setAttribute('aria-level', this.lane[row] + 1);
-    this.item.setAttribute('aria-selected', String(row === this.current));
+    this.item.setAttribute('aria-current', String(row === this.current));
   }
 
   /** The row nearest to a pointer. */
