@@ -2,6 +2,11 @@
 
 import base64
 from pathlib import Path
+from types import SimpleNamespace
+
+from spindle.agent import AgentError, library
+from spindle.sessions.open import create, in_memory
+from spindle.shapes.messages import UserMessage
 
 from .rig import Rig, run, slow_tool
 
@@ -52,6 +57,36 @@ def test_sessions_are_searched_and_deleted(tmp_path):
             assert await rig.data("delete_session") == {"cancelled": False}
             assert not path.exists() and rig.agent.session.id != first.id
             assert (await rig.data("search_sessions", query="wombat"))["sessions"] == []
+
+    run(main())
+
+
+def test_sessions_of_other_directories_are_listed_where_sessions_may_work(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPINDLE_DIR", str(tmp_path / "agent"))
+    places = [tmp_path / name for name in ("here", "there", "forbidden", "gone")]
+    for place in places:
+        place.mkdir()
+        kept = create(place)
+        kept.append_message(UserMessage(content=f"from {place.name}, about wombats", timestamp=1))
+        kept.close()
+    places[3].rmdir()
+    agent = SimpleNamespace(cwd=str(places[0]), session=create(places[0]))
+
+    def refuse(cwd):
+        if cwd == str(places[2]):
+            raise AgentError("not there")
+
+    agent.check_place = refuse
+
+    async def main():
+        own = await library.stored_sessions(agent)
+        assert [info.first_message for info in own] == ["from here, about wombats"]
+        found = await library.stored_sessions(agent, everywhere=True)
+        assert {info.cwd for info in found} == {str(places[0]), str(places[1])}
+        assert len(await library.search_sessions(agent, "wombats there")) == 0
+        assert len(await library.search_sessions(agent, "wombats there", everywhere=True)) == 1
+        agent.session = in_memory(places[0])
+        assert await library.stored_sessions(agent) == await library.stored_sessions(agent, everywhere=True) == []
 
     run(main())
 

@@ -82,6 +82,39 @@ class Visit:
         )
 
 
+# -- the chat page --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Any]:
+    """One server for all tests of a module."""
+    pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
+    from tests.remote.server import ServerProcess
+
+    with ServerProcess() as server:
+        yield server
+
+
+@pytest.fixture
+def open_tab(browser: Pages, shared: Any) -> Iterator[Callable[..., Any]]:
+    """Open the page on a conversation of its own, with a model that answers from these steps."""
+    from .web_page import Tab
+
+    tabs: list[Tab] = []
+
+    def open_page(*steps: Any, **options: Any) -> Tab:
+        if steps:
+            shared.mock.script(*steps)
+        tabs.append(Tab(browser, shared, **options))
+        return tabs[-1]
+
+    yield open_page
+    for tab in tabs:
+        tab.close()
+
+
+# -- an exported page -----------------------------------------------------------------------------
+
 Open = Callable[..., Visit]
 
 

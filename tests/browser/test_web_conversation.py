@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +19,6 @@ pytestmark = pytest.mark.timeout(120)
 END = "(s => s.scrollHeight - s.scrollTop - s.clientHeight)(document.getElementById('scroller'))"
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[ServerProcess]:
-    with ServerProcess() as server:
-        yield server
-
-
-@pytest.fixture
-def visit(browser: Any, shared: ServerProcess) -> Iterator[Any]:
-    """Open the page on a conversation of its own, with a model that answers from these steps."""
-    tabs = []
-
-    def open_tab(*steps: Step, **options: Any) -> Tab:
-        shared.mock.script(*steps)
-        tabs.append(Tab(browser, shared, **options))
-        return tabs[-1]
-
-    yield open_tab
-    for tab in tabs:
-        tab.close()
-
-
 def bash(command: str, id: str = "c1") -> Step:
     return reply(call("bash", {"command": command}, id=id))
 
@@ -48,8 +26,8 @@ def bash(command: str, id: str = "c1") -> Step:
 # -- 1 and 6: going back to a message ----------------------------------------------------------------
 
 
-def test_messages_of_this_visit_are_edited_in_place_and_forked(visit: Any) -> None:
-    tab = visit(reply("one"), reply("two"), reply("other"), reply("in the fork"))
+def test_messages_of_this_visit_are_edited_in_place_and_forked(open_tab: Any) -> None:
+    tab = open_tab(reply("one"), reply("two"), reply("other"), reply("in the fork"))
     tab.ask("same")
     tab.bring("paste", png())
     tab.counts("#attachments img", 1)
@@ -91,10 +69,10 @@ def test_messages_of_this_visit_are_edited_in_place_and_forked(visit: Any) -> No
 # -- 2: the end stays in view ------------------------------------------------------------------------
 
 
-def test_the_end_stays_in_view_until_the_reader_goes_up(visit: Any) -> None:
+def test_the_end_stays_in_view_until_the_reader_goes_up(open_tab: Any) -> None:
     loud = "for i in $(seq 80); do echo line $i; done"
     rest = [reply(f"Step {i}.", call("bash", {"command": loud}, id=f"c{i}")) for i in range(4)]
-    tab = visit(*rest, reply("\n\n".join(["word"] * 40), gate("long"), "\n\nlast words"))
+    tab = open_tab(*rest, reply("\n\n".join(["word"] * 40), gate("long"), "\n\nlast words"))
     tab.page.evaluate("window.off = []; setInterval(() => off.push(" + END + "), 40)")
     tab.say("go")
     tab.server.mock.wait_gate("long")
@@ -118,9 +96,9 @@ def test_the_end_stays_in_view_until_the_reader_goes_up(visit: Any) -> None:
     assert sum(off > 60 for off in tab.js("off")[:-20]) <= 2
 
 
-def test_a_long_answer_leaves_out_what_is_out_of_sight_and_keeps_its_height(visit: Any) -> None:
+def test_a_long_answer_leaves_out_what_is_out_of_sight_and_keeps_its_height(open_tab: Any) -> None:
     block = "## Heading\n\nSome **words** here.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\n\n"
-    tab = visit(reply(block * 40))
+    tab = open_tab(reply(block * 40))
     tab.ask("at length")
     assert tab.js("document.querySelectorAll('.part').length") < 12
     assert tab.js("!document.querySelector('.part p').checkVisibility({ contentVisibilityAuto: true })")
@@ -134,8 +112,8 @@ def test_a_long_answer_leaves_out_what_is_out_of_sight_and_keeps_its_height(visi
 # -- 3 and 7: what waits -----------------------------------------------------------------------------
 
 
-def test_messages_that_wait_are_changed_one_by_one(visit: Any) -> None:
-    tab = visit(reply("first", gate("queue"), "!"), reply("k"), reply("k"), reply("k"))
+def test_messages_that_wait_are_changed_one_by_one(open_tab: Any) -> None:
+    tab = open_tab(reply("first", gate("queue"), "!"), reply("k"), reply("k"), reply("k"))
     tab.say("start")
     tab.server.mock.wait_gate("queue")
     tab.type("alpha", "Alt+Enter")
@@ -185,8 +163,8 @@ def test_messages_that_wait_are_changed_one_by_one(visit: Any) -> None:
 # -- 4: nothing is stopped by accident ---------------------------------------------------------------
 
 
-def test_what_would_stop_the_work_is_asked_first(visit: Any) -> None:
-    tab = visit(reply("one"), reply("at work", gate("work"), ", and done"))
+def test_what_would_stop_the_work_is_asked_first(open_tab: Any) -> None:
+    tab = open_tab(reply("one"), reply("at work", gate("work"), ", and done"))
     hangups = tab.server.mock.hangups
     tab.ask("first")
     tab.press("Alt+t")
@@ -249,8 +227,8 @@ def test_what_was_summarised_can_be_read_and_edited(browser: Any, tmp_path: Path
 # -- 7: how things end -------------------------------------------------------------------------------
 
 
-def test_a_command_shows_its_end_and_failure_is_a_mark(visit: Any) -> None:
-    tab = visit(bash("for i in $(seq 99); do echo line $i; done; printf '\\033[31mno\\033[0m'; exit 3"), reply("k"))
+def test_a_command_shows_its_end_and_failure_is_a_mark(open_tab: Any) -> None:
+    tab = open_tab(bash("for i in $(seq 99); do echo line $i; done; printf '\\033[31mno\\033[0m'; exit 3"), reply("k"))
     tab.ask("go")
     tab.sees(".tool[data-state=failed] .time", "exit 3")
     inside = tab.js(
@@ -282,8 +260,8 @@ def test_retries_count_down_in_words_and_what_failed_stays(browser: Any, tmp_pat
             assert tab.trouble == []
 
 
-def test_figures_move_while_it_runs(visit: Any) -> None:
-    tab = visit(bash("true"), reply("second", gate("figures")))
+def test_figures_move_while_it_runs(open_tab: Any) -> None:
+    tab = open_tab(bash("true"), reply("second", gate("figures")))
     tab.say("go")
     tab.server.mock.wait_gate("figures")
     tab.sees("#tokens", "10 in · 5 out")
@@ -291,17 +269,27 @@ def test_figures_move_while_it_runs(visit: Any) -> None:
     tab.sees("#tokens", "20 in · 10 out")
 
 
+def test_what_goes_wrong_again_and_again_is_said_once(open_tab: Any) -> None:
+    body = {"error": {"message": 'overloaded: {"error": {"message": "come back later"}}'}}
+    tab = open_tab(*[failure(529, body)] * 4)
+    tab.say("go")
+    tab.settled()
+    tab.sees(".failure", "overloaded: come back later")
+    tab.counts(".failure", 1)
+    tab.counts(".retry", 0)
+
+
 # -- 8: questions ------------------------------------------------------------------------------------
 
 
-def test_a_question_stands_at_its_call(visit: Any) -> None:
+def test_a_question_stands_at_its_call(open_tab: Any) -> None:
     steps = [
         bash("touch once"),
         bash("touch once twice", "c2"),
         bash("touch thrice; sleep 0", "c3"),
         reply("understood"),
     ]
-    tab = visit(*steps)
+    tab = open_tab(*steps)
     tab.press("Alt+a")
     tab.shows("#approval[aria-pressed=true]")
     tab.say("go")
@@ -324,6 +312,22 @@ def test_a_question_stands_at_its_call(visit: Any) -> None:
     tab.press("Alt+a")
     tab.shows("#approval[aria-pressed=false]")
     assert tab.trouble == []
+
+
+def test_the_time_of_a_turn_does_not_run_while_a_question_waits(open_tab: Any) -> None:
+    tab = open_tab(bash("true"), reply("done"))
+    tab.press("Alt+a")
+    tab.shows("#approval[aria-pressed=true]")
+    tab.say("go")
+    tab.sees(".ask h3", "Allow bash?")
+    tab.js("(now => { Date.now = () => now() + 3_600_000 })(Date.now)")  # an hour passes
+    tab.page.wait_for_timeout(1200)  # the line is brought up to date each second
+    quick = re.compile(r"1 tool(, [\d.]+ m?s)?")
+    assert quick.fullmatch(tab.text(".turn")), tab.text(".turn")
+    tab.click("[data-answer=yes]")
+    tab.sees(".answer >> nth=-1", "done")
+    tab.settled()
+    assert quick.fullmatch(tab.text(".turn")), tab.text(".turn")
 
 
 ASKING = """
@@ -364,8 +368,8 @@ async text => {
 """
 
 
-def test_unfinished_marks_are_not_shown_as_something_else(visit: Any) -> None:
-    tab = visit()
+def test_unfinished_marks_are_not_shown_as_something_else(open_tab: Any) -> None:
+    tab = open_tab()
     text = "Some **bold words** and [a link](https://x.y/z) here\n\n- one\n- *two*\n\n"
     text += "| a | b |\n|---|---|\n| 1 | 2 |\n\nEnd\n"
     seen = tab.js(GROWING, text)
@@ -390,9 +394,9 @@ def test_unfinished_marks_are_not_shown_as_something_else(visit: Any) -> None:
     assert coloured == sorted(coloured) and coloured[-1] > 1500, "colours stay at any length"
 
 
-def test_an_edit_is_shown_once_and_without_phantom_lines(visit: Any) -> None:
+def test_an_edit_is_shown_once_and_without_phantom_lines(open_tab: Any) -> None:
     edits = [{"oldText": "one\ntwo\nthree\n", "newText": "one\nTWO words\nthree\n"}]
-    tab = visit(reply(call("edit", {"path": "f.txt", "edits": edits})), reply("k"))
+    tab = open_tab(reply(call("edit", {"path": "f.txt", "edits": edits})), reply("k"))
     (tab.server.cwd / "f.txt").write_text("one\ntwo\nthree\nfour\n")
     tab.press("Alt+a")
     tab.shows("#approval[aria-pressed=true]")
@@ -442,10 +446,10 @@ def test_a_message_without_a_key_comes_back_and_why_stays(browser: Any, tmp_path
             tab.context.close()  # no one else wants a page with this clock
 
 
-def test_the_page_prints_whole(visit: Any, shared: ServerProcess, browser: Any) -> None:
+def test_the_page_prints_whole(open_tab: Any, shared: ServerProcess, browser: Any) -> None:
     from tests.export.helpers import long_session
 
-    tab = visit(reply("made"))
+    tab = open_tab(reply("made"))
     tab.ask("make a file")
     (file,) = [f for f in (shared.base / "agent" / "sessions").rglob("*.jsonl") if tab.session in f.name]
     header = json.loads(file.read_text().partition("\n")[0])

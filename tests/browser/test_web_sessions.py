@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from spindle.sessions.index import encode_cwd
+from spindle.sessions.open import create
+from spindle.shapes.messages import UserMessage
 from tests.support.mock_model import call, gate, reply, think
 
 pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
@@ -114,6 +117,44 @@ def test_a_new_conversation_and_the_list(browser: Any) -> None:
         tab.page.go_back()
         tab.sees(".bubble", "about lexers")
         assert tab.trouble == []
+
+
+def test_conversations_of_other_directories(browser: Any, tmp_path: Path) -> None:
+    steps = [reply("here"), reply(call("bash", {"command": "pwd"})), reply("there", gate("go"), "!"), reply("new")]
+    other = tmp_path / "elsewhere" / "project"
+    other.mkdir(parents=True)
+    with ServerProcess(base=tmp_path) as server:
+        kept = create(other, server.agent_dir / "sessions" / encode_cwd(str(other)))
+        kept.append_message(UserMessage(content="about the other project", timestamp=1))
+        kept.close()
+        server.mock.script(*steps)
+        with Tab(browser, server) as tab:
+            tab.ask("about this one")
+            tab.sees(".place", "project")
+            assert not tab.page.locator(".place .session").is_visible()
+            # Looking into what was said finds it, too.
+            tab.page.fill("#session-search", "other project")
+            tab.counts(".session:visible", 1)
+            tab.page.fill("#session-search", "")
+            # With the keys: to the directory, open it, to the conversation, go there.
+            tab.page.locator(".session").first.focus()
+            for key in ("ArrowDown", "Enter", "ArrowDown", "Enter"):
+                tab.press(key)
+            tab.sees(".bubble", "about the other project")
+            assert tab.session == kept.id
+            tab.sees("#place", "project")
+            tab.say("where are you?")
+            server.mock.wait_gate("go")
+            tab.sees(".tool .output", str(other))
+            tab.sees(".place", "work")
+            # A new one beside what runs is begun in the same directory.
+            tab.click("#new")
+            tab.shows("#welcome")
+            tab.sees("#welcome-place", "project")
+            tab.connected()
+            tab.shows(f".session-row:has([href='#{kept.id}']) .live.runs")
+            server.mock.release("go")
+            assert tab.trouble == []
 
 
 def test_work_goes_on_while_another_conversation_is_begun(browser: Any) -> None:

@@ -1,54 +1,33 @@
 """What was typed on the web page and not sent yet: no break, reload, other tab or new server takes it away."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.mock_model import Step, call, gate, reply
+from tests.support.mock_model import call, gate, reply
 
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
 from tests.remote.server import ServerProcess
 
-from .web_page import Tab, user_texts
+from .web_page import Tab, png, user_texts
 
 pytestmark = pytest.mark.timeout(120)
-# The connection breaks with the next prompt: before it is sent, or right after.
+# The connection breaks with the next prompt (or another command): before it is sent, or right after.
 BREAK = """
-sends => {
+(sends, kind = 'prompt') => {
   const { send } = WebSocket.prototype;
   window.breakNow = () => dispatchEvent(new Event('offline'));
   WebSocket.prototype.send = function (frame) {
-    if (JSON.parse(frame).type !== 'prompt') return send.call(this, frame);
+    if (JSON.parse(frame).type !== kind) return send.call(this, frame);
     WebSocket.prototype.send = send;
     if (sends) send.call(this, frame);
     if (sends) breakNow();
   };
 }
 """
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[ServerProcess]:
-    with ServerProcess() as server:
-        yield server
-
-
-@pytest.fixture
-def visit(browser: Any, shared: ServerProcess) -> Iterator[Any]:
-    tabs = []
-
-    def open_tab(*steps: Step, **options: Any) -> Tab:
-        if steps:
-            shared.mock.script(*steps)
-        tabs.append(Tab(browser, shared, **options))
-        return tabs[-1]
-
-    yield open_tab
-    for tab in tabs:
-        tab.context.close()
+BREAK_AT = f"kind => ({BREAK})(true, kind)"
 
 
 @pytest.mark.parametrize("open_all_the_time", [True, False])
@@ -74,8 +53,8 @@ def test_a_draft_outlives_the_conversation_it_was_meant_for(
             tab.holds("#prompt", "a long draft")
 
 
-def test_what_could_not_be_sent_stands_before_what_was_written_since(visit: Any) -> None:
-    tab = visit(reply("hello"), reply("done"))
+def test_what_could_not_be_sent_stands_before_what_was_written_since(open_tab: Any) -> None:
+    tab = open_tab(reply("hello"), reply("done"))
     tab.ask("hi")
     tab.js(BREAK, False)
     tab.say("first thought")
@@ -88,8 +67,8 @@ def test_what_could_not_be_sent_stands_before_what_was_written_since(visit: Any)
     assert user_texts(tab.server)[-1][-1] == "first thought\n\nsecond thought"
 
 
-def test_what_could_not_be_sent_goes_back_to_its_conversation(visit: Any) -> None:
-    tab = visit(reply("hello"), reply("other"))
+def test_what_could_not_be_sent_goes_back_to_its_conversation(open_tab: Any) -> None:
+    tab = open_tab(reply("hello"), reply("other"))
     tab.ask("hi")
     first = tab.session
     tab.js(BREAK, False)
@@ -105,8 +84,8 @@ def test_what_could_not_be_sent_goes_back_to_its_conversation(visit: Any) -> Non
     tab.holds("#prompt", "meant for the first")
 
 
-def test_a_message_that_has_arrived_is_not_offered_again(visit: Any) -> None:
-    tab = visit(reply("hello"), reply("once"), reply("twice"))
+def test_a_message_that_has_arrived_is_not_offered_again(open_tab: Any) -> None:
+    tab = open_tab(reply("hello"), reply("once"), reply("twice"))
     tab.ask("hi")
     tab.js(BREAK, True)
     tab.say("say it once")
@@ -116,10 +95,10 @@ def test_a_message_that_has_arrived_is_not_offered_again(visit: Any) -> None:
     tab.counts(".user", 2)
 
 
-def test_an_edit_outlives_what_others_do_and_a_reload(visit: Any) -> None:
-    one = visit(reply("one"), reply("two"), reply("three"))
+def test_an_edit_outlives_what_others_do_and_a_reload(open_tab: Any) -> None:
+    one = open_tab(reply("one"), reply("two"), reply("three"))
     one.ask("first")
-    two = visit(session=one.session)
+    two = open_tab(session=one.session)
     one.page.locator(".user").hover()
     one.click(".user [aria-label=Edit]")
     one.page.locator(".edit textarea").press_sequentially(", but longer")
@@ -144,8 +123,8 @@ def test_an_edit_outlives_what_others_do_and_a_reload(visit: Any) -> None:
     one.counts(".edit", 0)
 
 
-def test_an_edit_that_is_not_accepted_is_kept(visit: Any) -> None:
-    tab = visit(reply("one"), reply("two"))
+def test_an_edit_that_is_not_accepted_is_kept(open_tab: Any) -> None:
+    tab = open_tab(reply("one"), reply("two"))
     tab.ask("first")
     tab.page.locator(".user").hover()
     tab.click(".user [aria-label=Edit]")
@@ -157,8 +136,63 @@ def test_an_edit_that_is_not_accepted_is_kept(visit: Any) -> None:
     tab.holds("#prompt", "better")
 
 
-def test_half_an_answer_to_a_question_outlives_a_reload(visit: Any) -> None:
-    tab = visit(reply(call("bash", {"command": "echo 1"})), reply("as you like"))
+@pytest.mark.parametrize("kind", ["navigate_tree", "get_state", "prompt"])
+def test_an_edit_outlives_a_break_wherever_it_comes(open_tab: Any, kind: str) -> None:
+    """While the place is changed, while that is fetched, and while the message is sent."""
+    tab = open_tab(reply("one"), reply("two"))
+    tab.ask("first")
+    tab.page.locator(".user").hover()
+    tab.click(".user [aria-label=Edit]")
+    tab.page.fill(".edit textarea", "better")
+    tab.js(BREAK_AT, kind)
+    tab.page.get_by_role("button", name="Save").click()
+    if kind == "prompt":
+        tab.sees(".answer", "two")  # it had arrived
+        assert user_texts(tab.server)[-1] == ["better"]
+    else:
+        tab.holds("#prompt", "better")
+    tab.connected()
+
+
+def test_what_is_attached_outlives_a_reload_and_goes_when_it_is_sent(open_tab: Any) -> None:
+    tab = open_tab(reply("hello"), reply("other"), reply("seen"))
+    tab.ask("hi")
+    tab.bring("paste", png())
+    tab.counts("#attachments img", 1)
+    first = tab.session
+    tab.page.reload()
+    tab.connected()
+    tab.counts("#attachments img", 1)
+    # It belongs to its conversation.
+    tab.press("Alt+c")
+    tab.shows("#welcome")
+    tab.counts("#attachments img", 0)
+    tab.page.reload()
+    tab.connected()
+    tab.counts("#attachments img", 0)
+    tab.ask("something else")
+    tab.js("id => location.hash = '#' + id", first)
+    tab.counts("#attachments img", 1)
+    tab.ask("look at this")
+    assert len(tab.server.mock.requests[-1].body["messages"][-1]["content"]) == 2
+    tab.counts("#attachments img", 0)
+    tab.page.reload()
+    tab.connected()
+    tab.counts(".user", 2)
+    assert tab.page.locator("#attachments img").count() == 0
+    # What was taken away is gone, too.
+    tab.bring("drop", png())
+    tab.counts("#attachments img", 1)
+    tab.click("#attachments [aria-label='Remove image']")
+    tab.counts("#attachments img", 0)
+    tab.page.reload()
+    tab.connected()
+    tab.counts(".user", 2)
+    assert tab.page.locator("#attachments img").count() == 0
+
+
+def test_half_an_answer_to_a_question_outlives_a_reload(open_tab: Any) -> None:
+    tab = open_tab(reply(call("bash", {"command": "echo 1"})), reply("as you like"))
     tab.press("Alt+a")
     tab.shows("#approval[aria-pressed=true]")
     tab.say("go")
@@ -173,8 +207,8 @@ def test_half_an_answer_to_a_question_outlives_a_reload(visit: Any) -> None:
     assert "rather not, thanks" in str(tab.server.mock.requests[-1].body["messages"][-1])
 
 
-def test_a_waiting_message_that_goes_out_while_it_is_changed(visit: Any) -> None:
-    tab = visit(reply("first", gate("unsent"), "!"), reply("k"))
+def test_a_waiting_message_that_goes_out_while_it_is_changed(open_tab: Any) -> None:
+    tab = open_tab(reply("first", gate("unsent"), "!"), reply("k"))
     tab.say("start")
     tab.server.mock.wait_gate("unsent")
     tab.type("and then", "Alt+Enter")

@@ -122,6 +122,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], dict[str, Any], Any]] = [
     ("get_fork_messages", [], {}, {}, [{"entryId": "e1", "text": "hi"}]),
     ("get_branch_messages", [], {}, {}, [{"entryId": "e1", "text": "hi"}]),
     ("list_sessions", [], {}, {}, [{"id": "s1"}]),
+    ("list_sessions", [], {"everywhere": True}, {"everywhere": True}, [{"id": "s1"}]),
     ("list_live_sessions", [], {}, {}, [{"id": "s1"}]),
     ("close_session", [], {}, {}, None),
     ("search_sessions", ["w"], {}, {"query": "w"}, [{"id": "s1", "snippet": "a w"}]),

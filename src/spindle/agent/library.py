@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
 from spindle.export.transcript import as_dict, content_text
-from spindle.sessions.index import SessionInfo
+from spindle.sessions.index import SessionInfo, list_all_sessions, list_sessions, session_dir_for
 from spindle.shapes.codec import DecodeError, decode
 from spindle.spelling import in_order
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from spindle.agent.session import AgentSession
 
 MAX_FOUND = 50
+MAX_SESSIONS = 500
+"""Of all directories; so many files are read for one list."""
 MAX_PATHS = 12
 MAX_LISTED = 50_000
 """Files of the working directory that are looked at for one completion."""
@@ -30,12 +32,37 @@ SNIPPET = 60
 """Characters before and after what was found."""
 
 
-async def search_sessions(agent: "AgentSession", query: str) -> list[tuple[str, str]]:
-    """Return the sessions of this directory in which all words were said together: id, and what stands around them."""
+async def stored_sessions(agent: "AgentSession", everywhere: bool = False) -> list[SessionInfo]:
+    """Return the sessions of this directory, or the latest of all in which sessions may work; none if none are kept."""
+    return await asyncio.to_thread(_stored, agent, everywhere)
+
+
+def _stored(agent: "AgentSession", everywhere: bool) -> list[SessionInfo]:
+    directory = agent.session.directory
+    if directory is None:
+        return []
+    if not everywhere:
+        return list_sessions(agent.cwd, directory)
+    found = list_all_sessions(None if directory == session_dir_for(agent.cwd) else directory, most=MAX_SESSIONS)
+    allowed = {cwd for cwd in {info.cwd for info in found} if _may_work_in(agent, cwd)}
+    return [info for info in found if info.cwd in allowed]
+
+
+def _may_work_in(agent: "AgentSession", cwd: str) -> bool:
+    try:
+        agent.check_place(cwd)
+    except AgentError:
+        return False
+    return os.path.isdir(cwd)
+
+
+async def search_sessions(agent: "AgentSession", query: str, everywhere: bool = False) -> list[tuple[str, str]]:
+    """Return the stored sessions in which all words were said together: id, and what stands around them."""
     words = query.lower().split()
     if not words:
         return []
-    return await asyncio.to_thread(lambda: _search(agent.stored_sessions(), words))
+    sessions = await stored_sessions(agent, everywhere)
+    return await asyncio.to_thread(_search, sessions, words)
 
 
 def _search(sessions: Sequence[SessionInfo], words: list[str]) -> list[tuple[str, str]]:

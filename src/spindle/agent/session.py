@@ -35,7 +35,6 @@ from spindle.agent.toolbox import Toolbox
 from spindle.children import kill_all
 from spindle.config.settings import Todo
 from spindle.resources.loader import Resources
-from spindle.sessions.index import SessionInfo, list_sessions
 from spindle.sessions.session import Session
 from spindle.shapes import events
 from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, Image, Text, UserMessage
@@ -276,10 +275,6 @@ class AgentSession:
     def user_messages(self) -> list[tuple[str, str]]:
         """Return entry id and text of every user message of the session, on all branches."""
         return self._conversation.user_messages()
-
-    def stored_sessions(self) -> list[SessionInfo]:
-        """Return the sessions on disk that belong here. Blocks; call it in a thread."""
-        return list_sessions(self.cwd, self.session.directory)
 
     # -- how it is set up ------------------------------------------------------------------------
 

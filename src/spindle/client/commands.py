@@ -265,9 +265,9 @@ class Commands(ABC):
         """The same as `get_fork_messages`, under the name that xcsh knows."""
         return await self._list("get_branch_messages", "messages")
 
-    async def list_sessions(self) -> list[Json]:
-        """Return the stored sessions of the working directory, the latest first."""
-        return await self._list("list_sessions", "sessions")
+    async def list_sessions(self, *, everywhere: bool = False) -> list[Json]:
+        """Return the stored sessions of the working directory, or the latest of all directories, the latest first."""
+        return await self._list("list_sessions", "sessions", everywhere=everywhere or None)
 
     async def list_live_sessions(self) -> list[Json]:
         """Return the sessions that are alive in the agent's process."""
@@ -277,9 +277,9 @@ class Commands(ABC):
         """End this session, if it is not the first: that one ends with the agent. Its file stays."""
         await self.request("close_session")
 
-    async def search_sessions(self, query: str) -> list[Json]:
+    async def search_sessions(self, query: str, *, everywhere: bool = False) -> list[Json]:
         """Return the stored sessions in which all words of the query were said: `id` and `snippet`."""
-        return await self._list("search_sessions", "sessions", query=query)
+        return await self._list("search_sessions", "sessions", query=query, everywhere=everywhere or None)
 
     async def delete_session(self) -> bool:
         """Delete the current session and begin an empty one. Returns whether an extension prevented it."""

@@ -471,6 +471,8 @@ async def list_live_sessions(call: Call) -> list[LiveInfo]:
 class SessionItem(Wire, kw_only=True):
     id: str
     path: str
+    cwd: str
+    """Where it works."""
     name: str | None = None
     first_message: str
     modified: str
@@ -478,18 +480,24 @@ class SessionItem(Wire, kw_only=True):
 
 
 @command("list_sessions", key="sessions")
-async def list_sessions(call: Call) -> list[SessionItem]:
-    """Return the stored sessions of this working directory, the latest first."""
+async def list_sessions(call: Call, everywhere: bool = False) -> list[SessionItem]:
+    """Return the stored sessions of this working directory, the latest first.
+
+    With `everywhere` the latest 500 of all directories that sessions may work in; `open_session` takes their ids.
+    """
+    from spindle.agent import library
+
     return [
         SessionItem(
             id=info.id,
             path=info.path,
+            cwd=info.cwd,
             name=info.name,
             first_message=info.first_message,
             modified=iso_time(info.modified),
             message_count=info.message_count,
         )
-        for info in await asyncio.to_thread(call.agent.stored_sessions)
+        for info in await library.stored_sessions(call.agent, everywhere)
     ]
 
 
@@ -500,11 +508,11 @@ class FoundSession(Wire):
 
 
 @command("search_sessions", key="sessions")
-async def search_sessions(call: Call, query: str) -> list[FoundSession]:
-    """Return the stored sessions of this working directory in which all words of the query were said."""
+async def search_sessions(call: Call, query: str, everywhere: bool = False) -> list[FoundSession]:
+    """Return the stored sessions, as `list_sessions` does, in which all words of the query were said."""
     from spindle.agent import library
 
-    return [FoundSession(*found) for found in await library.search_sessions(call.agent, query)]
+    return [FoundSession(*found) for found in await library.search_sessions(call.agent, query, everywhere)]
 
 
 @command("delete_session", key="cancelled")

@@ -61,9 +61,17 @@ def list_sessions(
     return _infos(_files(directory), only_cwd, on_progress)
 
 
-def list_all_sessions(session_dir: StrPath | None = None, on_progress: Progress | None = None) -> list[SessionInfo]:
-    """Return the sessions of all projects, or all in `session_dir`, the latest first."""
-    return _infos(all_session_files(session_dir), None, on_progress)
+def list_all_sessions(
+    session_dir: StrPath | None = None, on_progress: Progress | None = None, *, most: int | None = None
+) -> list[SessionInfo]:
+    """Return the sessions of all projects, or all in `session_dir`, the latest first.
+
+    Of more than `most` files only those are read that were written to last.
+    """
+    files = all_session_files(session_dir)
+    if most is not None and len(files) > most:
+        files = sorted(files, key=_modification_time, reverse=True)[:most]
+    return _infos(files, None, on_progress)
 
 
 def most_recent_session(cwd: StrPath, session_dir: StrPath | None = None) -> Path | None:

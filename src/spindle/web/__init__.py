@@ -1,6 +1,7 @@
 """The pages that a browser shows, as files: `chat/` talks to a running agent, `viewer/` shows an exported session.
 
-Both are built from `shared/`. The chat page is served file by file, the viewer is made into one text by the export.
+Both are built from `shared/`. The chat page loads its scripts as one file and its styles as another, the viewer is made
+into one text by the export.
 This package knows files only and imports nothing of the agent.
 """
 
@@ -29,6 +30,10 @@ TYPES = {
     ".webmanifest": "application/manifest+json",
 }
 PAGE = "chat/index.html"
+MADE = frozenset(("early.js", "chat.js", "chat.css"))
+"""Files that are put together of others, so that the page has all it needs after one journey."""
+STYLES = ("shared/base.css", "chat/chat.css", "chat/conversation.css")
+COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/$", re.MULTILINE | re.DOTALL)
 IMPORT = re.compile(r"^import .* from '(.+)';$", re.MULTILINE)
 
 
@@ -38,7 +43,7 @@ def read(name: str) -> str:
     return text.replace("{{icons}}", read("shared/icons.svg")) if name.endswith(".html") else text
 
 
-# -- the chat page, file by file -----------------------------------------------------------------
+# -- the chat page, as files ----------------------------------------------------------------------
 
 
 class PageFile(NamedTuple):
@@ -50,10 +55,10 @@ class PageFile(NamedTuple):
 
 
 def chat_answer(path: str, request: Mapping[str, str]) -> PageFile | None:
-    """Answer a request for a path of the chat page (`/`, `/page/chat/main.js`); None if there is no such file.
+    """Answer a request for a path of the chat page (`/`, `/page/chat.js`); None if there is no such file.
 
     `request` has the headers `If-None-Match` and `Accept-Encoding` if they came. The page names its files under a
-    folder with their common hash (`/page/<hash>/chat/main.js`): those never change, so a browser asks for them once.
+    folder with their common hash (`/page/<hash>/chat.js`): those never change, so a browser asks for them once.
     """
     version = _version()
     name = PAGE if path == "/" else path.removeprefix("/page/")
@@ -68,8 +73,6 @@ def chat_answer(path: str, request: Mapping[str, str]) -> PageFile | None:
         "ETag": tag,
         "Vary": "Accept-Encoding",
     }
-    if path == "/":
-        headers["Link"] = _needs(f"page/{version}/")
     if tag in request.get("If-None-Match", ""):
         return PageFile(304, headers, b"")
     if "gzip" in request.get("Accept-Encoding", "") and len(small) < len(body):
@@ -80,7 +83,14 @@ def chat_answer(path: str, request: Mapping[str, str]) -> PageFile | None:
 @cache
 def _packed(name: str) -> tuple[bytes, bytes, str]:
     """Return the bytes of a file, the same compressed, and what tells them from others."""
-    text = read(name)
+    if name == "early.js":
+        text = inline("shared/theme.js", "chat/early.js")
+    elif name == "chat.js":
+        text = inline(*modules("chat/main.js"))
+    elif name == "chat.css":
+        text = inline(*STYLES)
+    else:
+        text = read(name)
     if name == PAGE:
         text = text.replace('="page/', f'="page/{_version()}/')
     body = text.encode()
@@ -90,29 +100,19 @@ def _packed(name: str) -> tuple[bytes, bytes, str]:
 @cache
 def _version() -> str:
     together = sha256()
-    for name in sorted(_chat_files()):
+    for name in sorted(_chat_files() - MADE):
         together.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     return together.hexdigest()[:12]
-
-
-def _needs(prefix: str) -> str:
-    """Return a Link header that names what the chat page is made of.
-
-    Without it the browser would find the modules import by import, one journey after the other.
-    """
-    files = sorted(set(_chat_files()) - {"shared/theme.js"})
-    styles = [f"<{prefix}{name}>; rel=preload; as=style" for name in files if name.endswith(".css")]
-    return ", ".join([*styles, *(f"<{prefix}{name}>; rel=modulepreload" for name in files if name.endswith(".js"))])
 
 
 @cache
 def _chat_files() -> frozenset[str]:
     folders = (ROOT / "chat", ROOT / "shared")
     files = [f"{folder.name}/{file.name}" for folder in folders for file in folder.iterdir() if file.suffix in TYPES]
-    return frozenset(files)
+    return MADE.union(files)
 
 
-# -- the viewer, as one text ---------------------------------------------------------------------
+# -- many files as one text -----------------------------------------------------------------------
 
 
 def modules(name: str) -> list[str]:
@@ -136,8 +136,9 @@ def inline(*names: str) -> str:
     All scripts end up in one, so what modules say of each other is left out, too: imports and exports stand on one
     line, and no two modules declare the same name.
     """
-    lines = (line.strip().removeprefix("export ") for name in names for line in read(name).split("\n"))
-    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("//", "/*", "import ")))
+    whole = (COMMENT.sub("", read(name)) for name in names)
+    lines = (line.strip().removeprefix("export ") for text in whole for line in text.split("\n"))
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith(("//", "import ")))
 
 
 def inline_policy(style: str, *scripts: str) -> str:

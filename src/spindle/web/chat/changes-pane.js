@@ -4,10 +4,8 @@ import { counts, diffView, rowsOfDiff, rowsOfText } from '../shared/diff.js';
 import { $, button, copyButton, el, icon, iconButton } from '../shared/dom.js';
 import { count, obj, str } from '../shared/format.js';
 import { languageOfPath } from '../shared/highlight.js';
-import { pathOf } from '../shared/tool-card.js';
+import { CHANGING, pathOf } from '../shared/tool-card.js';
 import { MergedChanges, patchOf } from './merged-changes.js';
-
-const CHANGING = new Set(['write', 'edit']);
 
 export class ChangesPane {
   constructor(session) {

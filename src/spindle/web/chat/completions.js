@@ -4,7 +4,7 @@
 import { $, el } from '../shared/dom.js';
 import { oneLine } from '../shared/format.js';
 
-const MAX_SHOWN = 8;
+const MAX_COMPLETIONS = 8;
 
 export class Completions {
   constructor(session, field, onTaken) {
@@ -33,7 +33,7 @@ export class Completions {
     const asked = this.field.value;
     const found = slash ? await this.commandsFor(slash[1]) : await this.filesFor(at[1], before.length - at[1].length);
     if (this.field.value !== asked) return undefined; // something else was typed meanwhile
-    this.found = found.slice(0, MAX_SHOWN);
+    this.found = found.slice(0, MAX_COMPLETIONS);
     this.chosen = 0;
     return this.show();
   }

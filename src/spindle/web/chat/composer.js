@@ -6,11 +6,13 @@ import { textOf } from '../shared/format.js';
 import { base64, readImage } from './attachments.js';
 import { Completions } from './completions.js';
 import { Disconnected } from './connection.js';
+import { attachedTo, forgetOld, keepAttached } from './draft-store.js';
 
 const TOUCH = matchMedia('(pointer: coarse)').matches; // no Alt, no Shift: there Enter makes a new line
 const SHELL = /^\s*(!!?)([^]*)$/;
 const MAX_IMAGES_LENGTH = 12_000_000; // of base64 in one message; the server takes 16 MiB
 const MAX_FILE = 11_000_000;
+const FORGET_MS = 20_000; // after the page was opened
 
 export class Composer {
   constructor(session) {
@@ -21,10 +23,14 @@ export class Composer {
     this.drafts = new Map(); // {images, files} of messages that are not sent, by conversation
     this.unsure = null; // a message of which it is not known whether it has arrived: {text, images, after}
     this.owner = null; // the conversation that the field belongs to
+    this.stored = {}; // the images and files as they were kept last
+    this.heir = null; // a conversation that is gone; what is attached there is meant for the next one
     this.completions = new Completions(session, this.field, () => this.resize());
     this.listen();
     session.on('state', () => this.showState());
     session.on('reset', () => this.changeDraft());
+    session.on('deleted', id => this.forget(id));
+    setTimeout(forgetOld, FORGET_MS);
     for (const event of ['reset', 'entries', 'queue']) session.on(event, ({ items } = {}) => this.findUnsure(items));
   }
 
@@ -115,7 +121,9 @@ export class Composer {
     const join = (first, second) => [first, second].filter(part => part.trim()).join('\n\n');
     if (owner !== this.owner && owner !== null) {
       const draft = this.drafts.get(owner) ?? { images: [], files: [] };
-      this.drafts.set(owner, { images: [...images, ...draft.images], files: [...files, ...draft.files] });
+      const together = { images: [...images, ...draft.images], files: [...files, ...draft.files] };
+      this.drafts.set(owner, together);
+      keepAttached(owner, together);
       this.keep(owner, join(text, this.kept(owner)));
       return;
     }
@@ -204,8 +212,29 @@ export class Composer {
     const draft = mine ? { images, files } : this.drafts.get(id);
     this.images = draft?.images ?? [];
     this.files = draft?.files ?? [];
+    if (!mine) this.stored = { images: this.images, files: this.files };
     this.setText(mine ? text : this.kept(id));
     this.showImages();
+    if (!this.drafts.has(id)) this.fetchAttached(this.heir ?? id, id);
+    this.heir = null;
+  }
+
+  /** Bring back what was attached before a reload. */
+  async fetchAttached(from, id) {
+    const found = await attachedTo(from);
+    if (!found || id !== this.owner) return;
+    if (from !== id) this.forget(from);
+    this.images = [...found.images, ...this.images];
+    this.files = [...found.files, ...this.files];
+    this.showImages();
+    this.showState();
+  }
+
+  /** A conversation is no more. */
+  forget(id) {
+    this.keep(id, null);
+    this.drafts.delete(id);
+    keepAttached(id, { images: [], files: [] });
   }
 
   /** Keep a draft: for this tab, and for whoever comes back to the conversation in another one. */
@@ -220,6 +249,8 @@ export class Composer {
   /** A conversation is gone: what was written for it is meant for the next one. */
   moveOn(id) {
     const text = this.field.value || this.kept(id);
+    if (this.owner === id) this.forget(id);
+    else this.heir = id;
     this.keep(id, null);
     this.owner = null;
     this.setText(text);
@@ -273,6 +304,11 @@ export class Composer {
   }
 
   showImages() {
+    const { images, files, stored } = this;
+    if (this.owner && (images !== stored.images || files !== stored.files)) {
+      this.stored = { images, files };
+      keepAttached(this.owner, this.stored);
+    }
     const { model } = this.session.state;
     const blind = this.images.length && model && !model.input.includes('image');
     $('attachments').replaceChildren(

@@ -7,31 +7,18 @@ const GOODBYE = 1000;
 const NO_SUCH_SESSION = 4004;
 const BEAT = 20_000;
 const BEAT_TIMEOUT = 8000;
-const TOKEN = 'spindle-token';
+const { wire } = globalThis; // of early.js
 
 export class CommandError extends Error {}
 
 /** The connection went away before the answer came. */
 export class Disconnected extends CommandError {}
 
-const base64url = text =>
-  btoa(String.fromCharCode(...new TextEncoder().encode(text))).replace(
-    /[+/=]/g,
-    c => ({ '+': '-', '/': '_', '=': '' })[c],
-  );
-
 /** The address of this page with the token, for another device. */
 export function addressWithToken(sessionId) {
-  const token = sessionStorage.getItem(TOKEN);
+  const token = sessionStorage.getItem(wire.TOKEN);
   const base = location.origin + location.pathname;
   return token ? `${base}#token=${token}` : `${base}#${encodeURIComponent(sessionId ?? '')}`;
-}
-
-/** Keep a token that came with the address (`#token=…`), and take it out of there. */
-export function takeToken() {
-  if (!location.hash.startsWith('#token=')) return;
-  sessionStorage.setItem(TOKEN, location.hash.slice('#token='.length));
-  history.replaceState(null, '', location.pathname);
 }
 
 export class Connection {
@@ -111,11 +98,10 @@ export class Connection {
   connect() {
     this.timer = 0;
     this.onState('connecting');
-    const [url, protocols] = this.address(this.sessionId);
-    if (this.seen !== null) url.searchParams.set('since', this.seen);
-    const socket = new WebSocket(url, protocols);
+    const early = wire.takeFirst(this.sessionId);
+    const socket = early?.socket ?? wire.open(this.sessionId, this.seen);
     this.socket = socket;
-    let opened = false;
+    let opened = socket.readyState === WebSocket.OPEN;
     socket.onopen = () => {
       opened = true;
     };
@@ -123,12 +109,13 @@ export class Connection {
     socket.onclose = ({ code, reason }) => {
       if (this.socket === socket) this.lost(opened, code, reason);
     };
+    early?.frames.forEach(frame => socket.onmessage(frame));
   }
 
   /** Open a conversation for one command, and leave it again. */
   once(sessionId, type, fields) {
     return new Promise((resolve, reject) => {
-      const socket = new WebSocket(...this.address(sessionId));
+      const socket = wire.open(sessionId);
       socket.onopen = () => socket.send(JSON.stringify({ id: 'once', type, ...fields }));
       socket.onmessage = ({ data }) => {
         const frame = JSON.parse(data);
@@ -139,16 +126,6 @@ export class Connection {
       };
       socket.onclose = ({ reason }) => reject(new CommandError(reason || 'The conversation could not be opened'));
     });
-  }
-
-  address(sessionId) {
-    const url = new URL('rpc', document.baseURI);
-    url.protocol = url.protocol.replace('http', 'ws');
-    url.hash = '';
-    url.search = '';
-    if (sessionId) url.searchParams.set('session', sessionId);
-    const token = sessionStorage.getItem(TOKEN);
-    return [url, token ? ['spindle', 'spindle.token.' + base64url(token)] : ['spindle']];
   }
 
   receive(frame) {
@@ -182,8 +159,8 @@ export class Connection {
     }
     this.failures++;
     if (!opened && (await this.needsToken())) {
-      const given = await this.askToken(sessionStorage.getItem(TOKEN) !== null);
-      sessionStorage.setItem(TOKEN, given);
+      const given = await this.askToken(sessionStorage.getItem(wire.TOKEN) !== null);
+      sessionStorage.setItem(wire.TOKEN, given);
       if (!this.socket) this.connect();
       return;
     }

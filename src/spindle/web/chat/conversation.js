@@ -3,6 +3,7 @@
 
 import { announce, button } from '../shared/dom.js';
 import { count, imagesOf, oneLine, textOf } from '../shared/format.js';
+import { levelHeadings } from '../shared/markdown.js';
 import { Answer } from './answer.js';
 import { Feed, perFrame, Row } from './feed.js';
 import { readable, tokens } from './figures.js';
@@ -46,6 +47,8 @@ export class Conversation {
     const on = (type, listener) => this.session.on(type, listener.bind(this));
     on('reset', this.reset);
     on('entries', this.showBranches);
+    on('state', () => this.turn?.wait(this.session.asking));
+    addEventListener('pagehide', () => this.turn?.wait(false));
     on('message_start', this.messageStart);
     on('message_update', this.messageUpdate);
     on('message_end', this.messageEnd);
@@ -69,6 +72,7 @@ export class Conversation {
   reset({ path }) {
     const field = document.activeElement?.closest('.edit textarea'); // the rows are built again around it
     const editing = field && { id: field.closest('.row').row.id, at: [field.selectionStart, field.selectionEnd] };
+    this.turn?.wait(false);
     this.clear();
     const compacted = path.findLast(({ type }) => type === 'compaction');
     const kept = compacted ? path.findIndex(({ id }) => id === compacted.raw.firstKeptEntryId) : -1;
@@ -92,6 +96,7 @@ export class Conversation {
     const last = this.rows.findLast(({ kind }) => kind === 'answer');
     if (this.session.running && last && last === this.turn?.last) last.atWork = last.keep = true;
     if (this.turn) this.turn.running = this.session.running;
+    this.turn?.wait(this.session.asking);
     this.turn?.paint();
     this.showBranches();
     this.feed.sticks = true;
@@ -161,6 +166,7 @@ export class Conversation {
     if (!row) return null;
     row.id = entry?.id ?? null;
     if (row.id) this.byEntry.set(row.id, row);
+    if (row.id && row.kind === 'user') this.turn.id = row.id;
     return this.add(row);
   }
 
@@ -276,7 +282,7 @@ export class Conversation {
   }
 
   addLine(turn, before = this.rows.length) {
-    turn.line = new Row('turn', () => turn.node, 38);
+    turn.line = new Row('turn', () => turn.build(), 38);
     turn.line.keep = true;
     this.rows.splice(before, 0, turn.line);
     turn.paint();
@@ -391,6 +397,7 @@ export class Conversation {
       if (entryId) this.byEntry.set(entryId, row);
       if (message.role === 'user') {
         this.turn.running = true;
+        this.turn.id = row.id;
         const { model } = this.session.state;
         if (imagesOf(message.content).length && model && !model.input.includes('image'))
           row.note = `${model.name} does not see images`;
@@ -412,6 +419,7 @@ export class Conversation {
     if (entryId) this.byEntry.set(entryId, row);
     this.noteAnswer(row, Date.now());
     const text = row.answer.finish(message);
+    levelHeadings(row.answer.node, 1);
     this.addSwitch(row, row.answer.node);
     this.lastAnswer = row;
     if (text) announce(oneLine(text, 400));
@@ -478,6 +486,7 @@ export class Conversation {
       this.busyCards.delete(card);
     }
     if (!this.turn) return;
+    this.turn.wait(false);
     this.turn.running = false;
     this.turn.ended = Math.max(this.turn.ended, Date.now());
     this.turn.paint();
@@ -547,8 +556,7 @@ export class Conversation {
 
   retryStart({ attempt, maxAttempts, delayMs, errorMessage }) {
     // The failed attempt is out of sight while it is tried again; the notice says what happened.
-    this.failed = this.lastAnswer;
-    if (this.failed) this.failed.gone = true;
+    if (this.lastAnswer) this.lastAnswer.gone = true;
     const cancel = button('link', () => this.session.attempt(() => this.session.call('abort_retry')), 'Cancel');
     this.endRetry();
     const words = oneLine(readable(errorMessage), 200).replace(/\.$/, '');
@@ -579,7 +587,7 @@ export class Conversation {
       return;
     }
     // What went wrong stays, and can be tried again.
-    if (this.failed) this.failed.gone = false;
+    if (this.lastAnswer) this.lastAnswer.gone = false;
     this.show();
   }
 }

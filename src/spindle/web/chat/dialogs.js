@@ -194,7 +194,7 @@ export class Dialogs {
 
   ask(request, symbol, ...content) {
     this.open.get(request.id)?.node.remove();
-    const title = el('h3', null, icon(symbol), request.title ?? '');
+    const title = el('h3', { 'aria-level': 2 }, icon(symbol), request.title ?? '');
     const node = el('section', { class: 'ask', role: 'group', 'aria-label': request.title }, title, ...content);
     const timer = request.timeout ? setTimeout(() => this.close(request.id), request.timeout) : 0;
     if (request.timeout) {

@@ -83,8 +83,13 @@ export class Entries {
   }
 }
 
-/** What a line of the tree says of an entry. */
-export function gist({ raw: { type, message, summary, content, customType, display } }) {
+/** What a line of the tree says of an entry. Entries never change, so it is found out once. */
+export function gist(entry) {
+  entry.gist ??= gistOf(entry.raw);
+  return entry.gist;
+}
+
+function gistOf({ type, message, summary, content, customType, display }) {
   const said = { text: '', images: 0, calls: [], error: '' };
   if (message) {
     said.text = message.role === 'bashExecution' ? oneLine(message.command) : preview(message.content);

@@ -2,6 +2,7 @@
 // text in view until the reader goes up: with the wheel, a finger, the keys or the scroll bar, and by nothing else.
 
 import { $, el } from '../shared/dom.js';
+import { levelHeadings } from '../shared/markdown.js';
 
 const WHOLE = 60; // up to so many rows nothing is left out, so the browser's own search finds everything
 const MARGIN = 1200; // pixels above and below the window that are kept ready
@@ -125,7 +126,10 @@ export class Feed {
     const fresh = [];
     let next = this.root.firstElementChild;
     for (const row of wanted) {
-      row.node ??= el('div', { class: `row ${row.kind}-row` }, row.build());
+      if (!row.node) {
+        row.node = el('div', { class: `row ${row.kind}-row` }, row.build());
+        levelHeadings(row.node, 1);
+      }
       row.node.row = row;
       if (row.node === next) {
         next = next.nextElementSibling; // it stays where it is, and keeps the focus

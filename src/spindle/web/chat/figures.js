@@ -1,11 +1,11 @@
 // Tokens, money, times and errors as people read them.
 
-const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+const shortened = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
-export const tokens = n => (n < 1000 ? String(n) : compact.format(n).toLowerCase());
+export const tokens = n => (n < 1000 ? String(n) : shortened.format(n).toLowerCase());
 export const cost = dollars =>
   dollars === 0 ? '$0' : dollars < 0.01 ? '<$0.01' : `$${dollars.toFixed(dollars < 10 ? 2 : 1)}`;
 export const fullTime = when => full.format(new Date(when));
@@ -20,9 +20,11 @@ export const shortTime = when => (daysAgo(when) === 0 ? clock : day).format(new 
 
 /** Model APIs fail with a status and an object, in which there is something to read. */
 export function readable(error) {
-  const [, status, object] = /^(\d{3}: )(\{[^]*\})$/.exec(error) ?? [];
+  const at = error.indexOf('{');
   try {
-    return object ? status + (JSON.parse(object).message || object) : error;
+    const object = at >= 0 ? JSON.parse(error.slice(at)) : {};
+    const words = object.error?.message || object.message;
+    return words ? error.slice(0, at) + words : error;
   } catch {
     return error;
   }

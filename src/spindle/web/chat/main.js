@@ -5,7 +5,7 @@ import { imagesOf, oneLine, textOf } from '../shared/format.js';
 import { Composer } from './composer.js';
 import { ChangesPane } from './changes-pane.js';
 import { mayStop } from './confirm.js';
-import { addressWithToken, takeToken } from './connection.js';
+import { addressWithToken, Disconnected } from './connection.js';
 import { Conversation } from './conversation.js';
 import { Dialogs } from './dialogs.js';
 import { listenToKeys } from './keys.js';
@@ -67,11 +67,14 @@ function fork(entryId) {
 function save(entryId, text, images) {
   return session.attempt(async () => {
     if (!(await mayStop(session, STOPS))) throw new Error('Not saved: it is still running');
-    if ((await session.jump(entryId)) === null) throw new Error('Not saved: an extension does not allow it');
+    let left = false;
     try {
+      left = (await session.jump(entryId)) !== null;
+      if (!left) throw new Error('Not saved: an extension does not allow it');
       await session.prompt(text, images);
     } catch (error) {
-      composer.addText(text, images); // the message that it was written over is left already
+      // The message that it was written over is left already, or may be.
+      if (left || error instanceof Disconnected) composer.addText(text, images);
       throw error;
     }
   });
@@ -157,9 +160,9 @@ function palette() {
     { label: 'Light or dark', pick: toggleTheme },
     { label: 'Keys', detail: '?', pick: () => $('help').click() },
   ];
-  const others = sidebar.sessions.map(({ id, name, firstMessage }) => ({
+  const others = [...sidebar.sessions, ...sidebar.elsewhere].map(({ id, name, firstMessage, cwd }) => ({
     label: oneLine(name || firstMessage, 80),
-    detail: 'conversation',
+    detail: cwd === session.cwd ? 'conversation' : cwd,
     pick: () => (location.hash = '#' + id),
   }));
   openMenu($('prompt'), 'Find a command or a conversation', [...actions, ...others], { palette: true });
@@ -182,16 +185,10 @@ function conversationActions() {
 
 // -- the address: the session's id is its fragment, so that a reload and a bookmark find it -------
 
-function idInAddress() {
-  takeToken();
-  try {
-    return decodeURIComponent(location.hash.slice(1)) || null;
-  } catch {
-    return null; // an address written by hand
-  }
-}
+const idInAddress = () => globalThis.wire.idInAddress();
 
-session.on('state', () => {
+// With the first word of the server, while the messages are on their way: changing an address takes a while.
+for (const event of ['attached', 'state']) session.on(event, () => {
   if (!session.id || session.id === idInAddress()) return;
   // A step back leads to the session before; the first one has none.
   history[idInAddress() ? 'pushState' : 'replaceState'](null, '', '#' + encodeURIComponent(session.id));

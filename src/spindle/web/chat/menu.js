@@ -35,7 +35,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
     const words = (filter?.value ?? '').toLowerCase().split(/\s+/);
     const fits = item => words.every(word => `${item.label} ${item.detail ?? ''}`.toLowerCase().includes(word));
     list.replaceChildren(...items.filter(fits).slice(0, MAX_SHOWN).map(option));
-    mark(
+    markOption(
       list,
       list.querySelector('[data-chosen]') && !filter?.value
         ? list.querySelector('[data-chosen]')
@@ -49,7 +49,7 @@ export function openMenu(anchor, label, items, { palette = false } = {}) {
   menu.classList.toggle('palette', palette);
   menu.style.left = menu.style.top = '';
   menu.showPopover();
-  if (!palette) place(menu, anchor);
+  if (!palette) placeMenu(menu, anchor);
   (filter ?? list).focus();
 }
 
@@ -62,7 +62,7 @@ function option({ label, detail, chosen, pick }) {
   const props = {
     role: 'option',
     'data-chosen': Boolean(chosen),
-    on: { click: choose, mousemove: ({ currentTarget }) => mark(currentTarget.parentNode, currentTarget) },
+    on: { click: choose, mousemove: ({ currentTarget }) => markOption(currentTarget.parentNode, currentTarget) },
   };
   return el(
     'div',
@@ -74,7 +74,7 @@ function option({ label, detail, chosen, pick }) {
 }
 
 /** Make `node` the one that Enter picks. */
-function mark(list, node) {
+function markOption(list, node) {
   for (const one of list.children) one.setAttribute('aria-selected', String(one === node));
   const field = $('menu').querySelector('input') ?? list;
   if (node) {
@@ -91,7 +91,7 @@ function key(event, list) {
     ArrowDown: () => current?.nextElementSibling ?? list.firstElementChild,
     ArrowUp: () => current?.previousElementSibling ?? list.lastElementChild,
   };
-  if (moves[event.key]) mark(list, moves[event.key]());
+  if (moves[event.key]) markOption(list, moves[event.key]());
   else if (event.key === 'Enter') current?.click();
   else if (event.key === 'Escape') {
     $('menu').hidePopover();
@@ -101,7 +101,7 @@ function key(event, list) {
   event.stopPropagation();
 }
 
-function place(menu, anchor) {
+function placeMenu(menu, anchor) {
   const at = anchor.getBoundingClientRect();
   const { width, height } = menu.getBoundingClientRect();
   const above = at.top > innerHeight / 2;

@@ -2,7 +2,7 @@
 
 /** Parse JSON that may stop anywhere; what cannot be told yet is left out. Returns undefined if there is nothing. */
 export function partialJson(text) {
-  const cut = closed(text);
+  const cut = withEnds(text);
   for (const candidate of [text, cut.whole, cut.safe]) {
     try {
       return JSON.parse(candidate);
@@ -14,7 +14,7 @@ export function partialJson(text) {
 }
 
 /** Close everything that is open: at the end of the text, and at the last place where a value was complete. */
-function closed(text) {
+function withEnds(text) {
   const open = [];
   let string = false;
   let safe = '';

@@ -257,7 +257,7 @@ export class Session {
   async jump(entryId, summarize = false) {
     const { cancelled, editorText } = await this.call('navigate_tree', { entryId, summarize });
     if (cancelled) return null;
-    await this.loaded; // an event has told of the change
+    await this.loaded?.catch(() => null); // an event has told of the change; a break now does not undo it
     return editorText ?? '';
   }
 
@@ -271,7 +271,7 @@ export class Session {
 
   /** Begin a new session. A run in progress is not lost: then the new session gets an agent of its own. */
   async begin() {
-    if (this.busy) return this.open(null);
+    if (this.busy) return this.open((await this.call('open_session', { cwd: this.cwd })).id);
     await this.call('new_session');
     return this.loaded;
   }

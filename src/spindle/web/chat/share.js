@@ -1,9 +1,8 @@
 // The address of this page for another device, as a link and as a picture that a phone reads.
 
-import { $, button, copyButton, el } from '../shared/dom.js';
+import { $, button, copyButton, el, SVG } from '../shared/dom.js';
 import { qrModules } from './qr.js';
 
-const SVG = 'http://www.w3.org/2000/svg';
 const QUIET = 4; // modules around the code
 
 /** Show an address to be opened elsewhere. */

@@ -1,6 +1,6 @@
 // The sidebar: stored conversations to search and open, and the tab with the tree. On a phone it is a drawer.
 
-import { $, el, iconButton, remembered } from '../shared/dom.js';
+import { $, el, icon, iconButton, remembered } from '../shared/dom.js';
 import { count, oneLine } from '../shared/format.js';
 import { confirm } from './confirm.js';
 import { editInPlace } from './edit-in-place.js';
@@ -15,13 +15,16 @@ const PERIODS = [
   [31, 'Last month'],
   [Infinity, 'Older'],
 ];
+const nameOf = cwd => cwd.split(/[\\/]/).findLast(Boolean) ?? cwd;
 const narrow = matchMedia('(max-width: 860px)');
 
 export class Sidebar {
   constructor(session, tree) {
     this.session = session;
     this.tree = tree;
-    this.sessions = [];
+    this.sessions = []; // of this directory
+    this.elsewhere = []; // of others
+    this.folded = new Map(); // directory → whether the reader has folded it away
     this.live = new Map(); // by id; null if the server cannot tell
     this.inside = new Map(); // id → where the words were found
     this.seenRunning = new Set(); // conversations that ran when they were last looked at, or have ended since
@@ -29,8 +32,7 @@ export class Sidebar {
     $('close-sidebar').addEventListener('click', () => this.toggle(false));
     $('scrim').addEventListener('click', () => this.toggle(false));
     $('session-search').addEventListener('input', () => this.search());
-    $('sessions').addEventListener('keydown', event => stepThrough(event, '.session'));
-    $('tree').addEventListener('keydown', event => stepThrough(event, '.line'));
+    $('sessions').addEventListener('keydown', event => stepThrough(event, '.session, summary'));
     session.on('state', () => this.sessions.length && this.showSessions());
     for (const name of ['sessions', 'tree']) $('tab-' + name).addEventListener('click', () => this.select(name));
     document.querySelector('[role=tablist]').addEventListener('keydown', event => {
@@ -41,6 +43,7 @@ export class Sidebar {
     const changes = ['agent_settled', 'reset', 'session_info_changed', 'shell_end'];
     for (const event of changes) session.on(event, () => this.refresh());
     session.on('message_end', ({ message }) => message.role === 'user' && this.refresh());
+    session.on('stats', () => session.cwd !== this.lookedFrom && this.lookElsewhere());
   }
 
   /** Show or hide the drawer, or on a wide page the column. */
@@ -67,10 +70,13 @@ export class Sidebar {
   async reveal(name) {
     this.toggle(true);
     const shown = this.select(name);
-    if (name === 'sessions') $('session-search').select();
+    if (name === 'sessions') {
+      $('session-search').select();
+      this.lookElsewhere();
+    }
     else {
       await shown;
-      ($('tree').querySelector('.current .line') ?? $('tab-tree')).focus();
+      this.tree.focus();
     }
   }
 
@@ -82,6 +88,18 @@ export class Sidebar {
       $('panel-' + one).hidden = one !== name;
     }
     return name === 'tree' ? this.tree.show() : this.refresh();
+  }
+
+  /** Learn what is stored for other directories; many files are read for it, so it is done once the page stands. */
+  lookElsewhere() {
+    const { cwd } = this.session;
+    this.lookedFrom = cwd;
+    return this.session.attempt(async () => {
+      const { sessions } = await this.session.call('list_sessions', { everywhere: true });
+      if (cwd !== this.session.cwd) return;
+      this.elsewhere = sessions.filter(one => one.cwd !== cwd);
+      this.showSessions();
+    });
   }
 
   refresh() {
@@ -98,7 +116,7 @@ export class Sidebar {
     if (this.live === null) return;
     try {
       const { sessions } = await this.session.call('list_live_sessions');
-      this.live = new Map(sessions.map(one => [one.id, one]));
+      this.live = new Map(sessions.map(one => [one.currentId, one]));
     } catch (error) {
       if (/unknown command/i.test(error.message)) this.live = null;
     }
@@ -121,7 +139,7 @@ export class Sidebar {
     this.searching = setTimeout(
       () =>
         this.session.attempt(async () => {
-          const { sessions } = await this.session.call('search_sessions', { query });
+          const { sessions } = await this.session.call('search_sessions', { query, everywhere: true });
           if ($('session-search').value.trim() !== query) return;
           this.inside = new Map(sessions.map(({ id, snippet }) => [id, snippet]));
           this.showSessions();
@@ -137,6 +155,7 @@ export class Sidebar {
     const live = [...(this.live ?? [])];
     const shown = JSON.stringify([
       this.sessions,
+      this.elsewhere,
       live,
       [...this.inside],
       $('session-search').value,
@@ -152,23 +171,21 @@ export class Sidebar {
     const fits = ({ id: one, name, firstMessage }) =>
       this.inside.has(one) || words.every(word => `${name ?? ''} ${firstMessage}`.toLowerCase().includes(word));
     const pinned = new Set(JSON.parse(remembered.get('pinned') ?? '[]'));
-    const known = new Set(this.sessions.map(one => one.id));
-    const groups = new Map([['Pinned', []]]);
+    const others = this.others().filter(fits);
+    const groups = new Map([['Pinned', others.filter(one => pinned.has(one.id))]]);
     for (const session of this.sessions.filter(fits)) {
       const period = pinned.has(session.id) ? 'Pinned' : PERIODS.find(([days]) => daysAgo(session.modified) <= days)[1];
       groups.set(period, [...(groups.get(period) ?? []), session]);
     }
-    // Live ones that are not stored here are those of other directories.
-    const elsewhere = live.map(([, one]) => one).filter(one => !known.has(one.id) && one.cwd && one.cwd !== cwd);
     const nodes = [...groups]
       .filter(([, sessions]) => sessions.length)
       .flatMap(([period, sessions]) => [
         el('h2', null, period),
         ...sessions.map(session => this.item(session, pinned.has(session.id))),
       ]);
-    if (elsewhere.length && !words.join('')) {
-      nodes.push(el('h2', null, 'In other directories'), ...elsewhere.map(session => this.foreign(session)));
-    }
+    const places = Map.groupBy(others.filter(one => !pinned.has(one.id)), one => one.cwd);
+    if (places.size) nodes.push(el('h2', null, 'Other directories'));
+    for (const [place, sessions] of places) nodes.push(this.place(place, sessions, words.join('') !== ''));
     const none = words.join('') ? 'Nothing found' : 'Conversations will be listed here';
     $('sessions').replaceChildren(...(nodes.length ? nodes : [el('p', { class: 'empty' }, none)]));
   }
@@ -186,32 +203,40 @@ export class Sidebar {
     return kind ? el('i', { class: `live ${kind}`, role: 'img', 'aria-label': words, title: words }) : null;
   }
 
-  foreign({ id, name, cwd }) {
-    const words = el('span', null, oneLine(name || 'Conversation', 100));
-    const where = el('small', null, cwd);
-    return el(
-      'div',
-      { class: 'session-row' },
-      el('a', { class: 'session', href: '#' + id, title: cwd }, words, where),
-      this.markOf(id),
+  /** The conversations of other directories: those that are stored, and those that live and are not stored yet. */
+  others() {
+    const known = new Set([...this.sessions, ...this.elsewhere].map(one => one.id));
+    const begun = [...(this.live ?? [])].filter(([id, { cwd }]) => !known.has(id) && cwd !== this.session.cwd);
+    return [...begun.map(([id, { name, cwd }]) => ({ id, name, cwd, firstMessage: 'Conversation' })), ...this.elsewhere];
+  }
+
+  /** The conversations of a directory, folded away unless one of them lives. */
+  place(cwd, sessions, searching) {
+    const marks = sessions.map(({ id }) => this.markOf(id));
+    const isOpen = searching || !(this.folded.get(cwd) ?? marks.every(mark => !mark));
+    const node = el(
+      'details',
+      { class: 'place', open: isOpen },
+      el('summary', { title: cwd }, icon('folder'), el('span', null, nameOf(cwd)), el('small', null, sessions.length), icon('chevron')),
+      ...sessions.map(session => this.item(session, false)),
     );
+    node.addEventListener('toggle', () => searching || this.folded.set(cwd, !node.open));
+    return node;
   }
 
   item(session, isPinned) {
-    const { id, name, firstMessage, modified, messageCount } = session;
+    const { id, name, firstMessage, modified, messageCount, cwd } = session;
     const title = oneLine(name || firstMessage, 100);
     const props = {
       class: 'session',
       href: '#' + id,
       'aria-current': id === this.session.id ? 'page' : null,
-      title: `${title}\n${fullTime(modified)}`,
+      title: [title, modified && fullTime(modified), cwd].filter(Boolean).join('\n'),
     };
     const found = this.inside.get(id);
-    const when = el(
-      'small',
-      null,
-      found ? `… ${found} …` : `${shortTime(modified)} · ${count(messageCount, 'message')}`,
-    );
+    const facts = modified ? `${shortTime(modified)} · ${count(messageCount, 'message')}` : 'just begun';
+    const where = isPinned && cwd !== this.session.cwd ? `${nameOf(cwd)} · ` : '';
+    const when = el('small', null, found ? `… ${found} …` : where + facts);
     const link = el('a', { ...props, on: { click: () => this.closeDrawer() } }, el('span', null, title), when);
     const more = iconButton(`More about ${title}`, 'more', () => this.menu(more, session, link, isPinned));
     more.setAttribute('aria-haspopup', 'listbox');
@@ -246,6 +271,7 @@ export class Sidebar {
       return this.session.attempt(async () => {
         await this.session.aside(id, 'set_session_name', { name: written });
         await this.refresh();
+        await this.lookElsewhere();
       });
     });
   }
@@ -255,14 +281,16 @@ export class Sidebar {
     if (!(await confirm('Delete this conversation?', words, 'Delete'))) return;
     await this.session.attempt(async () => {
       await this.session.aside(id, 'delete_session');
+      this.session.emit('deleted', id);
       await this.refresh();
+      await this.lookElsewhere();
     });
   }
 }
 
 /** Let the arrow keys go from line to line. */
 function stepThrough(event, selector) {
-  const lines = [...event.currentTarget.querySelectorAll(selector)];
+  const lines = [...event.currentTarget.querySelectorAll(selector)].filter(line => line.checkVisibility());
   const at = lines.indexOf(event.target.closest(selector));
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: lines.length - 1 }[event.key];
   if (at < 0 || to === undefined || event.altKey || event.ctrlKey || event.metaKey) return;

@@ -135,7 +135,7 @@ export class StatusView {
         icon('chevron'),
       ),
       ...phases.map(({ name, tasks: own }) =>
-        el('section', null, el('h3', null, name), el('ul', null, ...own.map(task))),
+        el('section', null, el('h3', { 'aria-level': 2 }, name), el('ul', null, ...own.map(task))),
       ),
     );
     node.open = open;

@@ -2,6 +2,7 @@
 
 import { $, el, icon, iconButton } from '../shared/dom.js';
 import { count } from '../shared/format.js';
+import { TreeMap } from '../shared/tree-map.js';
 import { treeRows } from '../shared/tree.js';
 import { editInPlace } from './edit-in-place.js';
 import { gist } from './entries.js';
@@ -9,6 +10,8 @@ import { gist } from './entries.js';
 const SHOWN = new Set(['user', 'assistant', 'compaction', 'branch_summary', 'custom_message', 'bashExecution']);
 const SYMBOLS = { compaction: 'compact', branch_summary: 'branch', bashExecution: 'terminal' };
 const MAX_INDENT = 7;
+const ROW = 28; // pixels; the style sheet agrees
+const SPARE = 10; // rows above and below those in sight
 
 export class TreePanel {
   /** `actions`: `jump(entryId, summarize)`, `fork(entryId)`, `show(entryId)`. */
@@ -17,20 +20,79 @@ export class TreePanel {
     this.actions = actions;
     this.session = session;
     this.open = false;
+    this.all = [];
+    this.list = $('tree');
+    this.sheet = el('div', { class: 'sheet' });
+    this.map = new TreeMap({
+      say: row => this.words(this.all[row]),
+      go: row => this.actions.jump(this.all[row].entry.id, false),
+    });
+    this.list.before(this.map.node);
+    this.list.append(this.sheet);
+    this.list.addEventListener('scroll', () => this.paint(), { passive: true });
+    this.list.addEventListener('keydown', event => this.key(event));
+    new ResizeObserver(() => this.paint()).observe(this.list);
     for (const event of ['entries', 'reset', 'stats']) session.on(event, () => this.open && this.show());
   }
 
   async show() {
     await this.session.attempt(async () => {
       await this.entries.refresh();
-      if ($('tree').querySelector('.rename')) return; // a label is being written; after that
+      if (this.list.querySelector('.rename')) return; // a label is being written; after that
       this.onPath = new Set(this.entries.path().map(({ id }) => id));
-      const lines = this.lines();
-      const current = lines.findLastIndex(({ entry }) => this.onPath.has(entry.id));
-      const nodes = lines.map((line, i) => this.row(line, i === current));
-      $('tree').replaceChildren(...(nodes.length ? nodes : [el('p', { class: 'empty' }, 'Nothing here yet')]));
-      $('tree').querySelector('.current')?.scrollIntoView({ block: 'nearest' });
+      const before = this.all[this.current]?.entry.id;
+      const focused = document.activeElement?.closest('#tree .node')?.line.entry.id;
+      this.all = this.lines();
+      this.current = this.all.findLastIndex(({ way }) => way);
+      this.map.show(this.all, Math.max(0, this.current));
+      this.sheet.style.height = `${this.all.length * ROW}px`;
+      // What has not changed stays: a click may be half done.
+      for (const node of [...this.sheet.children]) if (node.key !== this.keyOf(node.at)) node.remove();
+      if (before !== this.all[this.current]?.entry.id) this.reveal(this.current);
+      this.paint();
+      if (!this.all.length) this.sheet.append(el('p', { class: 'empty' }, 'Nothing here yet'));
+      if (focused) this.focus(this.all.findIndex(({ entry }) => entry.id === focused));
     });
+  }
+
+  /** Put the rows in sight into the document. Those that are there stay, and keep the focus. */
+  paint() {
+    const { scrollTop, clientHeight } = this.list;
+    const first = Math.max(0, Math.floor(scrollTop / ROW) - SPARE);
+    const last = Math.min(this.all.length, Math.ceil((scrollTop + clientHeight) / ROW) + SPARE);
+    const there = new Map();
+    for (const node of [...this.sheet.querySelectorAll('.node')]) {
+      if ((node.at >= first && node.at < last) || node.contains(document.activeElement)) there.set(node.at, node);
+      else node.remove();
+    }
+    let next = this.sheet.firstElementChild;
+    for (let at = first; at < last; at++) {
+      while (next && next.at < at) next = next.nextElementSibling;
+      if (there.has(at)) continue;
+      this.sheet.insertBefore(this.row(at), next);
+    }
+  }
+
+  reveal(at) {
+    const { scrollTop, clientHeight } = this.list;
+    if (at * ROW < scrollTop || (at + 1) * ROW > scrollTop + clientHeight)
+      this.list.scrollTop = (at + 0.5) * ROW - clientHeight / 2;
+    this.paint();
+  }
+
+  focus(at = Math.max(0, this.current)) {
+    this.reveal(at);
+    const node = [...this.sheet.children].find(one => one.at === at);
+    (node?.querySelector('.line') ?? $('tab-tree')).focus({ preventScroll: true });
+  }
+
+  /** Let the arrow keys go from line to line. */
+  key(event) {
+    const at = event.target.closest('.line') && event.target.closest('.node').at;
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: this.all.length - 1 }[event.key];
+    if (!(to >= 0) || to >= this.all.length || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    this.focus(to);
   }
 
   /** List the entries worth a line. Answers that only call tools are gathered into one. */
@@ -42,26 +104,47 @@ export class TreePanel {
       return text || images || calls.length || failed;
     };
     const lines = [];
+    const lineOf = []; // of each row
     treeRows(this.entries.roots, entry => entry.children, isShown).forEach(
       ({ node: entry, above, depth, branch }, i) => {
         const { text, calls } = gist(entry);
         const steps = entry.role === 'assistant' && !text && calls.length ? calls : null;
         const last = lines.at(-1);
+        const way = this.onPath.has(entry.id);
         if (steps && branch !== i && above === i - 1 && last?.steps) {
           last.entry = entry;
+          last.way = way;
           last.steps.push(...steps);
-        } else lines.push({ entry, depth, starts: branch === i, steps: steps && [...steps] });
+        } else {
+          const user = entry.role === 'user';
+          const starts = branch === i;
+          lines.push({ entry, depth, starts, way, user, above: lineOf[above] ?? -1, steps: steps && [...steps] });
+        }
+        lineOf.push(lines.length - 1);
       },
     );
     return lines;
   }
 
-  row({ entry, depth, starts, steps }, current) {
-    const { id, role } = entry;
+  /** What a row is built of. */
+  keyOf(at) {
+    const { entry, depth, starts, way, steps } = this.all[at] ?? {};
+    if (!entry) return '';
+    return [entry.id, depth, starts, way, steps?.length, at === this.current, this.entries.labels.get(entry.id)].join();
+  }
+
+  /** What a line says. */
+  words({ entry, steps }) {
     const { text, error } = gist(entry);
-    const shown = steps
-      ? `${count(steps.length, 'step')}: ${[...new Set(steps)].join(', ')}`
-      : text || error || '[image]';
+    if (steps) return `${count(steps.length, 'step')}: ${[...new Set(steps)].join(', ')}`;
+    return text || error || '[image]';
+  }
+
+  row(at) {
+    const { entry, depth, starts, steps } = this.all[at];
+    const { id, role } = entry;
+    const current = at === this.current;
+    const shown = this.words(this.all[at]);
     const label = this.entries.labels.get(id);
     const go = () => this.actions.jump(id, false);
     const line = el(
@@ -81,7 +164,8 @@ export class TreePanel {
       el('div', { class: 'node-actions' }, ...this.rowActions(entry, () => node)),
     );
     node.style.setProperty('--depth', Math.min(depth, MAX_INDENT));
-    return node;
+    node.style.top = `${at * ROW}px`;
+    return Object.assign(node, { at, line: this.all[at], key: this.keyOf(at) });
   }
 
   /** Let the user write a label in the place of a line; none takes it away. */

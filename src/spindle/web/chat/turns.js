@@ -1,11 +1,9 @@
 // A turn: a message of the user and all that follows from it. One line says what was done; it opens into the steps.
 
-import { el, icon } from '../shared/dom.js';
+import { button, el, icon, unsent } from '../shared/dom.js';
 import { count, duration, obj, str } from '../shared/format.js';
-import { pathOf } from '../shared/tool-card.js';
+import { CHANGING, pathOf } from '../shared/tool-card.js';
 import { cost } from './figures.js';
-
-const CHANGING = new Set(['write', 'edit']);
 
 export class Turn {
   /** `toggled()` is called when the reader opens or closes it. */
@@ -18,23 +16,45 @@ export class Turn {
     this.chosen = null; // whether it is open, if the reader has decided that
     this.newest = false;
     this.running = false;
+    this.id = null; // of the message it begins with
+    this.waited = null; // milliseconds in which the user was asked something, as far as this tab knows
+    this.asked = 0; // since when, while that is so
     this.last = null; // the row of the last answer, which is always in view
+    this.toggled = toggled;
+    this.node = null; // its line, once that is near the window
+  }
+
+  build() {
+    this.remember();
     this.words = el('span');
-    this.node = el(
-      'button',
-      { type: 'button', class: 'turn', on: { click: () => this.toggle(toggled) } },
-      icon('chevron'),
-      this.words,
-    );
+    this.node = button('turn', () => this.toggle(), icon('chevron'), this.words);
+    this.paint();
+    return this.node;
   }
 
   get open() {
     return this.chosen ?? this.newest;
   }
 
-  toggle(toggled) {
+  toggle() {
     this.chosen = !this.open;
-    toggled();
+    this.toggled();
+  }
+
+  remember() {
+    this.waited ??= Number(unsent.get(`waited-${this.id}`) ?? 0);
+  }
+
+  /** Time in which the user is asked something does not count. */
+  wait(asked) {
+    if (asked === this.asked > 0) return;
+    this.remember();
+    if (!asked) {
+      this.waited += Date.now() - this.asked;
+      if (this.id) unsent.set(`waited-${this.id}`, String(this.waited));
+    }
+    this.asked = asked ? Date.now() : 0;
+    this.paint();
   }
 
   takeAnswer(message, when) {
@@ -49,7 +69,8 @@ export class Turn {
   }
 
   paint() {
-    const passed = (this.running ? Date.now() : this.ended) - this.began;
+    if (!this.node) return;
+    const passed = (this.running ? this.asked || Date.now() : this.ended) - this.began - this.waited;
     const facts = [
       count(this.tools, 'tool'),
       this.files.size ? count(this.files.size, 'file') : '',

@@ -2,11 +2,11 @@
 // Marks that have no meaning yet are held back, and what was opened is closed at the end, so bold is bold from its
 // first word on and a link is not shown as brackets.
 
+import { DELIMITER_ROW, isBlank } from '../shared/markdown.js';
+
 const ONLY_MARKS = /^[\s\d>*+\-=#_~`|:.()[\]]*$/;
 const BLOCK_MARK = /^\s*(?:[-*+>]|\d{1,9}[.)]|#{1,6})\s+/;
-const DELIMITER_ROW = /^\s*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?\s*$/;
 const LONGEST_LINK = 400; // characters that are held back at most
-const isBlank = line => line.trim() === '';
 
 /** Return the lines of a text to show now; the last of them has no end yet. */
 export function settled(lines) {
@@ -34,7 +34,7 @@ function beforeTable(lines, end) {
   return leads && !decided && (first + 1 >= lines.length || couldBeRow(lines[first + 1])) ? first : end;
 }
 
-const couldBeRow = line => isBlank(line) || /^[\s|:-]*$/.test(line) || DELIMITER_ROW.test(line);
+const couldBeRow = line => isBlank(line) || /^[\s|:-]*$/.test(line) || DELIMITER_ROW.test(line.trim());
 
 /** Close in the last line what the last paragraph has opened. */
 function closeLast(lines) {

@@ -16,7 +16,7 @@ export function el(tag, props, ...children) {
   return node;
 }
 
-const SVG = 'http://www.w3.org/2000/svg';
+export const SVG = 'http://www.w3.org/2000/svg';
 
 /** One of the symbols in icons.svg. */
 export function icon(name) {

@@ -18,7 +18,7 @@ const QUOTE = /^ {0,3}>[ \t]?/;
 const DEFINITION = /^ {0,3}\[(?!\^)([^\]\\]{1,200})\]:[ \t]*<?([^\s<>]{1,2000})>?(?:[ \t]+["'(][^\n]{0,300}["')])?[ \t]*$/;
 const DETAILS = /^ {0,3}<details>\s*(?:<summary>(.*?)<\/summary>)?\s*$/i;
 const FOOTNOTE = /^ {0,3}\[\^([\w-]{1,30})\]:[ \t]+(.*)$/;
-const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
+export const DELIMITER_ROW = /^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?$/;
 
 /** Return `text` rendered as a fragment. */
 export function markdown(text) {
@@ -229,6 +229,16 @@ function withoutClosingMarks(text) {
   let end = text.length;
   while (text[end - 1] === '#') end--;
   return end === 0 || /\s/.test(text[end - 1]) ? text.slice(0, end) : text;
+}
+
+/** Let the headings of a message stand below a level of the page, none of them skipped, whatever the model wrote. */
+export function levelHeadings(message, above) {
+  let last = above;
+  for (const node of message.querySelectorAll('[class^=md-h]')) {
+    const own = Number(node.tagName[1]);
+    last = Math.min(own, last + 1);
+    if (last < own) node.setAttribute('aria-level', last);
+  }
 }
 
 /** A heading of a message stands below the headings of the page (h1 the session, h2 each message). */

@@ -22,6 +22,8 @@ const CARD_STATES = {
 export const MAX_OUTPUT = 100_000;
 const EXIT = /\n*Command exited with code (\d+)\s*$/;
 
+/** Tools that write files. */
+export const CHANGING = new Set(['write', 'edit']);
 export const pathOf = args => PATHS.map(key => str(args[key])).find(Boolean) ?? '';
 
 /** What a call is about, in one line. */

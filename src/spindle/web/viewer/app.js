@@ -1,7 +1,7 @@
 // Everything together: what is open, which branch is shown, addresses, keys and buttons.
 
 import { $, el, remembered, toggleTheme } from '../shared/dom.js';
-import { markdown } from '../shared/markdown.js';
+import { levelHeadings, markdown } from '../shared/markdown.js';
 import { localTime } from './articles.js';
 import { Feed } from './feed.js';
 import { Search } from './search.js';
@@ -24,7 +24,11 @@ const app = {
     view.redraw = () => this.feed.redraw();
     this.defaultLeaf = store.byId.get(store.meta.leafId) ?? store.count - 1;
     const outcome = document.querySelector('.outcome');
-    if (outcome) outcome.replaceWith(el('div', { class: 'md' }, markdown(outcome.textContent)));
+    if (outcome) {
+      const told = el('div', { class: 'md' }, markdown(outcome.textContent));
+      levelHeadings(told, 1);
+      outcome.replaceWith(told);
+    }
     // The plain page says times in UTC, because it does not know better.
     for (const time of document.querySelectorAll('.card time')) time.textContent = localTime(time.dateTime) || time.textContent;
     for (const part of document.querySelectorAll('.card details')) part.addEventListener('toggle', () => view.printing || (part.dataset.open = part.open));

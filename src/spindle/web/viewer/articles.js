@@ -4,7 +4,7 @@ import { copyButton, el, icon } from '../shared/dom.js';
 import { count, imagesOf, list, obj, oneLine, pretty, str, textOf } from '../shared/format.js';
 import { picture } from '../shared/images.js';
 import { highlight } from '../shared/highlight.js';
-import { markdown } from '../shared/markdown.js';
+import { levelHeadings, markdown } from '../shared/markdown.js';
 import { callTitle } from '../shared/tool-card.js';
 import { FoldedCard, folded, moreButton } from './folded-card.js';
 import { KIND } from './store.js';
@@ -135,7 +135,11 @@ function thinkingBlock(block, key) {
 
 /** A text as Markdown; of one without end only the beginning, until the reader wants all of it. */
 function prose(text, key) {
-  if (text.length <= PROSE_LIMIT) return inItsDirection(el('div', { class: 'md' }, markdown(text)), text);
+  if (text.length <= PROSE_LIMIT) {
+    const whole = el('div', { class: 'md' }, markdown(text));
+    levelHeadings(whole, 2);
+    return inItsDirection(whole, text);
+  }
   const open = view.isOpen(key + ':all', false, text);
   const node = el('div', { class: 'md' });
   if (open) for (const piece of inPieces(text)) node.append(el('div', { class: 'verbatim piece' }, piece));

@@ -2,6 +2,7 @@
 // branch comes first. Only the lines in sight are in the document.
 
 import { el } from '../shared/dom.js';
+import { TreeMap } from '../shared/tree-map.js';
 import { treeRows } from '../shared/tree.js';
 import { CLASSES, rowText } from './articles.js';
 import { FAULT, KIND, TOOL_ONLY } from './store.js';
@@ -24,6 +25,9 @@ export class TreeView {
     this.status = status;
     this.sheet = el('div', { class: 'rows', role: 'presentation' });
     root.replaceChildren(this.sheet);
+    this.map = new TreeMap({ say: row => this.say(this.rows[row].node), go: row => this.choose(row) });
+    this.map.node.hidden = true;
+    root.before(this.map.node);
     this.filter = 'default';
     this.matches = null; // a flag per entry while a search is on
     this.rows = [];
@@ -64,6 +68,21 @@ export class TreeView {
     this.cursor = Math.max(0, Math.min(this.cursor, this.rows.length - 1));
     this.status.textContent = `${this.rows.length.toLocaleString('en')} / ${store.count.toLocaleString('en')} entries`;
     this.paint(true);
+    clearTimeout(this.drawing);
+    this.drawing = setTimeout(() => this.drawMap()); // the messages come first
+  }
+
+  /** Where the session divides, show how: what was found is no tree. */
+  drawMap() {
+    const divides = !this.matches && this.rows.some(({ siblings }) => siblings > 1);
+    const { kind } = this.store;
+    const rows = this.rows.map(({ node, above }) => ({ above, way: this.onPath[node], user: kind[node] === KIND.USER }));
+    this.map.show(divides ? rows : [], rows.findLastIndex(({ way }) => way));
+  }
+
+  say(i) {
+    const [who, text] = rowText(this.store, i);
+    return `${who ? who + ': ' : ''}${text}`;
   }
 
   /** Draw the lines in sight. */
@@ -93,7 +112,7 @@ export class TreeView {
     const node = el('div', {
       class: classes.join(' '), role: 'treeitem', id: `row-${row}`, 'data-row': row, 'aria-level': depth + 1,
       'aria-setsize': siblings, 'aria-posinset': place, 'aria-selected': String(i === this.selected),
-      'aria-current': i === this.leaf ? 'true' : null, title: `${who ? who + ': ' : ''}${text}`,
+      'aria-current': i === this.leaf ? 'true' : null, title: this.say(i),
     });
     for (const line of this.gutters(row)) node.append(el('span', { class: 'gutter ' + line, 'aria-hidden': 'true' }));
     node.append(el('span', { class: 'dot', 'aria-hidden': 'true' }));

@@ -1,0 +1,53 @@
+// Runs before everything else, while the rest of the page is on its way: opens the connection, which `Connection` takes
+// over. Where the server is, and what it must be told, is known here alone.
+
+globalThis.wire = {
+  TOKEN: 'spindle-token',
+
+  /** The id of the session in the address; null if there is none. */
+  idInAddress() {
+    this.takeToken();
+    try {
+      return decodeURIComponent(location.hash.slice(1)) || null;
+    } catch {
+      return null; // an address written by hand
+    }
+  },
+
+  /** Keep a token that came with the address (`#token=…`), and take it out of there. */
+  takeToken() {
+    if (!location.hash.startsWith('#token=')) return;
+    sessionStorage.setItem(this.TOKEN, location.hash.slice('#token='.length));
+    history.replaceState(null, '', location.pathname);
+  },
+
+  /** A socket to a session; null is a new one. `since` is the number of the last event that was seen. */
+  open(sessionId, since = null) {
+    const url = new URL('rpc', document.baseURI);
+    url.protocol = url.protocol.replace('http', 'ws');
+    url.hash = url.search = '';
+    if (sessionId) url.searchParams.set('session', sessionId);
+    if (since !== null) url.searchParams.set('since', since);
+    const token = sessionStorage.getItem(this.TOKEN);
+    const bytes = token === null ? '' : String.fromCharCode(...new TextEncoder().encode(token));
+    const safe = btoa(bytes).replace(/[+/=]/g, c => ({ '+': '-', '/': '_', '=': '' })[c]);
+    return new WebSocket(url, safe ? ['spindle', 'spindle.token.' + safe] : ['spindle']);
+  },
+
+  begin() {
+    const sessionId = this.idInAddress();
+    const first = { sessionId, socket: this.open(sessionId), frames: [] };
+    first.socket.onmessage = frame => first.frames.push(frame);
+    this.first = first;
+  },
+
+  /** The socket that was opened early, if it leads to this session, and what has come over it so far. */
+  takeFirst(sessionId) {
+    const { first } = this;
+    this.first = null;
+    if (first && first.sessionId === sessionId && first.socket.readyState <= WebSocket.OPEN) return first;
+    first?.socket.close();
+    return null;
+  },
+};
+wire.begin();
