@@ -8,6 +8,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -158,6 +159,17 @@ class Turnstile:
                 self._free -= 1
         if self._free < self._width:
             loop.call_soon(self._next, loop)
+
+
+_turnstiles: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
+
+
+def turnstile(width: int) -> Turnstile:
+    """Return the one of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if (found := _turnstiles.get(loop)) is None:
+        found = _turnstiles[loop] = Turnstile(width)
+    return found
 
 
 class Dues(threading.local):

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from msgspec import UNSET
 
@@ -32,7 +31,7 @@ from spindle.agent.tool_batch import ToolBatch
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
-from spindle.flow import Turnstile
+from spindle.flow import turnstile
 from spindle.llm import gate
 from spindle.llm import stream as llm
 from spindle.llm.history import to_model_messages, without_images
@@ -52,14 +51,7 @@ from spindle.shapes.events import (
     StreamEvent,
     ToolResult,
 )
-from spindle.shapes.messages import (
-    AgentMessage,
-    AssistantMessage,
-    CustomMessage,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, Usage, UserMessage
 from spindle.shapes.model import Model
 from spindle.tools.base import ReadText, Tool, ToolContext, ToolSettings
 
@@ -71,21 +63,10 @@ TRUNCATED_AGAIN = "Truncated response recovery failed after one compact-and-retr
 
 Prepare = Callable[[Run], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
-
-
 PIECES_AT_ONCE = 32
 """Pieces of an answer that are told before the next look at whether the listeners keep up."""
 STARTS = 4
-"""Runs that may begin in one turn of the event loop."""
-_starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
-
-
-def _turnstile() -> Turnstile:
-    """Return where runs of all sessions begin, one after the other."""
-    loop = asyncio.get_running_loop()
-    if (found := _starts.get(loop)) is None:
-        found = _starts[loop] = Turnstile(STARTS)
-    return found
+"""Runs, of all sessions, that may begin in one turn of the event loop."""
 
 
 class Engine:
@@ -302,7 +283,7 @@ class Engine:
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
-            await _turnstile().turn()
+            await turnstile(STARTS).turn()
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"
@@ -602,8 +583,7 @@ class Engine:
             env["PI_SESSION_FILE"] = str(session.path)
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
-        settings = self.tool_settings()
-        return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, self.may_read)
+        return ToolContext(session.cwd, update, self.model, env, self.tool_settings(), self.read_text, self.may_read)
 
     def tool_settings(self, *, for_user: bool = False) -> ToolSettings:
         """Return what built-in tools obey. Commands of the user get the whole environment."""
