@@ -104,7 +104,7 @@ def test_typing_steers_a_run(place: Place, chat: Chat) -> None:
 
 
 def test_keys_are_taken_while_an_answer_is_printed(chat: Chat) -> None:
-    terminal = chat(steps=[{"text": ["Some words.\n\n"] * 400, "pace": 0.01}])
+    terminal = chat(steps=[{"text": ["Some words.\n\n"] * 4000, "pace": 0.01}])
     terminal.enter("go")
     terminal.wait_for("Some words.\n\nSome words.")
     for _ in range(600):
