@@ -20,7 +20,7 @@ RESUMES = 10
 """Kills for one session file."""
 LONGEST_S = 0.2
 MOMENTS = ["response", "message_update", "message_end", "tool_execution_start", "tool_execution_end", "turn_end"]
-DIES_S = 0.1
+DIES_S = 1.0
 """How long the commands of a killed agent may take to end."""
 TOLD = "What was told is saved"
 ACCEPTED = "No accepted prompt is lost"
