@@ -119,6 +119,25 @@ def test_a_new_conversation_and_the_list(browser: Any) -> None:
         assert tab.trouble == []
 
 
+def test_a_click_on_a_line_counts_though_the_list_has_changed_meanwhile(browser: Any) -> None:
+    with ServerProcess([reply("ok")]) as server, Tab(browser, server) as tab:
+        tab.ask("about parsers")
+        tab.press("Alt+c")
+        tab.shows("#welcome")
+        tab.ask("about lexers")
+        tab.press("Alt+f")
+        tab.counts(".session", 2)
+        tab.page.locator(".session", has_text="about parsers").hover()
+        tab.page.mouse.down()
+        with server.rpc(f"?session={tab.session}") as other:
+            assert other.call("set_session_name", name="Lexers")["success"]
+        tab.sees("#title", "Lexers")
+        tab.page.wait_for_timeout(300)  # for the list to be asked for
+        tab.page.mouse.up()
+        tab.sees(".bubble", "about parsers")
+        tab.sees(".session", "Lexers")
+
+
 def test_conversations_of_other_directories(browser: Any, tmp_path: Path) -> None:
     steps = [reply("here"), reply(call("bash", {"command": "pwd"})), reply("there", gate("go"), "!"), reply("new")]
     other = tmp_path / "elsewhere" / "project"

@@ -105,10 +105,13 @@ class Terminal:
 
     def quiet(self, seconds: float = 0.6) -> str:
         """Read for a while, so that what comes next is not too early for a question; return what is to be seen."""
+        self.read_for(seconds)
+        return self.text
+
+    def read_for(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self._read(left)
-        return self.text
 
     # -- what is done ----------------------------------------------------------------------------
 

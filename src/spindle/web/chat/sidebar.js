@@ -33,6 +33,10 @@ export class Sidebar {
     $('scrim').addEventListener('click', () => this.toggle(false));
     $('session-search').addEventListener('input', () => this.search());
     $('sessions').addEventListener('keydown', event => stepThrough(event, '.session, summary'));
+    // The list stays as it is under a pressed finger or button: a click on what is gone would be lost.
+    $('sessions').addEventListener('pointerdown', () => (this.pressed = true));
+    for (const end of ['pointerup', 'pointercancel'])
+      addEventListener(end, () => this.pressed && setTimeout(() => this.letGo()));
     session.on('state', () => this.sessions.length && this.showSessions());
     for (const name of ['sessions', 'tree']) $('tab-' + name).addEventListener('click', () => this.select(name));
     document.querySelector('[role=tablist]').addEventListener('keydown', event => {
@@ -148,8 +152,13 @@ export class Sidebar {
     );
   }
 
+  letGo() {
+    this.pressed = false;
+    this.showSessions();
+  }
+
   showSessions() {
-    if ($('sessions').querySelector('.rename')) return; // a name is being written
+    if (this.pressed || $('sessions').querySelector('.rename')) return; // a name is being written
     // What has not changed keeps the focus.
     const { id, running, asking, cwd } = this.session;
     const live = [...(this.live ?? [])];
