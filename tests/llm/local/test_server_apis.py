@@ -33,10 +33,13 @@ async def test_a_llama_server_over_all_its_apis(gguf_path: Path) -> None:
                 assert first.stop_reason in ("stop", "length"), first.error_message
                 assert isinstance(first.content[0], Text) and first.content[0].text
                 usage = first.usage
-                assert usage.input + usage.cache_read > 10
                 assert usage.output > 0
-                dollars = (usage.input + usage.cache_read * 0.5 + usage.output * 2) / 1e6
-                assert (usage.cost.total, usage.cost.source) == (pytest.approx(dollars), "computed")
+                if usage.input + usage.cache_read:
+                    assert usage.input + usage.cache_read > 10
+                    dollars = (usage.input + usage.cache_read * 0.5 + usage.output * 2) / 1e6
+                    assert (usage.cost.total, usage.cost.source) == (pytest.approx(dollars), "computed")
+                else:  # on a busy machine the server answers before it has counted
+                    assert usage.cost.source == "unknown"
 
                 # The server has hung up by now without saying so, and remembers the beginning.
                 second = await ask(api, "Say hello.", first, UserMessage("And goodbye.", 2))
