@@ -455,7 +455,12 @@ class SessionPool:
     def _trim(self) -> None:
         """Let the system have what ended sessions took, in a thread."""
         self._trimming = None
-        gc.collect()
+        if len(self._live) < SET_ASIDE:
+            gc.unfreeze()  # part of what they leave behind was set aside with them
+            gc.collect()
+            gc.freeze()
+        else:
+            gc.collect()
         asyncio.get_running_loop().run_in_executor(None, _give_memory_back)
 
     async def infos(self) -> list[LiveInfo]:
