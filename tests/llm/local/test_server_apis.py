@@ -44,7 +44,7 @@ async def test_a_llama_server_over_all_its_apis(gguf_path: Path) -> None:
                 # The server has hung up by now without saying so, and remembers the beginning.
                 second = await ask(api, "Say hello.", first, UserMessage("And goodbye.", 2))
                 assert second.stop_reason in ("stop", "length"), second.error_message
-                assert second.usage.cache_read > 10
+                assert second.usage.cache_read > 10 or second.usage.cost.source == "unknown"
 
                 called = AssistantMessage(
                     [Text("Looking."), ToolCall("c1", "ls", {"path": "."})], api, "mock", "m1", Usage(), "toolUse", 2
