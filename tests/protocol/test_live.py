@@ -226,6 +226,29 @@ def test_an_extension_ends_its_own_session_only(place):
     run(main())
 
 
+def test_what_ended_sessions_leave_behind_is_collected(place, monkeypatch):
+    """Though the collector was told to leave everything alone while they lived."""
+    monkeypatch.setattr("spindle.protocol.live.LOOK_AGAIN", 0.05)
+
+    async def main():
+        pool, opened, left = pool_of(place), [], []
+        await pool.open(Wanted())
+        for _ in range(40):
+            viewer = Viewer()
+            viewer.itself = viewer  # as connections refer to themselves
+            opened.append((await pool.open(Wanted(), viewer), viewer))
+            left.append(weakref.ref(viewer))
+        while opened:
+            live, viewer = opened.pop()
+            pool.leave(viewer, live)
+            await pool.close_session(live)
+        del live, viewer
+        await until_true(lambda: not any(item() for item in left))
+        await pool.close()
+
+    run(main())
+
+
 def test_an_ended_session_is_freed_at_once(place):
     """Not when the garbage collector gets to its oldest objects."""
 

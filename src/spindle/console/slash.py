@@ -137,7 +137,8 @@ class Slash(Completer):
         """Let the user pick one of a list, beginning `at` one."""
         if isinstance(at, str):
             at = labels.index(at) if at in labels else 0
-        return await self._talk.editor.ask(Question(title, labels, chosen=at))  # type: ignore[no-any-return]
+        chosen: int | None = await self._talk.editor.ask(Question(title, labels, chosen=at))
+        return chosen
 
     # -- model -----------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ def assertion(client_id: str, audience: str, key: str, supported: list[str] | No
     `supported`: what the authorization server can verify. Raises `McpError`.
     """
     try:
-        private = serialization.load_pem_private_key(key.encode(), None)
+        private: Any = serialization.load_pem_private_key(key.encode(), None)
     except (ValueError, TypeError):
         raise McpError('"privateKey" of "oauth" is not a private key in PEM form, or it has a password') from None
     names = _algorithms(private)
@@ -36,7 +36,7 @@ def assertion(client_id: str, audience: str, key: str, supported: list[str] | No
         )
     now = int(time.time())
     claims = {"iss": client_id, "sub": client_id, "aud": audience, "jti": str(uuid.uuid4()), "iat": now}
-    return jwt.encode(claims | {"exp": now + _SECONDS}, private, algorithm)  # type: ignore[arg-type]
+    return jwt.encode(claims | {"exp": now + _SECONDS}, private, algorithm)
 
 
 def _algorithms(key: Any) -> tuple[str, ...]:

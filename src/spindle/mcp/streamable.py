@@ -107,12 +107,13 @@ class HttpTransport:
         if self._version is not None:
             whole["mcp-protocol-version"] = self._version
         for attempt in range(_MAX_ATTEMPTS):
-            login = await self._login.authorization(method, self._url) if self._login is not None else {}
+            keys = self._login
+            login = {} if keys is None else await keys.authorization(method, self._url)
             async with http.request(method, self._url, {**whole, **login}, body) as response:
                 if response.status in (307, 308) and attempt < _MAX_ATTEMPTS - 1 and self._follow(response):
                     continue
-                refused = response.status in (401, 403) and self._login is not None
-                if refused and await self._login.refused(response.status, response.headers, login):  # type: ignore[union-attr]
+                status = response.status
+                if keys is not None and status in (401, 403) and await keys.refused(status, response.headers, login):
                     continue
                 yield response
                 return

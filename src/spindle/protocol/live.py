@@ -35,8 +35,8 @@ LOG_BYTES, LOG_EVENTS = 4 << 20, 32
 MOVED_REMEMBERED = 10_000
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
-SET_ASIDE, SET_ASIDE_ANEW = 32, 4096
-"""After so many opened sessions the garbage collector forgets all there is; after so many it looks at all of it."""
+SET_ASIDE = 32
+"""After so many opened sessions the garbage collector forgets all there is."""
 IDLE, SHUTDOWN = "idle", "the server is shutting down"
 """Why a session leaves memory: it was not used; all have to go."""
 
@@ -251,6 +251,8 @@ class SessionPool:
         """Sessions that are being made."""
         self._entered = 0
         """Sessions that were ever opened."""
+        self._ended = 0
+        """Sessions that have ended since the collector looked at everything."""
         self._trimming: asyncio.TimerHandle | None = None
         self._closing: dict[LiveSession, asyncio.Task[None]] = {}
         """Sessions that are ending."""
@@ -358,9 +360,7 @@ class SessionPool:
         self._entered += 1
         if self._entered % SET_ASIDE == 0:
             # The collector need not look at live sessions: they are freed without it (`dispose`). With a thousand of
-            # them a full collection would hold up everything for a tenth of a second.
-            if self._entered % SET_ASIDE_ANEW == 0:
-                gc.unfreeze()
+            # them a full collection would hold up everything for a tenth of a second. See `_trim`.
             gc.collect()
             gc.freeze()
         self._watching[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
@@ -449,14 +449,20 @@ class SessionPool:
             asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
         else:
             dispose(live.agent)
+            self._ended += 1
             if self._trimming is None:
                 self._trimming = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._trim)
 
     def _trim(self) -> None:
-        """Let the system have what ended sessions took, in a thread."""
+        """Let the system have what ended sessions took, in a thread.
+
+        Their connections leave cycles behind, some of which were set aside. Once as many sessions have ended as live,
+        the collector looks at all there is: no more is kept for nothing than for use, and few pay for it.
+        """
         self._trimming = None
-        if len(self._live) < SET_ASIDE:
-            gc.unfreeze()  # part of what they leave behind was set aside with them
+        if self._ended >= len(self._live):
+            self._ended = 0
+            gc.unfreeze()
             gc.collect()
             gc.freeze()
         else:
