@@ -346,10 +346,11 @@ def test_the_document_names_every_command(server):
     status, _, document = Http(server).get("/openapi.json")
     assert status == 200 and document["openapi"].startswith("3.1")
     assert {f"/v1/sessions/{{id}}/{name}" for name in COMMANDS} <= document["paths"].keys()
-    names = [
-        operation["operationId"]
-        for path in document["paths"].values()
-        for method, operation in path.items()
-        if method != "parameters"
+    operations = [
+        operation for path in document["paths"].values() for method, operation in path.items() if method != "parameters"
     ]
+    names = [operation["operationId"] for operation in operations]
     assert len(names) == len(set(names))
+    assert all(operation["summary"] for operation in operations), "pages show it"
+    made = {name.title().replace("_", "") + kind for name in names for kind in ("Result", "Response", "Body", "Params")}
+    assert not made & document["components"]["schemas"].keys(), "generators make types of these names"

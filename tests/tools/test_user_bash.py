@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.tools.base import ToolError, ToolSettings
-from spindle.tools.user_bash import BashResult, Sanitizer, run_user_bash
+from spindle.tools.user_bash import BashOutput, Sanitizer, run_user_bash
 
 from .helpers import run, until, wire
 
 
-def user_bash(command: str, cwd: Path) -> tuple[BashResult, list[str]]:
+def user_bash(command: str, cwd: Path) -> tuple[BashOutput, list[str]]:
     deltas: list[str] = []
 
-    async def body() -> BashResult:
+    async def body() -> BashOutput:
         return await run_user_bash(command, str(cwd), ToolSettings(), deltas.append)
 
     return run(body), deltas
@@ -76,7 +76,7 @@ def test_long_output_keeps_its_end_and_all_of_it_in_a_file(command: str, begin: 
 
 
 def test_cancelling_gives_what_came_so_far(tmp_path: Path) -> None:
-    async def body() -> BashResult:
+    async def body() -> BashOutput:
         deltas: list[str] = []
         task = asyncio.ensure_future(
             run_user_bash("echo begin; sleep 60; echo end", str(tmp_path), ToolSettings(), deltas.append)

@@ -41,7 +41,7 @@ from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessag
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.base import ReadText, Tool, ToolContext
 from spindle.tools.todo import TodoPhase
-from spindle.tools.user_bash import BashResult
+from spindle.tools.user_bash import BashOutput
 
 if TYPE_CHECKING:
     from spindle.agent.navigate import Navigated
@@ -489,7 +489,7 @@ class AgentSession:
 
     async def run_bash(
         self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False
-    ) -> BashResult:
+    ) -> BashOutput:
         """Run a shell command as the user; the model sees it with the next prompt."""
         return await self._shell.run(command, id, exclude_from_context=exclude_from_context)
 

@@ -12,41 +12,41 @@ from spindle.agent.engine import Engine
 from spindle.shapes.events import BashExecutionUpdate, SessionChanged
 from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError
-from spindle.tools.user_bash import BashResult, run_user_bash
+from spindle.tools.user_bash import BashOutput, run_user_bash
 
 
 class Shell:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._running: set[asyncio.Task[BashResult]] = set()
+        self._running: set[asyncio.Task[BashOutput]] = set()
 
-    async def run(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashResult:
+    async def run(self, command: str, id: Any = msgspec.UNSET, *, exclude_from_context: bool = False) -> BashOutput:
         """Run a command to its end. Its result joins the conversation, after the current run if there is one."""
         task = asyncio.create_task(self._run(command, id, exclude_from_context))
         self._running.add(task)
         try:
             return await task
         except asyncio.CancelledError:  # killed before it had begun
-            return BashResult(output="", cancelled=True, truncated=False)
+            return BashOutput(output="", cancelled=True, truncated=False)
         except ToolError as error:
             raise AgentError(str(error)) from None
         finally:
             self._running.discard(task)
 
-    async def _run(self, command: str, id: Any, exclude_from_context: bool) -> BashResult:
+    async def _run(self, command: str, id: Any, exclude_from_context: bool) -> BashOutput:
         result = await self._supplied(command, exclude_from_context)
         if result is None:
             result = await self._execute(command, id)
         self._remember(command, result, exclude_from_context)
         return result
 
-    async def _supplied(self, command: str, exclude_from_context: bool) -> BashResult | None:
+    async def _supplied(self, command: str, exclude_from_context: bool) -> BashOutput | None:
         """Ask hooks whether they have the result already."""
         cwd = self._engine.conversation.session.cwd
         value = await self._engine.hooks.user_bash(command, exclude_from_context, cwd)
-        return msgspec.convert(value, BashResult) if value is not None else None
+        return msgspec.convert(value, BashOutput) if value is not None else None
 
-    async def _execute(self, command: str, id: Any) -> BashResult:
+    async def _execute(self, command: str, id: Any) -> BashOutput:
         def tell(delta: str) -> None:
             self._engine.publish(BashExecutionUpdate(id=id, delta=delta))
 
@@ -54,7 +54,7 @@ class Shell:
         settings = self._engine.tool_settings(for_user=True)
         return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._engine.hub)
 
-    def _remember(self, command: str, result: BashResult, exclude_from_context: bool) -> None:
+    def _remember(self, command: str, result: BashOutput, exclude_from_context: bool) -> None:
         message = BashExecutionMessage(
             command=command,
             output=result.output,

@@ -27,7 +27,7 @@ from spindle.shapes.events import CompactionResult
 from spindle.shapes.messages import Image, Wire, text_of
 from spindle.shapes.model import Model, ThinkingLevel
 from spindle.tools.todo import TodoPhase
-from spindle.tools.user_bash import BashResult
+from spindle.tools.user_bash import BashOutput
 
 IDLE_ABORT_S = 0.01
 
@@ -136,7 +136,7 @@ async def compact(call: Call, custom_instructions: str | None = None) -> Compact
 
 
 @command("bash")
-async def bash(call: Call, command: str, exclude_from_context: bool = False) -> BashResult:
+async def bash(call: Call, command: str, exclude_from_context: bool = False) -> BashOutput:
     """Run a shell command as the user; the model sees it with the next prompt."""
     return await call.agent.run_bash(command, call.id, exclude_from_context=exclude_from_context)
 

@@ -24,7 +24,7 @@ ERRORS = {
     "500": "Something broke",
     "503": "Too many connections are open",
 }
-_ERROR = {"$ref": "#/components/schemas/Error"}
+_FAILURES = {status: {"$ref": f"#/components/responses/{status}"} for status in ERRORS}
 
 
 class ReplyToQuestion(Wire):
@@ -119,7 +119,13 @@ def openapi() -> dict[str, Any]:
         paths[f"{session}/{spec.name}"] = {"parameters": [SESSION], "post": post}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Spindle", "version": __version__, "description": (__doc__ or "").strip()},
+        "info": {
+            "title": "Spindle",
+            "version": __version__,
+            "description": (__doc__ or "").strip(),
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": "/"}],
         "security": [{"token": []}, {}],
         "paths": paths,
         "components": {
@@ -127,6 +133,7 @@ def openapi() -> dict[str, Any]:
                 **components,
                 "Error": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]},
             },
+            "responses": {status: _json(text, {"$ref": REFS.format(name="Error")}) for status, text in ERRORS.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -146,8 +153,13 @@ def _has_required(spec: CommandSpec) -> bool:
 def _operation(
     name: str, doc: str, answers: dict[str, Any], *, body: Any = None, required: bool = False
 ) -> dict[str, Any]:
-    failures: dict[str, Any] = {status: _json(text, _ERROR) for status, text in ERRORS.items()}
-    operation = {"operationId": name, "description": " ".join(doc.split()), "responses": {**answers, **failures}}
+    description = " ".join(doc.split())
+    operation: dict[str, Any] = {
+        "operationId": name,
+        "summary": description.partition(". ")[0].rstrip("."),
+        "description": description,
+        "responses": {**answers, **_FAILURES},
+    }
     if body is not None:
         operation["requestBody"] = {"required": required, "content": {"application/json": {"schema": body}}}
     return operation

@@ -24,7 +24,7 @@ _LONGEST_ESCAPE = 4096
 """What is not closed within so many characters is no escape sequence."""
 
 
-class BashResult(Wire, kw_only=True):
+class BashOutput(Wire, kw_only=True):
     output: str
     exit_code: int | None = None
     """None if it was cancelled."""
@@ -54,7 +54,7 @@ async def run_user_bash(
     settings: ToolSettings,
     on_delta: Callable[[str], None] = lambda delta: None,
     pace: Pace | None = None,
-) -> BashResult:
+) -> BashOutput:
     """Run `command` and return the end of its output; pieces go to `on_delta` as they come, uncut.
 
     The command has to wait with its output while `pace` says so. Give it a task of its own: cancelling the task kills
@@ -93,7 +93,7 @@ async def run_user_bash(
         buffer.close()
     cut = buffer.snapshot()
     sizes = {name: getattr(cut, name) for name in ("total_lines", "total_bytes", "output_lines", "output_bytes")}
-    return BashResult(
+    return BashOutput(
         output=cut.content,
         exit_code=exit_code,
         cancelled=exit_code is None,
