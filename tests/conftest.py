@@ -10,10 +10,13 @@ import importlib
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 HERE = Path(__file__).parent
 sys.dont_write_bytecode = False
+hypothesis.settings.register_profile("spindle", deadline=None)  # a busy machine is slow now and then
+hypothesis.settings.load_profile("spindle")
 
 LONGEST = (
     "tests/soak/",

@@ -171,7 +171,7 @@ PATTERNS = [
 NAMES = ["a", "b", "foo", "bar.py", "x.log", "build", "src", ".hid", "Foo", "#h", "!n", "[z]"]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4), min_size=1, max_size=12),
     st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=6),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.signature import Signature, read_signature
@@ -202,7 +202,6 @@ def test_pydantic_models_are_recognised_by_their_methods():
         assert (made.n, named) == (4, {})
 
 
-@settings(deadline=None)
 @given(st.fixed_dictionaries({"n": st.integers(-(2**53), 2**53), "words": st.lists(st.text())}))
 def test_what_the_schema_accepts_the_function_can_be_called_with(arguments):
     def tool(n: int, words: list[str]): ...

@@ -425,7 +425,7 @@ PIECES = [
 lines = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(lines)
 def test_what_bash_runs_was_found(text):
     line = read_line(text)
@@ -436,7 +436,7 @@ def test_what_bash_runs_was_found(text):
         assert set(ran(text, folder)) - {"", "time"} <= found, (text, found)  # `| time` is a program, and free
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=60))
 def test_any_characters_are_read(text):
     read_line(text)

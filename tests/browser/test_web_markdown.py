@@ -72,7 +72,7 @@ PIECES += ["](https://x.y)", "---", "===", "\t", "    ", "_", "~~", "\\", "<b>",
 PIECES += ["#", "-", "1", ".", ">", "a", " ", "\n- b\n", "\n[a]: https://c.d\n", "[a]", "\r\n", "\t```\n"]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=30), cuts=st.lists(st.integers(0, 200), max_size=8))
 @example(
     pieces=["*", "    ", "    ", "\n[a]: https://c.d\n", "\t```\n", "#", "\n[a]: https://c.d\n", "word "],

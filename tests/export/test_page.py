@@ -250,7 +250,7 @@ json_values = st.recursive(
 keys = st.sampled_from(["id", "parentId", "timestamp", "message", "summary", "targetId", "label", "usage", "content"])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.lists(
         st.tuples(

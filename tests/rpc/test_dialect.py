@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.protocol.dialect import ANSWER_EDGES, DIALECTS, find_dialect, without
@@ -45,7 +45,6 @@ def found(value: Any, path: tuple[str, ...]) -> bool:
     return isinstance(value, dict) and path[0] in value and (len(path) == 1 or found(value[path[0]], path[1:]))
 
 
-@settings(deadline=None)
 @given(values, paths)
 def test_the_named_keys_are_removed_and_that_is_all(value: Any, paths: list[tuple[str, ...]]) -> None:
     once = without(codec.encode(value), paths)

@@ -3,7 +3,7 @@
 import itertools
 import time
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.rpc.framing import LineReader, LineTooLong
@@ -25,7 +25,6 @@ def read(reader: LineReader, chunks: list[bytes]) -> list[bytes | LineTooLong | 
     return [*(line for chunk in chunks for line in reader.receive(chunk)), reader.close()]
 
 
-@settings(deadline=None)
 @given(streams, cuts)
 def test_any_split_gives_the_same_lines(data: bytes, at: list[int]) -> None:
     *whole, rest = data.split(b"\n")
@@ -33,7 +32,6 @@ def test_any_split_gives_the_same_lines(data: bytes, at: list[int]) -> None:
     assert read(LineReader(), pieces(data, at)) == expected
 
 
-@settings(deadline=None)
 @given(streams, cuts, st.integers(min_value=0, max_value=8))
 def test_long_lines_are_reported_once_and_skipped_in_any_split(data: bytes, at: list[int], limit: int) -> None:
     *whole, rest = data.split(b"\n")

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.flow import dues
@@ -53,7 +53,6 @@ ODD = ["", "a\nb", '"\\', "größer", "\u2028|\u2029", "\ud83d", "\x00", "x" * 5
 
 @pytest.mark.parametrize("session", [None, "s1"])
 @pytest.mark.parametrize("dialect", ["spindle", "pi-0.74", "pi-0.87"])
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(ODD)), max_size=12), st.sampled_from([1, 700, EVERYTHING]))
 def test_deltas_that_leave_together_are_the_bytes_of_each_alone(dialect, session, pieces, size):
     live, box = answer(), Outbox(Renderer(DIALECTS[dialect], "delta", session))
@@ -109,7 +108,6 @@ def joined(items: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return result
 
 
-@settings(deadline=None)
 @given(steps)
 def test_order_and_text_survive_any_mix(steps: list[tuple[str, int, str]]) -> None:
     box = outbox()

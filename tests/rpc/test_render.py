@@ -113,7 +113,7 @@ def play(verbs: list[tuple[str, Any]]) -> Any:
             yield piece, live
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(dialect=st.sampled_from(list(DIALECTS)), mode=st.sampled_from(["full", "delta"]), verbs=answers())
 def test_updates_are_what_encoding_a_snapshot_gives(dialect: str, mode: Any, verbs: list[tuple[str, Any]]) -> None:
     renderer = Renderer(DIALECTS[dialect], mode)
@@ -121,7 +121,6 @@ def test_updates_are_what_encoding_a_snapshot_gives(dialect: str, mode: Any, ver
         assert renderer.render(MessageUpdate(piece, live)) == reference(dialect, mode, piece, live)
 
 
-@settings(deadline=None)
 @given(st.lists(answers(), min_size=2, max_size=2), st.lists(st.booleans(), min_size=30))
 def test_the_form_may_change_at_any_time(answers: list[list[tuple[str, Any]]], switches: list[bool]) -> None:
     renderer = Renderer()

@@ -181,9 +181,7 @@ class Session(RuleBasedStateMachine):
         assert found == self.parents
 
 
-Session.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
+Session.TestCase.settings = settings(max_examples=40, stateful_step_count=25, suppress_health_check=list(HealthCheck))
 TestSession = Session.TestCase
 
 
@@ -214,7 +212,7 @@ odd_entries = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(odd_entries | odd_values, max_size=8), junk=st.lists(st.binary(max_size=10), max_size=3))
 @example(values=[{"type": "context_edit", "id": "a", "targetId": []}], junk=[])
 def test_no_file_makes_us_fail_hang_or_write(tmp_path: Path, values: list[object], junk: list[bytes]) -> None:
@@ -252,7 +250,7 @@ deeds = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.lists(links, max_size=4), todo=st.lists(deeds, max_size=12))
 @example(first=[("a", "b")], todo=[("they write", [("b", "a")])])  # the circle is closed by a later look at the file
 @example(first=[("a", "b"), ("b", "a")], todo=[("they write", [("a", None)])])  # and this one is opened
