@@ -250,8 +250,10 @@ def test_retries_count_down_in_words_and_what_failed_stays(browser: Any, tmp_pat
                 ".retry", re.compile(r"529 from mock: it is overloaded: .*\. Trying again in \d+ s \(attempt 1 of \d\)")
             )
             assert "{" not in tab.text(".retry")
+            from playwright.sync_api import expect
+
             first = tab.text(".retry")
-            tab.page.wait_for_function("t => document.querySelector('.retry').innerText !== t", arg=first)
+            expect(tab.page.locator(".retry")).not_to_have_text(first, use_inner_text=True)
             tab.click(".retry .link")
             tab.sees(".failure", "Overloaded")
             tab.settled()

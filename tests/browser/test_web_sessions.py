@@ -86,9 +86,7 @@ def test_editing_and_regenerating(browser: Any) -> None:
         assert tab.page.locator(".answer .md").all_inner_texts() == ["one", "two again"]
         first, second = server.mock.requests[1].body["messages"], server.mock.requests[2].body["messages"]
         assert [m for m in first if m["role"] != "system"] == [m for m in second if m["role"] != "system"]
-        tab.page.locator(".user").first.hover()
-        tab.click(".user [aria-label=Edit]")
-        tab.page.fill(".edit textarea", "changed")
+        tab.edit("changed")
         tab.page.get_by_role("button", name="Save").click()
         tab.sees(".answer >> nth=-1", "other")
         assert user_texts(server)[-1] == ["changed"]

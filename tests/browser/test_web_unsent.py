@@ -99,8 +99,7 @@ def test_an_edit_outlives_what_others_do_and_a_reload(open_tab: Any) -> None:
     one = open_tab(reply("one"), reply("two"), reply("three"))
     one.ask("first")
     two = open_tab(session=one.session)
-    one.page.locator(".user").hover()
-    one.click(".user [aria-label=Edit]")
+    one.edit()
     one.page.locator(".edit textarea").press_sequentially(", but longer")
     one.page.keyboard.press("Home")
     # Another client goes on, and comes back to the same place: the page is built again.
@@ -126,9 +125,7 @@ def test_an_edit_outlives_what_others_do_and_a_reload(open_tab: Any) -> None:
 def test_an_edit_that_is_not_accepted_is_kept(open_tab: Any) -> None:
     tab = open_tab(reply("one"), reply("two"))
     tab.ask("first")
-    tab.page.locator(".user").hover()
-    tab.click(".user [aria-label=Edit]")
-    tab.page.fill(".edit textarea", "better")
+    tab.edit("better")
     tab.js(BREAK, False)
     tab.page.get_by_role("button", name="Save").click()
     tab.counts(".user", 0)
@@ -141,9 +138,7 @@ def test_an_edit_outlives_a_break_wherever_it_comes(open_tab: Any, kind: str) ->
     """While the place is changed, while that is fetched, and while the message is sent."""
     tab = open_tab(reply("one"), reply("two"))
     tab.ask("first")
-    tab.page.locator(".user").hover()
-    tab.click(".user [aria-label=Edit]")
-    tab.page.fill(".edit textarea", "better")
+    tab.edit("better")
     tab.js(BREAK_AT, kind)
     tab.page.get_by_role("button", name="Save").click()
     if kind == "prompt":

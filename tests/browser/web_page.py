@@ -83,6 +83,13 @@ class Tab:
     def click(self, selector: str, index: int = 0) -> None:
         self.page.locator(selector).nth(index).click()
 
+    def edit(self, text: str | None = None) -> None:
+        """Begin to edit the first message."""
+        self.page.locator(".user").first.hover()
+        self.click(".user [aria-label=Edit]")
+        if text is not None:
+            self.page.fill(".edit textarea", text)
+
     def press(self, key: str) -> None:
         self.page.keyboard.press(key)
 
@@ -118,6 +125,12 @@ class Tab:
         from playwright.sync_api import expect
 
         expect(self.page.locator(selector)).to_have_count(number, timeout=WAIT_MS)
+
+    def titled(self, start: str) -> None:
+        """Wait until the title begins so."""
+        from playwright.sync_api import expect
+
+        expect(self.page).to_have_title(re.compile("^" + re.escape(start)), timeout=WAIT_MS)
 
     def holds(self, selector: str, value: str) -> None:
         """Wait until a field has this value."""
