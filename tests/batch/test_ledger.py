@@ -74,6 +74,22 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(tmp_path):
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
+def test_a_line_is_written_though_every_task_is_cancelled(tmp_path):
+    async def body() -> None:
+        ledger = Ledger(tmp_path)
+        first = asyncio.create_task(ledger.append(line("a")))
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait([first])
+        await asyncio.wait_for(ledger.append(line("b")), 20)
+        ledger.close()
+
+    asyncio.run(body())
+    lines = (tmp_path / "results.jsonl").read_text().splitlines()
+    assert [json.loads(text)["id"] for text in lines] == ["a", "b"]
+
+
 def test_what_counts_as_done(tmp_path):
     (job,) = read_jobs([{"id": "a", "prompt": "x"}])
 

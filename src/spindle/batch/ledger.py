@@ -7,6 +7,7 @@ file is opened the next time; one that did not fit on the disk is taken back at 
 import asyncio
 import fcntl
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,10 @@ class Ledger:
         self.path = folder / NAME
         self.attempts: dict[str, list[Attempt]] = {}
         """By task, oldest first."""
-        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
-        self._writing: asyncio.Task[None] | None = None
+        self._waiting: list[bytes] = []
+        """Lines that are not in the file yet."""
+        self._lock = threading.Lock()
+        """Held while the file is written."""
         is_new = not self.path.exists()
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -133,33 +136,31 @@ class Ledger:
         return found[-1] if found[-1].is_answer or tried > retries else None
 
     async def append(self, attempt: Attempt) -> None:
-        """Return when the line is on the disk. Raises `LedgerError`; the file is as before then."""
-        ready = asyncio.get_running_loop().create_future()
-        self._waiting.append((encode(attempt) + b"\n", ready))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write(), name="spindle-ledger")
-        await asyncio.shield(ready)
+        """Return when the line is on the disk. Raises `LedgerError`; the file is as before then.
+
+        Whoever is cancelled meanwhile leaves the writing to a thread, which needs no task that could be cancelled too.
+        """
+        line = encode(attempt) + b"\n"
+        self._waiting.append(line)
+        error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._write, line))
+        if error is not None:
+            text = f"Cannot write to {self.path}: {error.strerror}. Run the same command again to go on"
+            raise LedgerError(text)
         self.attempts.setdefault(attempt.id, []).append(attempt)
 
-    async def _write(self) -> None:
-        """Write what waits; lines that come meanwhile share the next sync."""
-        try:
-            while self._waiting:
-                lines, self._waiting = self._waiting, []
-                try:
-                    await asyncio.to_thread(self._put, b"".join(line for line, _ in lines))
-                except OSError as error:
-                    text = f"Cannot write to {self.path}: {error.strerror}. Run the same command again to go on"
-                    for _, ready in lines:
-                        ready.set_exception(LedgerError(text))
-                else:
-                    for _, ready in lines:
-                        ready.set_result(None)
-                finally:
-                    for _, ready in lines:
-                        ready.cancel()  # if this task was: no one may wait for ever
-        finally:
-            self._writing = None
+    def _write(self, line: bytes) -> OSError | None:
+        """Write all lines that wait, so that they share a sync; nothing if another thread has written this one."""
+        with self._lock:
+            if not any(other is line for other in self._waiting):
+                return None
+            lines = self._waiting.copy()
+            try:
+                self._put(b"".join(lines))
+            except OSError as error:
+                self._waiting.remove(line)  # the others find out by themselves
+                return error
+            del self._waiting[: len(lines)]
+            return None
 
     def _put(self, data: bytes) -> None:
         try:
@@ -173,4 +174,6 @@ class Ledger:
         self._size += len(data)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        with self._lock:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -159,7 +159,7 @@ class Batch:
                         yield line
                 finally:
                     self.cancel()
-                    await asyncio.wait([ending], timeout=limits.BATCH_STOP)
+                    await self._workers.join(limits.BATCH_STOP)
                     ending.cancel()
         finally:
             if self._pool is not None:
