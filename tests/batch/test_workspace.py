@@ -186,6 +186,17 @@ def test_results_inside_a_repository_are_not_part_of_it(tasks: Tasks, repo: Path
     assert state(repo) == before
 
 
+def test_a_change_of_the_same_size_in_the_second_of_the_checkout_is_seen(tasks: Tasks) -> None:
+    make_repo(tasks.place.project / "repo", a_txt="first")
+    # Git, which knows times in seconds, looks into such a file if its index is not younger; so it must not seem to be.
+    tasks.script(bash("printf other > a.txt; sleep 1"), "done")
+    tasks.write(*({"id": f"t{number}", "prompt": "p", "repo": "repo"} for number in range(6)))
+    done = tasks.run("--jobs", "6")
+    assert done.returncode == 0, done.stdout
+    for number in range(6):
+        assert "+other" in (tasks.runs / f"t{number}/patch.diff").read_text()
+
+
 def test_what_git_cannot_add_is_no_failure(tasks: Tasks) -> None:
     make_repo(tasks.place.project / "repo")
     tasks.script(bash("git init -q inner && echo x > inner/x && echo y > y.txt"), "done")

@@ -395,7 +395,7 @@ def test_what_cannot_be_read_is_told_clearly(tmp_path: Path) -> None:
         SessionManager.open(tmp_path / "x.jsonl", read_only=True)
     with pytest.raises(SessionError, match=r"^Session file cannot be read \(File name too long\): "):
         SessionManager.open(tmp_path / ("x" * 300))
-    with pytest.raises(SessionError, match=r"^Session file cannot be read \(embedded null byte\): "):
+    with pytest.raises(SessionError, match=r"^Session file cannot be read \(.*embedded null .*\): "):
         SessionManager.open(f"{tmp_path}/a\0b.jsonl")
     assert list(tmp_path.iterdir()) == []
 

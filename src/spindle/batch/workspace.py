@@ -212,7 +212,7 @@ class Workspace:
                     commit = (await git("rev-parse", "HEAD", cwd=str(original))).decode().strip()
                     index = (await git("rev-parse", "--git-path", "index", cwd=str(original))).decode().rstrip("\n")
                     await _clone_beside(str(original), str(path / ".git-own"), commit, checkout=False)
-                    shutil.copyfile(original / index, path / ".git-own" / ".git" / "index")
+                    shutil.copy2(original / index, path / ".git-own" / ".git" / "index")
                     link.unlink()
                     (path / ".git-own" / ".git").rename(link)
                     (path / ".git-own").rmdir()
@@ -263,7 +263,8 @@ class Workspace:
             own = (await git("rev-parse", "--git-path", "index", cwd=str(path))).decode().rstrip("\n")
             index.unlink(missing_ok=True)
             if (path / own).exists():
-                shutil.copyfile(path / own, index)  # so that git need not read every file
+                # So that git need not read every file; with its time, by which git knows what may have changed since.
+                shutil.copy2(path / own, index)
         # What cannot be added is not in the patch: a file that we must not read, a repository without a commit.
         await git("add", "-A", "--ignore-errors", cwd=str(path), env=env, ok=(0, 1), warn=self._warn)
         return (await git("write-tree", cwd=str(path), env=env)).decode().strip()
