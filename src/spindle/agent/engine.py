@@ -1,8 +1,8 @@
 """The engine: turns an accepted prompt into runs, and decides what follows each run.
 
-It implements what the loop, the tool batch and a compaction need (`LoopPort`, `ToolPort`, `CompactionPort`) on top of
-the conversation, the model choice and the toolbox. One chain of work goes on at a time: prepare the prompt, run, then
-perhaps a retry or a compaction, then perhaps another run, until nothing more follows and the agent is settled.
+It implements what the loop and the tool batch need (`LoopPort`, `ToolPort`) on top of the conversation, the model
+choice and the toolbox. One chain of work goes on at a time: prepare the prompt, run, then perhaps a retry or a
+compaction, then perhaps another run, until nothing more follows and the agent is settled.
 """
 
 import asyncio
