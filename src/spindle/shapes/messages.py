@@ -63,6 +63,11 @@ def text_of(content: str | list[Any], separator: str = "") -> str:
     return separator.join(block.text for block in content if isinstance(block, Text))
 
 
+def blocks_of(content: "str | list[Text | Image]") -> "list[Text | Image]":
+    """Return the content of a message as blocks, also if it is a mere text."""
+    return [Text(content)] if isinstance(content, str) else content
+
+
 StopReason = Literal["stop", "length", "toolUse", "error", "aborted"]
 
 
