@@ -2,17 +2,22 @@
 
 import asyncio
 import functools
-import inspect
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+
+from msgspec import UNSET
 
 from spindle.client.callbacks import Event, UiHandler
+from spindle.client.commands import Behavior, Commands, Images, PlainCalls, Timeout, Wishes
 from spindle.client.errors import ClientClosed
-from spindle.client.handle import AgentHandle, RunEvents
+from spindle.client.handle import AgentHandle, Run, RunEvents
 from spindle.client.rpc import RpcClient, RpcSession
-from spindle.client.transport import Json
+from spindle.client.transport import Json, Transport
+from spindle.limits import CHILD_GRACE
 
 T = TypeVar("T")
 
@@ -22,54 +27,82 @@ IN_ITS_THREAD = (
 )
 
 
-class _SyncHandle(ABC):
+class _SyncHandle(Commands, PlainCalls, ABC):
     """The methods of an `AgentHandle` as plain calls."""
 
-    _client: AgentHandle
+    def __init__(self, client: AgentHandle) -> None:
+        self._handle = client
+        self.subscribe = client.subscribe
+        self.tool = client.tool
+        self.host_tool_update = client.host_tool_update
+        self.host_tool_result = client.host_tool_result
 
     @abstractmethod
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what comes of the work, which the loop's own thread does."""
 
-    def __getattr__(self, name: str) -> Any:
-        """Hand on what is not here; coroutines are waited for."""
-        value = getattr(self._client, name)
-        if not inspect.iscoroutinefunction(value):
-            return value
+    def _bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        bound = MethodType(function, self._handle)
 
-        @functools.wraps(value)
+        @functools.wraps(bound)
         def call(*args: Any, **options: Any) -> Any:
-            return self._wait(value(*args, **options))
+            return self._wait(bound(*args, **options))
 
         return call
 
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *dir(self._client)})
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Hand on what the client was made with, such as `request_timeout`."""
+            return getattr(self.__dict__["_handle"], name)
 
     @property
     def on_ui_request(self) -> UiHandler | None:
         """The function that answers questions of extensions; without one they are cancelled."""
-        return self._client.on_ui_request
+        return self._handle.on_ui_request
 
     @on_ui_request.setter
     def on_ui_request(self, handler: UiHandler | None) -> None:
-        self._client.on_ui_request = handler
+        self._handle.on_ui_request = handler
 
     def events(self) -> Iterator[Event]:
         """Give every event from now on."""
 
         async def subscribe() -> Any:
-            return self._client.events()
+            return self._handle.events()
 
         return self._iterate(self._wait(subscribe()))
-
-    def run(self, message: str, **options: Any) -> "SyncRunEvents":
-        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it."""
-        return SyncRunEvents(self._client.run(message, **options), self._wait)
 
     def _iterate(self, events: Any) -> Iterator[Event]:
         while (event := self._wait(_next(events))) is not None:
             yield event
+
+    def run(
+        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None, **wishes: Unpack[Wishes]
+    ) -> "SyncRunEvents":
+        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it."""
+        run = self._handle.run(message, images=images, streaming_behavior=streaming_behavior, **wishes)
+        return SyncRunEvents(run, self)
+
+    def prompt_and_wait(
+        self,
+        message: str,
+        *,
+        images: Images = None,
+        streaming_behavior: Behavior = None,
+        on_event: Callable[[Event], None] | None = None,
+        timeout: float | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Run:
+        """Send a prompt and return what came of it. A time-out does not stop the agent; `abort` does."""
+        sending = self._handle.prompt_and_wait(
+            message, images=images, streaming_behavior=streaming_behavior, on_event=on_event, timeout=timeout, **wishes
+        )
+        return self._wait(sending)
+
+    def publish_tools(self) -> list[str]:
+        """Declare every tool added so far, which also holds for the current run; return their names."""
+        return self._wait(self._handle.publish_tools())
 
 
 class SyncRpcClient(_SyncHandle):
@@ -81,9 +114,32 @@ class SyncRpcClient(_SyncHandle):
     The client runs in a thread of its own; listeners, UI handlers and coroutine tools are called there.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        command: Sequence[str] | str | Transport = ("spindle", "--mode", "rpc"),
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        token: str | None = None,
+        request_timeout: float | None = 30.0,
+        updates: Literal["full", "delta"] | None = None,
+        on_ui_request: UiHandler | None = None,
+        exit_grace: float = CHILD_GRACE,
+        **options: Any,
+    ) -> None:
         """Take what `RpcClient` takes."""
-        self._client: RpcClient = RpcClient(*args, **options)
+        self._client = RpcClient(
+            command,
+            cwd=cwd,
+            env=env,
+            token=token,
+            request_timeout=request_timeout,
+            updates=updates,
+            on_ui_request=on_ui_request,
+            exit_grace=exit_grace,
+            **options,
+        )
+        super().__init__(self._client)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._door = threading.Lock()
@@ -124,9 +180,26 @@ class SyncRpcClient(_SyncHandle):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open_session(self, **options: Any) -> "SyncRpcSession":
+    @property
+    def stderr(self) -> str:
+        """The end of what the agent's process wrote to stderr."""
+        return self._client.stderr
+
+    def open_session(
+        self,
+        *,
+        cwd: str | Path | None = None,
+        session: str | Path | None = None,
+        model: str | None = None,
+        name: str | None = None,
+        on_ui_request: UiHandler | None = None,
+        timeout: Timeout = UNSET,
+    ) -> "SyncRpcSession":
         """Open another session of the same agent, as `RpcClient.open_session` does."""
-        return SyncRpcSession(self._wait(self._client.open_session(**options)), self._wait)
+        opening = self._client.open_session(
+            cwd=cwd, session=session, model=model, name=name, on_ui_request=on_ui_request, timeout=timeout
+        )
+        return SyncRpcSession(self._wait(opening), self)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         with self._door:
@@ -145,30 +218,36 @@ class SyncRpcClient(_SyncHandle):
 class SyncRpcSession(_SyncHandle):
     """A session beside the first one of a `SyncRpcClient`."""
 
-    def __init__(self, session: RpcSession, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._client: RpcSession = session
-        self._waiter = wait
+    def __init__(self, session: RpcSession, client: SyncRpcClient) -> None:
+        super().__init__(session)
+        self._session = session
+        self._client = client
+        self.id = session.id
+        self.info = session.info
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._client._wait(work)
+
+    def close(self) -> None:
+        """End the session. Its file stays, and its id opens it again."""
+        self._wait(self._session.close())
 
     def __enter__(self) -> "SyncRpcSession":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._wait(self._client.close())
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        result: T = self._waiter(work)
-        return result
+        self.close()
 
 
 class SyncRunEvents(Iterator[Event]):
     """The events of one run: `for event in client.run(…)`; or, or then, `client.run(…).result()`."""
 
-    def __init__(self, events: RunEvents, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, events: RunEvents, handle: _SyncHandle) -> None:
         self._events = events
-        self._wait = wait
+        self._wait = handle._wait
 
     def __next__(self) -> Event:
-        event: Event | None = self._wait(_next(self._events))
+        event = self._wait(_next(self._events))
         if event is None:
             raise StopIteration
         return event
@@ -179,8 +258,7 @@ class SyncRunEvents(Iterator[Event]):
 
     def result(self) -> Json | None:
         """Wait for the end of the run and return what came of it, as `RunEvents.result` does."""
-        result: Json | None = self._wait(self._events.result())
-        return result
+        return self._wait(self._events.result())
 
 
 async def _others_ended() -> None:
