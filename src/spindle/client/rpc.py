@@ -42,6 +42,7 @@ class RpcClient(AgentHandle):
 
     def __init__(
         self,
+        /,
         command: Sequence[str] | str | Transport = ("spindle", "--mode", "rpc"),
         *,
         cwd: str | Path | None = None,

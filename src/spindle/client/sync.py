@@ -4,27 +4,29 @@ import asyncio
 import functools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Iterator
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
-
-from msgspec import UNSET
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from spindle.client.callbacks import Event, UiHandler
-from spindle.client.commands import Behavior, Commands, Images, PlainCalls, Timeout, Wishes
+from spindle.client.commands import Commands, PlainCalls
 from spindle.client.errors import ClientClosed
 from spindle.client.handle import AgentHandle, Run, RunEvents
 from spindle.client.rpc import RpcClient, RpcSession
-from spindle.client.transport import Json, Transport
-from spindle.limits import CHILD_GRACE
+from spindle.client.transport import Json
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 IN_ITS_THREAD = (
     "Listeners, UI handlers and coroutine tools run in the client's own thread and cannot wait for the agent there; "
     "hand the call to another thread."
 )
+
+
+def _as(function: Callable[Concatenate[Any, P], Any]) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
+    """Let a method take what another one takes."""
+    return functools.wraps(function, ())
 
 
 class _SyncHandle(Commands, PlainCalls, ABC):
@@ -77,28 +79,15 @@ class _SyncHandle(Commands, PlainCalls, ABC):
         while (event := self._wait(_next(events))) is not None:
             yield event
 
-    def run(
-        self, message: str, *, images: Images = None, streaming_behavior: Behavior = None, **wishes: Unpack[Wishes]
-    ) -> "SyncRunEvents":
+    @_as(AgentHandle.run)
+    def run(self, *args: Any, **options: Any) -> "SyncRunEvents":
         """Send a prompt and give every event until the agent has settled; `.result()` is what came of it."""
-        run = self._handle.run(message, images=images, streaming_behavior=streaming_behavior, **wishes)
-        return SyncRunEvents(run, self)
+        return SyncRunEvents(self._handle.run(*args, **options), self)
 
-    def prompt_and_wait(
-        self,
-        message: str,
-        *,
-        images: Images = None,
-        streaming_behavior: Behavior = None,
-        on_event: Callable[[Event], None] | None = None,
-        timeout: float | None = None,
-        **wishes: Unpack[Wishes],
-    ) -> Run:
+    @_as(AgentHandle.prompt_and_wait)
+    def prompt_and_wait(self, *args: Any, **options: Any) -> Run:
         """Send a prompt and return what came of it. A time-out does not stop the agent; `abort` does."""
-        sending = self._handle.prompt_and_wait(
-            message, images=images, streaming_behavior=streaming_behavior, on_event=on_event, timeout=timeout, **wishes
-        )
-        return self._wait(sending)
+        return self._wait(self._handle.prompt_and_wait(*args, **options))
 
     def publish_tools(self) -> list[str]:
         """Declare every tool added so far, which also holds for the current run; return their names."""
@@ -114,31 +103,10 @@ class SyncRpcClient(_SyncHandle):
     The client runs in a thread of its own; listeners, UI handlers and coroutine tools are called there.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str] | str | Transport = ("spindle", "--mode", "rpc"),
-        *,
-        cwd: str | Path | None = None,
-        env: Mapping[str, str] | None = None,
-        token: str | None = None,
-        request_timeout: float | None = 30.0,
-        updates: Literal["full", "delta"] | None = None,
-        on_ui_request: UiHandler | None = None,
-        exit_grace: float = CHILD_GRACE,
-        **options: Any,
-    ) -> None:
+    @_as(RpcClient.__init__)
+    def __init__(self, *args: Any, **options: Any) -> None:
         """Take what `RpcClient` takes."""
-        self._client = RpcClient(
-            command,
-            cwd=cwd,
-            env=env,
-            token=token,
-            request_timeout=request_timeout,
-            updates=updates,
-            on_ui_request=on_ui_request,
-            exit_grace=exit_grace,
-            **options,
-        )
+        self._client = RpcClient(*args, **options)
         super().__init__(self._client)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -185,21 +153,10 @@ class SyncRpcClient(_SyncHandle):
         """The end of what the agent's process wrote to stderr."""
         return self._client.stderr
 
-    def open_session(
-        self,
-        *,
-        cwd: str | Path | None = None,
-        session: str | Path | None = None,
-        model: str | None = None,
-        name: str | None = None,
-        on_ui_request: UiHandler | None = None,
-        timeout: Timeout = UNSET,
-    ) -> "SyncRpcSession":
+    @_as(RpcClient.open_session)
+    def open_session(self, **options: Any) -> "SyncRpcSession":
         """Open another session of the same agent, as `RpcClient.open_session` does."""
-        opening = self._client.open_session(
-            cwd=cwd, session=session, model=model, name=name, on_ui_request=on_ui_request, timeout=timeout
-        )
-        return SyncRpcSession(self._wait(opening), self)
+        return SyncRpcSession(self._wait(self._client.open_session(**options)), self)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         with self._door:
