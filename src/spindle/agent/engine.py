@@ -274,7 +274,7 @@ class Engine:
         structured = None if options.schema is None else StructuredAnswer(options.schema)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
         self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
-        meter = Meter.start(options.limits.over(self.limits), self.settings.runaway)
+        meter = Meter(options.limits.over(self.limits), self.settings.runaway)
         self.run = Run(options, meter, self._active_hooks, structured=structured)
         self._chain = asyncio.create_task(self._work(self.run, prepare), name="spindle-run")
 
