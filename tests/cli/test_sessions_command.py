@@ -213,6 +213,8 @@ def test_a_session_in_use_is_neither_renamed_nor_deleted(here: Path, capsys: pyt
 
 def test_delete_asks(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = here / "real-everything.jsonl"
+    waiting = here / "real-everything.jsonl.queue"
+    waiting.write_text("{}")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(UsageError, match="--yes"):
         run(["delete", "01a1dde7"])
@@ -222,7 +224,7 @@ def test_delete_asks(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         monkeypatch.setattr(sys, "stdin", terminal)
         assert run(["delete", "01a1dde7"]) == code
         assert "Delete it for good? [y/N]" in capsys.readouterr().err
-        assert path.exists() is remains
+        assert path.exists() is remains and waiting.exists() is remains
     other = here / "other.jsonl"
     other.write_text("not a session\n")
     assert run(["delete", "--yes", str(other)]) == 1

@@ -18,9 +18,10 @@ from spindle.acp.json_rpc import (
     Connection,
     RpcError,
 )
-from spindle.acp.seat import REPLIES, EditorAbilities, Seat, Wishes
+from spindle.acp.seat import EditorAbilities, Seat, Wishes
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
+from spindle.protocol.registry import REPLIES
 from spindle.rpc.stdio import Exit, StdioWire
 from spindle.sessions.entries import iso_time
 from spindle.sessions.index import SessionInfo, is_path

@@ -14,7 +14,7 @@ from spindle.flow import Tasks
 from spindle.limits import COMMANDS_END
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer
-from spindle.rpc.framing import LineReader, LineTooLong
+from spindle.rpc.framing import LineTooLong
 from spindle.rpc.stdio import StdioWire
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
@@ -71,15 +71,8 @@ class Connection:
 
     async def read(self) -> None:
         """Take what comes, up to the end of file."""
-        lines = LineReader()
-        async for chunk in self._wire.chunks():
-            for line in lines.receive(chunk):
-                self._receive(line)
-                await asyncio.sleep(0)
-                if self.outbox.flooded:
-                    await self.outbox.room()
-        if (last := lines.close()) is not None:
-            self._receive(last)
+        async for line in self._wire.lines():
+            self._receive(line)
 
     async def close(self) -> None:
         """End what is being answered."""

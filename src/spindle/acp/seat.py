@@ -22,7 +22,7 @@ from spindle.limits import EDITOR_FILE, TASKS_END
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live import LiveSession
-from spindle.protocol.registry import OneSession
+from spindle.protocol.registry import REPLIES, OneSession
 from spindle.protocol.render import Response
 from spindle.sessions.tree import entry_message
 from spindle.shapes import events
@@ -37,7 +37,6 @@ MODES = {
     "plan": ("Plan", "Only reading is allowed"),
     "dontAsk": ("Don't ask", "What no rule allows is refused"),
 }
-REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update")
 _ENDS = {"maxTurns": "max_turn_requests", "maxTotalTokens": "max_tokens", "aborted": "cancelled"}
 _REFUSED = ("refusal", "content_filter", "SAFETY", "PROHIBITED_CONTENT", "RECITATION")
 

@@ -187,8 +187,7 @@ def plan(phases: list[TodoPhase]) -> Update:
 
 def user_chunks(message: messages.UserMessage, id: str | None) -> Iterator[Update]:
     """`id`: of the entry, here as below; it names the message while it is written and when it is read from the file."""
-    content = [messages.Text(message.content)] if isinstance(message.content, str) else message.content
-    for block in content:
+    for block in messages.blocks_of(message.content):
         shown = _image(block) if isinstance(block, messages.Image) else text_block(block.text)
         yield chunk("user_message", shown, id)
 

@@ -58,7 +58,7 @@ class Meter(Struct):
 
     limits: RunLimits
     runaway: Runaway
-    began: float
+    began: float = field(default_factory=time.monotonic)
     turns: int = 0
     usage: RunTokens = field(default_factory=RunTokens)
     cost: float = 0
@@ -76,10 +76,6 @@ class Meter(Struct):
     _last_failure: Any = None
     _failures: int = 0
     """How often that call has failed in a row."""
-
-    @classmethod
-    def start(cls, limits: RunLimits, runaway: Runaway) -> "Meter":
-        return cls(limits, runaway, time.monotonic())
 
     def exhausted(self) -> bool:
         """Say whether no further model call may be made; the run then ends for that reason."""

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from spindle.agent.host_tools import Replies
 from spindle.shapes.events import Event, ExtensionUIRequest
 
 
@@ -101,11 +102,7 @@ class WireDialogs:
                 answer.set_result(None)
 
 
-class _Replies(Protocol):
-    def register(self, kind: str, taker: Callable[[dict[str, Any]], bool]) -> None: ...
-
-
-def dialogs_of(mode: str, publish: Callable[[Event], None], replies: _Replies) -> Dialogs:
+def dialogs_of(mode: str, publish: Callable[[Event], None], replies: Replies) -> Dialogs:
     """Return where questions go if a session is driven in this way."""
     if mode in ("print", "json"):
         return NoDialogs(lambda line: print(line, file=sys.stderr, flush=True))

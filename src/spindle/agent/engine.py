@@ -1,8 +1,8 @@
 """The engine: turns an accepted prompt into runs, and decides what follows each run.
 
-It implements what the loop, the tool batch and a compaction need (`LoopPort`, `ToolPort`, `CompactionPort`) on top of
-the conversation, the model choice and the toolbox. One chain of work goes on at a time: prepare the prompt, run, then
-perhaps a retry or a compaction, then perhaps another run, until nothing more follows and the agent is settled.
+It implements what the loop and the tool batch need (`LoopPort`, `ToolPort`) on top of the conversation, the model
+choice and the toolbox. One chain of work goes on at a time: prepare the prompt, run, then perhaps a retry or a
+compaction, then perhaps another run, until nothing more follows and the agent is settled.
 """
 
 import asyncio
@@ -32,7 +32,6 @@ from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
 from spindle.flow import turnstile
-from spindle.llm import gate
 from spindle.llm import stream as llm
 from spindle.llm.history import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
@@ -275,7 +274,7 @@ class Engine:
         structured = None if options.schema is None else StructuredAnswer(options.schema)
         own = [hooks for hooks in (options.hooks, structured) if hooks is not None]
         self._active_hooks = HookChain(self.hooks, *own) if own else self.hooks
-        meter = Meter.start(options.limits.over(self.limits), self.settings.runaway)
+        meter = Meter(options.limits.over(self.limits), self.settings.runaway)
         self.run = Run(options, meter, self._active_hooks, structured=structured)
         self._chain = asyncio.create_task(self._work(self.run, prepare), name="spindle-run")
 
@@ -550,7 +549,8 @@ class Engine:
         stream = self.choice.registry.stream_for(model)
         if stream not in llm.HTTP_STREAMS:  # those make the request meanwhile
             await self.conversation.on_disk()
-        return gate.through(model.provider, stream(model, request, options))
+        chunks = stream(model, request, options)
+        return llm.in_turn(model.provider, chunks) if llm.most_calls else chunks
 
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
@@ -588,7 +588,7 @@ class Engine:
     def tool_settings(self, *, for_user: bool = False) -> ToolSettings:
         """Return what built-in tools obey. Commands of the user get the whole environment."""
         settings = self.settings
-        withheld = frozenset() if for_user else self.choice.registry.secret_variables(settings.keep_variables)
+        withheld = frozenset() if for_user else self.resources.secret_variables()
         return ToolSettings(
             shell_path=settings.shell_path,
             shell_command_prefix=settings.shell_command_prefix,

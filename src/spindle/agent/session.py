@@ -82,15 +82,17 @@ class AgentSession:
         engine.limits = limits
         self.queues, self.lifecycle = engine.queues, engine.lifecycle
         self._shell = Shell(engine)
-        self._replies = Replies()
+        replies = Replies()
+        self.receive_reply = replies.receive
+        """Takes a client's frame if it answers a dialog or a host tool. Returns whether it does."""
         # Over RPC the client decides about todos, whatever the user set up for other programs.
         todo = Todo() if mode == "rpc" else resources.settings.todo
         self._todos = Todos(engine, todo, resources.settings.tasks.todo_clear_delay)
         self._rules = StreamRules(engine, resources.settings.ttsr)
-        self.dialogs = dialogs or dialogs_of(mode, self.publish, self._replies)
+        self.dialogs = dialogs or dialogs_of(mode, self.publish, replies)
         self._approval = Approval(engine, self.dialogs, permissions)
         self.hooks.use(self._rules, self._todos, self._extension_hooks, self._approval)
-        self._host_tools = HostTools(toolbox, self._replies, engine.publish, resources.settings.host_tools.timeout_ms)
+        self._host_tools = HostTools(toolbox, replies, engine.publish, resources.settings.host_tools.timeout_ms)
         self._changes = SessionChanges(self, engine, self._shell, self._learn)
         self._prompting = Prompting(engine, self.plugins)
         session.on_write_error(self.tell_write_error)
@@ -113,10 +115,6 @@ class AgentSession:
 
     def publish(self, event: events.Event) -> None:
         self._engine.publish(event)
-
-    def receive_reply(self, frame: dict[str, Any]) -> bool:
-        """Hand on a client's answer to a dialog or a host tool. Returns whether it was one."""
-        return self._replies.receive(frame)
 
     def tell_write_error(self, error: str) -> None:
         """Tell that the conversation goes on in memory only."""

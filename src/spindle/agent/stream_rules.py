@@ -7,7 +7,6 @@ before it, ever more of that the rarer, and the whole text only when it has doub
 
 import os
 import re
-import time
 from collections.abc import Sequence
 from fnmatch import fnmatch
 
@@ -27,7 +26,7 @@ from spindle.shapes.events import (
     ToolCallDelta,
     ToolCallEnd,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage, text_of
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, UserMessage, custom_message, text_of
 
 NEAR, FAR = 256, 2048
 FIRST_FULL_SEARCH = 4 * FAR
@@ -228,13 +227,7 @@ class StreamRules(Hooks):
         blocks = [_told(watch.rule) for watch in watches]
         if so_far:
             blocks.insert(0, f"<stopped-answer>\n{so_far}\n</stopped-answer>")
-        return CustomMessage(
-            custom_type=INJECTION,
-            content="\n\n".join(blocks),
-            display=False,
-            details={"rules": names},
-            timestamp=int(time.time() * 1000),
-        )
+        return custom_message(INJECTION, "\n\n".join(blocks), details={"rules": names})
 
 
 def _call(update: MessageUpdate, index: int) -> LiveToolCall | None:

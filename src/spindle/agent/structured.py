@@ -4,7 +4,6 @@ That works with every model API. A model that ends without handing it in, or han
 once; then the run has failed.
 """
 
-import time
 from typing import Any
 
 from msgspec import UNSET
@@ -12,7 +11,7 @@ from msgspec import UNSET
 from spindle.agent import AgentError
 from spindle.agent.hooks import Hooks, Start
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage
+from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, custom_message
 from spindle.tools.base import Tool, ToolContext, text_result
 
 TOOL_NAME = "final_result"
@@ -64,6 +63,4 @@ class StructuredAnswer(Hooks):
         self._failures += 1
         if self._failures > 1:
             return None
-        return CustomMessage(
-            custom_type="result-reminder", content=_REMINDER, display=False, timestamp=int(time.time() * 1000)
-        )
+        return custom_message("result-reminder", _REMINDER)

@@ -1,7 +1,6 @@
 """Todos of a session: set by the client or the model's tool, and brought up when the model stops early."""
 
 import asyncio
-import time
 from typing import Any
 
 import msgspec
@@ -14,10 +13,10 @@ from spindle.shapes.events import TodoAutoClear, TodoReminder, ToolResult
 from spindle.shapes.messages import (
     AgentMessage,
     AssistantMessage,
-    CustomMessage,
     ToolCall,
     ToolResultMessage,
     UserMessage,
+    custom_message,
 )
 from spindle.tools import todo
 from spindle.tools.base import Tool, ToolContext, text_result
@@ -125,15 +124,13 @@ class Todos(Hooks):
             if phases is not None:
                 self._adopt([_without_details(phase) for phase in phases])
             elif message.tool_name == todo.TODO_TOOL and message.is_error:
-                self._engine.add_to_next_prompt(
-                    _hidden(
-                        "todo-write-error-reminder", "The last todo update failed. Correct its arguments and try again."
-                    )
-                )
+                text = "The last todo update failed. Correct its arguments and try again."
+                self._engine.add_to_next_prompt(custom_message("todo-write-error-reminder", text))
 
     async def before_agent_start(self, start: Start) -> None:
         if self._untold and self.phases:
-            start.messages.append(_hidden("todo-plan", f"The plan for this work:\n\n{todo.render(self.phases, [])}"))
+            plan = todo.render(self.phases, [])
+            start.messages.append(custom_message("todo-plan", f"The plan for this work:\n\n{plan}"))
         self._untold = False
 
     # -- reminders -------------------------------------------------------------------------------
@@ -154,7 +151,7 @@ class Todos(Hooks):
         shown = [{"id": task.id, "content": task.content, "status": task.status} for task in waiting]
         await self._engine.emit(TodoReminder(shown, self._reminders, limit))
         text = _reminder_text(self.phases, len(waiting), self._reminders, limit)
-        self._engine.conversation.append(_hidden("todo-reminder", text))
+        self._engine.conversation.append(custom_message("todo-reminder", text))
         return True
 
     # -- finished tasks go away ------------------------------------------------------------------
@@ -190,10 +187,6 @@ def _without_details(phase: todo.TodoPhase) -> todo.TodoPhase:
     return todo.TodoPhase(
         phase.id, phase.name, [todo.TodoItem(t.id, t.content, t.status, t.notes) for t in phase.tasks]
     )
-
-
-def _hidden(kind: str, text: str) -> CustomMessage:
-    return CustomMessage(custom_type=kind, content=text, display=False, timestamp=int(time.time() * 1000))
 
 
 def _reminder_text(phases: list[todo.TodoPhase], count: int, attempt: int, limit: int) -> str:

@@ -176,12 +176,7 @@ def _list(options: argparse.Namespace) -> int:
 def examine(resources: Resources) -> list[McpServerState]:
     """Start every server of a directory for a moment, and return how each of them is."""
     found = load_servers(resources.cwd, trusted=resources.trust.trusted)
-    states = [McpServerState(name=name, state="invalid", error=text) for name, text in found.problems.items()]
-    states += [
-        McpServerState(name=config.name, state="disabled", transport=config.transport, source=config.source)
-        for config in found.configs.values()
-        if not config.enabled
-    ]
+    states = found.unused()
     if configs := found.enabled():
         try:
             states = [*asyncio.run(_look(configs, resources)), *states]
@@ -193,11 +188,8 @@ def examine(resources: Resources) -> list[McpServerState]:
 async def _look(configs: list[ServerConfig], resources: Resources) -> list[McpServerState]:
     from spindle.mcp.shared_server import leave, server_for
 
-    def withheld() -> frozenset[str]:
-        return resources.registry.secret_variables(resources.settings.keep_variables)
-
     user = object()
-    servers = [server_for(user, config, str(resources.cwd), withheld) for config in configs]
+    servers = [server_for(user, config, str(resources.cwd), resources.secret_variables) for config in configs]
     await asyncio.wait([server.start_soon() for server in servers], timeout=limits.MCP_LIST)
     states = [server.shown() for server in servers]
     await leave(user, servers)

@@ -10,7 +10,7 @@ from spindle import children
 from spindle.agent import AgentError
 from spindle.cli.args import Options, UsageError
 from spindle.config.settings import Limits, Settings
-from spindle.llm import gate
+from spindle.llm import stream
 
 FILES_OF_A_SESSION = 3
 """The conversation and its lock; a part of those at work has a pipe to a program, or a connection to a model."""
@@ -37,7 +37,7 @@ def chosen_limits(options: Options, settings: Settings) -> Limits:
 
 def apply(limits: Limits) -> None:
     """Put those in force that do not belong to the pool of sessions."""
-    gate.most = limits.model_calls
+    stream.most_calls = limits.model_calls
     children.most = limits.children
 
 

@@ -17,11 +17,11 @@ from spindle.cli.args import UsageError
 from spindle.cli.session_choice import agrees, locate
 from spindle.cli.usage import CommandParser
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
-from spindle.sessions.file import SessionLocked, try_lock
+from spindle.sessions.file import SessionLocked
 from spindle.sessions.index import SessionInfo, all_session_files, read_info
 from spindle.sessions.load import InvalidSession
 from spindle.sessions.manager import SessionManager
-from spindle.sessions.open import wanted_directory
+from spindle.sessions.open import delete, wanted_directory
 from spindle.sessions.repair import examine, repair_copy
 from spindle.sessions.tree import TreeNode, entry_message
 from spindle.shapes import messages
@@ -69,9 +69,9 @@ def _parser() -> CommandParser:
     rename = add("rename", _rename, "Give a session a name; an empty one takes it away.")
     rename.add_argument("session", help=one_session)
     rename.add_argument("name", nargs="+", help="the new name")
-    delete = add("delete", _delete, "Delete sessions for good; asks first.")
-    delete.add_argument("sessions", nargs="+", metavar="session", help=one_session)
-    delete.add_argument("--yes", action="store_true", help="do not ask")
+    deletion = add("delete", _delete, "Delete sessions for good; asks first.")
+    deletion.add_argument("sessions", nargs="+", metavar="session", help=one_session)
+    deletion.add_argument("--yes", action="store_true", help="do not ask")
     export = add("export", _export, "Write the current conversation, without other branches, to a new file.")
     export.add_argument("session", help=one_session)
     export.add_argument("output", nargs="?", help="default: session-<time>.jsonl here")
@@ -182,14 +182,10 @@ def _delete(options: argparse.Namespace) -> int:
             print("Nothing deleted.", file=sys.stderr)
             return 1
     for path in paths:
-        lock = try_lock(path)
         try:
-            path.unlink()
+            delete(path)
         except OSError as error:
             raise SessionError(f"Cannot delete {path}: {error.strerror}") from None
-        finally:
-            if lock is not None:
-                lock.release()
         _say(f"Deleted {path}")
     return 0
 

@@ -4,13 +4,13 @@ import asyncio
 import logging
 import sys
 import weakref
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
 from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
-from spindle.client.commands import Behavior, Commands, Images, Wishes, wire_wishes
+from spindle.client.commands import Behavior, Commands, Images, Timeout, Wishes, wire_wishes
 from spindle.client.errors import CommandFailed, RequestTimeout, RpcError
 from spindle.client.transport import Json
 from spindle.flow import Mailbox
@@ -19,6 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 log = logging.getLogger(__name__)
 
+PROMPTS = frozenset({"prompt", "abort_and_prompt"})
 # After one of these the work may be over; before `agent_settled` existed only the state can tell.
 MAYBE_THE_END = frozenset({"agent_end", "auto_retry_end", "compaction_end", "auto_compaction_end"})
 NOT_YET = MAYBE_THE_END | {"agent_start", "auto_retry_start", "compaction_start", "auto_compaction_start"}
@@ -91,7 +92,7 @@ class RunEvents(AsyncIterator[Event]):
         return await self._client.get_run_result() if self._settled else None
 
 
-class AgentHandle(Commands):
+class AgentHandle(Commands, ABC):
     """What an agent's first session and those opened beside it have in common."""
 
     def __init__(self, on_ui_request: UiHandler | None) -> None:
@@ -104,6 +105,15 @@ class AgentHandle(Commands):
         self._callbacks = Callbacks(self._post, lambda: self.on_ui_request)
         self._declared_tools: list[HostTool] = []
         """Those the agent knows of."""
+
+    async def _send(self, command: str, timeout: Timeout, fields: Json) -> Any:
+        if command in PROMPTS:
+            await self._declare_tools()
+        return await self._exchange(command, timeout, fields)
+
+    @abstractmethod
+    async def _exchange(self, command: str, timeout: Timeout, fields: Json) -> Any:
+        """Send a command and return the `data` of its answer."""
 
     @abstractmethod
     def _post(self, frame: Json) -> None:

@@ -5,9 +5,9 @@ import contextlib
 import itertools
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import UNSET
 
@@ -26,9 +26,6 @@ from spindle.client.transport import Json, Process, Transport, WebSocket, websoc
 from spindle.limits import CHILD_GRACE
 from spindle.shapes import codec
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-PROMPTS = frozenset({"prompt", "abort_and_prompt"})
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +42,7 @@ class RpcClient(AgentHandle):
 
     def __init__(
         self,
+        /,
         command: Sequence[str] | str | Transport = ("spindle", "--mode", "rpc"),
         *,
         cwd: str | Path | None = None,
@@ -166,17 +164,16 @@ class RpcClient(AgentHandle):
 
     # -- commands --------------------------------------------------------------------------------
 
-    async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
-        if command in PROMPTS:
-            await self._declare_tools()
-        return await self._request(command, timeout, fields)
-
-    async def _request(self, command: str, timeout: Timeout, fields: Json) -> Any:
+    async def _exchange(self, command: str, timeout: Timeout, fields: Json) -> Any:
         if self._transport is None or self._reading is None or self._reading.done():
             raise self._error
         seconds = self.request_timeout if timeout is UNSET else timeout
         id = fields.pop("id", None) or self._new_id()
-        present = {name: value for name, value in fields.items() if value is not None}
+        present = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in fields.items()
+            if value is not None
+        }
         self._transport.send(codec.encode({"id": id, "type": command, **present}))
         answer: asyncio.Future[Json] = self._reading.get_loop().create_future()
         self._pending[id] = command, answer
@@ -226,8 +223,7 @@ class RpcClient(AgentHandle):
 
         It has every method of the client, and tools and listeners of its own. Raises `CommandFailed`.
         """
-        place, stored = (None if item is None else str(item) for item in (cwd, session))
-        info = await self.request("open_session", cwd=place, session=stored, model=model, name=name, timeout=timeout)
+        info = await self.request("open_session", cwd=cwd, session=session, model=model, name=name, timeout=timeout)
         opened = self._session(info["id"])
         opened.info = info
         opened.on_ui_request = on_ui_request or opened.on_ui_request
@@ -296,10 +292,8 @@ class RpcSession(AgentHandle):
         self._client = client
         self._closed: RpcError | None = None
 
-    async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:
-        if command in PROMPTS:
-            await self._declare_tools()
-        return await self._client._request(command, timeout, {**fields, "sessionId": self.id})
+    async def _exchange(self, command: str, timeout: Timeout, fields: Json) -> Any:
+        return await self._client._exchange(command, timeout, {**fields, "sessionId": self.id})
 
     async def close(self) -> None:
         """End the session. Its file stays, and its id opens it again."""

@@ -2,18 +2,20 @@
 
 import asyncio
 import functools
-import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from spindle.client.callbacks import Event, UiHandler
+from spindle.client.commands import Commands, PlainCalls
 from spindle.client.errors import ClientClosed
-from spindle.client.handle import AgentHandle, RunEvents
+from spindle.client.handle import AgentHandle, Run, RunEvents
 from spindle.client.rpc import RpcClient, RpcSession
 from spindle.client.transport import Json
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 IN_ITS_THREAD = (
@@ -22,54 +24,74 @@ IN_ITS_THREAD = (
 )
 
 
-class _SyncHandle(ABC):
+def _as(function: Callable[Concatenate[Any, P], Any]) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
+    """Let a method take what another one takes."""
+    return functools.wraps(function, ())
+
+
+class _SyncHandle(Commands, PlainCalls, ABC):
     """The methods of an `AgentHandle` as plain calls."""
 
-    _client: AgentHandle
+    def __init__(self, client: AgentHandle) -> None:
+        self._handle = client
+        self.subscribe = client.subscribe
+        self.tool = client.tool
+        self.host_tool_update = client.host_tool_update
+        self.host_tool_result = client.host_tool_result
 
     @abstractmethod
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what comes of the work, which the loop's own thread does."""
 
-    def __getattr__(self, name: str) -> Any:
-        """Hand on what is not here; coroutines are waited for."""
-        value = getattr(self._client, name)
-        if not inspect.iscoroutinefunction(value):
-            return value
+    def _bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        bound = MethodType(function, self._handle)
 
-        @functools.wraps(value)
+        @functools.wraps(bound)
         def call(*args: Any, **options: Any) -> Any:
-            return self._wait(value(*args, **options))
+            return self._wait(bound(*args, **options))
 
         return call
 
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *dir(self._client)})
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Hand on what the client was made with, such as `request_timeout`."""
+            return getattr(self.__dict__["_handle"], name)
 
     @property
     def on_ui_request(self) -> UiHandler | None:
         """The function that answers questions of extensions; without one they are cancelled."""
-        return self._client.on_ui_request
+        return self._handle.on_ui_request
 
     @on_ui_request.setter
     def on_ui_request(self, handler: UiHandler | None) -> None:
-        self._client.on_ui_request = handler
+        self._handle.on_ui_request = handler
 
     def events(self) -> Iterator[Event]:
         """Give every event from now on."""
 
         async def subscribe() -> Any:
-            return self._client.events()
+            return self._handle.events()
 
         return self._iterate(self._wait(subscribe()))
-
-    def run(self, message: str, **options: Any) -> "SyncRunEvents":
-        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it."""
-        return SyncRunEvents(self._client.run(message, **options), self._wait)
 
     def _iterate(self, events: Any) -> Iterator[Event]:
         while (event := self._wait(_next(events))) is not None:
             yield event
+
+    @_as(AgentHandle.run)
+    def run(self, *args: Any, **options: Any) -> "SyncRunEvents":
+        """Send a prompt and give every event until the agent has settled; `.result()` is what came of it."""
+        return SyncRunEvents(self._handle.run(*args, **options), self)
+
+    @_as(AgentHandle.prompt_and_wait)
+    def prompt_and_wait(self, *args: Any, **options: Any) -> Run:
+        """Send a prompt and return what came of it. A time-out does not stop the agent; `abort` does."""
+        return self._wait(self._handle.prompt_and_wait(*args, **options))
+
+    def publish_tools(self) -> list[str]:
+        """Declare every tool added so far, which also holds for the current run; return their names."""
+        return self._wait(self._handle.publish_tools())
 
 
 class SyncRpcClient(_SyncHandle):
@@ -81,9 +103,11 @@ class SyncRpcClient(_SyncHandle):
     The client runs in a thread of its own; listeners, UI handlers and coroutine tools are called there.
     """
 
+    @_as(RpcClient.__init__)
     def __init__(self, *args: Any, **options: Any) -> None:
         """Take what `RpcClient` takes."""
-        self._client: RpcClient = RpcClient(*args, **options)
+        self._client = RpcClient(*args, **options)
+        super().__init__(self._client)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._door = threading.Lock()
@@ -124,9 +148,15 @@ class SyncRpcClient(_SyncHandle):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def stderr(self) -> str:
+        """The end of what the agent's process wrote to stderr."""
+        return self._client.stderr
+
+    @_as(RpcClient.open_session)
     def open_session(self, **options: Any) -> "SyncRpcSession":
         """Open another session of the same agent, as `RpcClient.open_session` does."""
-        return SyncRpcSession(self._wait(self._client.open_session(**options)), self._wait)
+        return SyncRpcSession(self._wait(self._client.open_session(**options)), self)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         with self._door:
@@ -145,30 +175,36 @@ class SyncRpcClient(_SyncHandle):
 class SyncRpcSession(_SyncHandle):
     """A session beside the first one of a `SyncRpcClient`."""
 
-    def __init__(self, session: RpcSession, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._client: RpcSession = session
-        self._waiter = wait
+    def __init__(self, session: RpcSession, client: SyncRpcClient) -> None:
+        super().__init__(session)
+        self._session = session
+        self._client = client
+        self.id = session.id
+        self.info = session.info
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._client._wait(work)
+
+    def close(self) -> None:
+        """End the session. Its file stays, and its id opens it again."""
+        self._wait(self._session.close())
 
     def __enter__(self) -> "SyncRpcSession":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._wait(self._client.close())
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        result: T = self._waiter(work)
-        return result
+        self.close()
 
 
 class SyncRunEvents(Iterator[Event]):
     """The events of one run: `for event in client.run(…)`; or, or then, `client.run(…).result()`."""
 
-    def __init__(self, events: RunEvents, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, events: RunEvents, handle: _SyncHandle) -> None:
         self._events = events
-        self._wait = wait
+        self._wait = handle._wait
 
     def __next__(self) -> Event:
-        event: Event | None = self._wait(_next(self._events))
+        event = self._wait(_next(self._events))
         if event is None:
             raise StopIteration
         return event
@@ -179,8 +215,7 @@ class SyncRunEvents(Iterator[Event]):
 
     def result(self) -> Json | None:
         """Wait for the end of the run and return what came of it, as `RunEvents.result` does."""
-        result: Json | None = self._wait(self._events.result())
-        return result
+        return self._wait(self._events.result())
 
 
 async def _others_ended() -> None:

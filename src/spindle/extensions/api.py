@@ -6,7 +6,6 @@ once all extensions are loaded, from events, tools and commands.
 
 import functools
 import inspect
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from spindle.extensions.tools import BuiltinTool, as_content, as_custom_message,
 from spindle.process import run
 from spindle.shapes.codec import to_builtins
 from spindle.shapes.events import ToolResult
-from spindle.shapes.messages import CustomMessage, Image, Text, text_of
+from spindle.shapes.messages import Image, Text, custom_message, text_of
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel
 from spindle.tools.base import Tool, ToolError, ToolSettings
 
@@ -338,12 +337,8 @@ class Agent:
         """
         _check_delivery(deliver_as, "steer", "followUp", "nextTurn")
         shown = content if isinstance(content, str) else as_content(content)
-        message = CustomMessage(
-            custom_type=custom_type, content=shown, display=display, details=details, timestamp=int(time.time() * 1000)
-        )
-        await self._binding.agent.send_message(
-            as_custom_message(message), trigger_turn=trigger_turn, deliver_as=deliver_as
-        )
+        message = as_custom_message(custom_message(custom_type, shown, display=display, details=details))
+        await self._binding.agent.send_message(message, trigger_turn=trigger_turn, deliver_as=deliver_as)
 
     async def send_user_message(
         self, content: UserContent, *, deliver_as: Literal["steer", "followUp"] | None = None, expand: bool = False

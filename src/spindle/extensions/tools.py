@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from spindle.shapes.messages import (
     KnownMessage,
     OpaqueMessage,
     Text,
+    custom_message,
     message_from_value,
 )
 from spindle.signature import read_signature
@@ -159,12 +159,11 @@ def as_custom_message(value: Any) -> CustomMessage:
         message = value
     elif isinstance(value, Mapping) and isinstance(value.get("customType"), str):
         content = value.get("content", "")
-        message = CustomMessage(
-            custom_type=value["customType"],
-            content=content if isinstance(content, str) else as_content(content),
+        message = custom_message(
+            value["customType"],
+            content if isinstance(content, str) else as_content(content),
             display=bool(value.get("display", True)),
             details=value.get("details"),
-            timestamp=int(time.time() * 1000),
         )
     else:
         raise TypeError('A message must be a dict with "customType" and "content"')

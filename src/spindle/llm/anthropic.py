@@ -5,21 +5,29 @@ from typing import Any
 import msgspec
 
 from spindle.llm.compat import MessagesCompat
-from spindle.llm.cost import Bill, add_cost, effort_word, output_limit, thinking_budget
+from spindle.llm.cost import Bill, add_cost, effort_word, output_limit, room_to_think
 from spindle.llm.errors import ModelError, error_words
 from spindle.llm.exchange import Call, event_decoder, over_http
+from spindle.llm.history import with_results_together
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall, NumberedBlocks
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage, text_of
+from spindle.shapes.messages import (
+    AssistantMessage,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    blocks_of,
+    text_of,
+)
 from spindle.shapes.model import Model
 
 _VERSION = "2023-06-01"
 _FINE_GRAINED_TOOLS = "fine-grained-tool-streaming-2025-05-14"
 _INTERLEAVED_THINKING = "interleaved-thinking-2025-05-14"
-_MIN_ANSWER_TOKENS = 1024
-_MIN_BUDGET_TOKENS = 1024
 
 
 @over_http
@@ -99,21 +107,17 @@ def _mark_last_user_block(messages: list[dict[str, Any]], cache: dict[str, Any])
 
 def _messages(request: Request, compat: MessagesCompat) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
-    for message in request.messages:
-        if isinstance(message, ToolResultMessage):
-            if not results:
-                messages.append({"role": "user", "content": results})
-            results.append(_tool_result(message))
-            continue
-        results = []
-        if isinstance(message, AssistantMessage):
+    for message in with_results_together(request.messages):
+        if isinstance(message, list):
+            content = [_tool_result(result) for result in message]
+        elif isinstance(message, AssistantMessage):
             content = [part for block in message.content if (part := _answer_block(block, compat)) is not None]
         else:
             # Always as blocks: the one that a cache mark is put on must look the same when the mark has moved on.
-            content = _blocks([Text(message.content)] if isinstance(message.content, str) else message.content)
+            content = _blocks(blocks_of(message.content))
         if content:
-            messages.append({"role": message.role, "content": content})
+            role = "assistant" if isinstance(message, AssistantMessage) else "user"
+            messages.append({"role": role, "content": content})
     return messages
 
 
@@ -166,16 +170,11 @@ def _add_thinking(body: dict[str, Any], model: Model, options: StreamOptions, co
     elif compat.force_adaptive_thinking:
         body["thinking"] = {"type": "adaptive", "display": "summarized"}
         body["output_config"] = {"effort": "low" if word in (None, "minimal") else word}
+    elif (room := room_to_think(body["max_tokens"], model, options)) is not None:
+        body["max_tokens"], budget = room
+        body["thinking"] = {"type": "enabled", "budget_tokens": budget, "display": "summarized"}
     else:
-        budget = thinking_budget(level, options.thinking_budgets)
-        # The budget comes out of the output limit, so the limit grows by it as far as the model allows.
-        limit = min(body["max_tokens"] + budget, max(model.max_tokens, body["max_tokens"]))
-        budget = min(budget, limit - _MIN_ANSWER_TOKENS)
-        if budget >= _MIN_BUDGET_TOKENS:
-            body["max_tokens"] = limit
-            body["thinking"] = {"type": "enabled", "budget_tokens": budget, "display": "summarized"}
-        else:
-            body["thinking"] = {"type": "disabled"}
+        body["thinking"] = {"type": "disabled"}
 
 
 # -- what is read of an event --------------------------------------------------------------------

@@ -12,22 +12,21 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from spindle.llm.aws import EventStreamParser, arn_region, find_credentials, find_region, signed_headers
-from spindle.llm.cost import effort_word, output_limit, take_usage, thinking_budget
+from spindle.llm.cost import effort_word, output_limit, room_to_think, take_usage
 from spindle.llm.errors import ModelError, error_words, limit_body
 from spindle.llm.exchange import Call, event_decoder, over_http
+from spindle.llm.history import with_results_together
 from spindle.llm.live import LiveMessage, LiveText, LiveThinking, LiveToolCall, NumberedBlocks
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage
+from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResultMessage, blocks_of
 from spindle.shapes.model import Model
 
 _SERVICE = "bedrock"
 _HOME = "us-east-1"
 _OWN_HOST = r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?"
 _INTERLEAVED_THINKING = "interleaved-thinking-2025-05-14"
-_MIN_ANSWER_TOKENS = 1024
-_MIN_BUDGET_TOKENS = 1024
 _EMPTY = "<empty>"
 """Blank texts are refused."""
 _IMAGE_FORMATS = {
@@ -123,27 +122,17 @@ def _tools(request: Request) -> list[dict[str, Any]]:
 
 def _messages(model: Model, request: Request) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
-    images: list[dict[str, Any]] = []
-    for message in [*request.messages, None]:
-        if isinstance(message, ToolResultMessage):
-            if not results:
-                messages.append({"role": "user", "content": results})
-            result, separate = _tool_result(model, message)
-            results.append(result)
-            images += separate
-            continue
-        results += images
-        results, images = [], []
-        if message is None:
-            break
-        if isinstance(message, AssistantMessage):
+    for message in with_results_together(request.messages):
+        if isinstance(message, list):
+            results = [_tool_result(model, result) for result in message]
+            content = [*(result for result, _ in results), *(part for _, images in results for part in images)]
+        elif isinstance(message, AssistantMessage):
             content = [part for block in message.content if (part := _answer_part(model, block)) is not None]
         else:
-            blocks: list[Text | Image] = message.content if isinstance(message.content, list) else []
-            content = _parts([Text(message.content)] if isinstance(message.content, str) else blocks)
+            content = _parts(blocks_of(message.content))
         if content:
-            messages.append({"role": message.role, "content": content})
+            role = "assistant" if isinstance(message, AssistantMessage) else "user"
+            messages.append({"role": role, "content": content})
     return messages
 
 
@@ -220,14 +209,10 @@ def _thinking(body: dict[str, Any], model: Model, options: StreamOptions) -> dic
             fields["thinking"]["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
             fields["anthropic_beta"] = [_BINDING_BETA]
         return fields
-    # The budget comes out of the output limit, so the limit grows by it as far as the model allows.
-    limit = body["inferenceConfig"]["maxTokens"]
-    budget = thinking_budget(level, options.thinking_budgets)
-    limit = min(limit + budget, max(model.max_tokens, limit))
-    budget = min(budget, limit - _MIN_ANSWER_TOKENS)
-    if budget < _MIN_BUDGET_TOKENS:
+    room = room_to_think(body["inferenceConfig"]["maxTokens"], model, options)
+    if room is None:
         return None
-    body["inferenceConfig"]["maxTokens"] = limit
+    body["inferenceConfig"]["maxTokens"], budget = room
     return {
         "thinking": {"type": "enabled", "budget_tokens": budget, **shown},
         "anthropic_beta": [_INTERLEAVED_THINKING],

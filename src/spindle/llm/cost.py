@@ -117,12 +117,24 @@ def _threshold(tier: dict[str, Any]) -> float:
 
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
 _RESERVE_TOKENS = 4096
+_MIN_ANSWER_TOKENS = _MIN_BUDGET_TOKENS = 1024
 
 
 def thinking_budget(level: str, budgets: Mapping[str, int]) -> int:
     """Return the tokens a thinking level may take; the user's numbers come first."""
     level = level if level in _BUDGETS else "high"
     return budgets.get(level, _BUDGETS[level])
+
+
+def room_to_think(limit: int, model: Model, options: StreamOptions) -> tuple[int, int] | None:
+    """Return the output limit to ask for and how much of it is for thinking, where thinking counts as output.
+
+    The limit grows by the budget as far as the model allows. None: there is too little room.
+    """
+    budget = thinking_budget(options.reasoning, options.thinking_budgets)
+    limit = min(limit + budget, max(model.max_tokens, limit))
+    budget = min(budget, limit - _MIN_ANSWER_TOKENS)
+    return (limit, budget) if budget >= _MIN_BUDGET_TOKENS else None
 
 
 def effort_word(model: Model, level: str) -> str | None:

@@ -13,11 +13,12 @@ import msgspec
 from spindle.llm.cost import effort_word, output_limit, take_usage
 from spindle.llm.errors import ModelError, error_words
 from spindle.llm.exchange import Call, event_decoder, over_http
+from spindle.llm.history import with_results_together
 from spindle.llm.live import LiveMessage, LiveThinking, LiveToolCall
 from spindle.llm.stream import Request, StreamOptions
 from spindle.shapes.codec import encode
 from spindle.shapes.events import StreamEvent
-from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolResultMessage, UserMessage, text_of
+from spindle.shapes.messages import AssistantMessage, Image, Text, Thinking, ToolResultMessage, blocks_of, text_of
 from spindle.shapes.model import Model
 
 _LEVELS = ("minimal", "low", "medium", "high")
@@ -69,33 +70,22 @@ def _is_new(model: Model) -> bool:
 
 def _contents(model: Model, request: Request) -> list[dict[str, Any]]:
     contents: list[dict[str, Any]] = []
-    results: list[dict[str, Any]] = []
-    images: list[dict[str, Any]] = []
-    for message in [*request.messages, None]:
-        if isinstance(message, ToolResultMessage):
-            if not results:
-                contents.append({"role": "user", "parts": results})
-            part, separate = _result_part(model, message)
-            results.append(part)
-            images += separate
-            continue
-        results = []
-        if images:
-            contents.append({"role": "user", "parts": [{"text": "Tool result image:"}, *images]})
-            images = []
-        if message is None:
-            break
-        role = "user" if isinstance(message, UserMessage) else "model"
-        parts = _user_parts(message.content) if isinstance(message, UserMessage) else _answer_parts(model, message)
-        if parts:
-            contents.append({"role": role, "parts": parts})
+    for message in with_results_together(request.messages):
+        if isinstance(message, list):
+            results = [_result_part(model, result) for result in message]
+            contents.append({"role": "user", "parts": [part for part, _ in results]})
+            if images := [image for _, separate in results for image in separate]:
+                contents.append({"role": "user", "parts": [{"text": "Tool result image:"}, *images]})
+        elif isinstance(message, AssistantMessage):
+            if parts := _answer_parts(model, message):
+                contents.append({"role": "model", "parts": parts})
+        elif message.content:
+            contents.append({"role": "user", "parts": [*map(_user_part, blocks_of(message.content))]})
     return contents
 
 
-def _user_parts(content: str | list[Text | Image]) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"text": content}] if content else []
-    return [{"text": block.text} if isinstance(block, Text) else _image(block) for block in content]
+def _user_part(block: Text | Image) -> dict[str, Any]:
+    return {"text": block.text} if isinstance(block, Text) else _image(block)
 
 
 def _image(block: Image) -> dict[str, Any]:

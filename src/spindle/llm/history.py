@@ -7,7 +7,7 @@ same as cleaning once. How many tokens a message takes is estimated by its lengt
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
@@ -30,6 +30,7 @@ from spindle.shapes.messages import (
     ToolResultMessage,
     Usage,
     UserMessage,
+    blocks_of,
 )
 from spindle.shapes.model import Model
 
@@ -60,8 +61,7 @@ def to_model_messages(messages: Iterable[AgentMessage]) -> list[ModelMessage]:
 
 def _with_attachments(message: UserMessage, attachments: list[Any]) -> UserMessage:
     """Put the text of attached files behind what the user wrote."""
-    content: list[Text | Image] = []
-    content += [Text(message.content)] if isinstance(message.content, str) else message.content
+    content = [*blocks_of(message.content)]
     for item in attachments:
         if isinstance(item, dict) and isinstance(text := item.get("extractedText"), str) and text:
             content.append(Text(f"[Attached file: {item.get('fileName') or 'unnamed'}]\n{text}"))
@@ -91,7 +91,7 @@ def _convert(message: AgentMessage) -> ModelMessage | None:
             content = f"{BRANCH_INTRO}\n\n<summary>\n{message.summary}</summary>"
         case _:
             return None
-    return UserMessage([Text(content)] if isinstance(content, str) else content, message.timestamp or 0)
+    return UserMessage(blocks_of(content), message.timestamp or 0)
 
 
 def bash_text(message: BashExecutionMessage) -> str:
@@ -241,6 +241,21 @@ def _with_missing_results(messages: list[ModelMessage]) -> list[ModelMessage]:
         complete.append(message)
     fill_in()
     return complete
+
+
+def with_results_together(messages: Iterable[ModelMessage]) -> Iterator[ModelMessage | list[ToolResultMessage]]:
+    """Give the messages one by one, but the results that follow an answer as one list: some APIs take no others."""
+    results: list[ToolResultMessage] = []
+    for message in messages:
+        if isinstance(message, ToolResultMessage):
+            results.append(message)
+            continue
+        if results:
+            yield results
+            results = []
+        yield message
+    if results:
+        yield results
 
 
 def clean_text(text: str) -> str:

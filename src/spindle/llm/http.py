@@ -155,34 +155,6 @@ async def request(
     raw.release()  # back to the pool if the body was read to its end, else closed
 
 
-async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | None = None) -> bytes:
-    """Return what is at `url`; redirects are followed. Raises `ConnectError`, `StatusError`, `UnreadableError`."""
-    session = await _session()
-    import aiohttp
-
-    where, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
-    try:
-        async with session.get(
-            url,
-            headers={"accept": "*/*"},
-            timeout=aiohttp.ClientTimeout(total=timeout),
-            proxy=where,
-            proxy_headers=proxy_headers,
-        ) as response:
-            if response.status != 200:
-                raise StatusError(response.status, "", response.headers)
-            data = bytearray()
-            async for chunk in response.content.iter_any():
-                data += chunk
-                if len(data) > max_bytes:
-                    raise UnreadableError(f"it is larger than {max_bytes >> 20} MB")
-            return bytes(data)
-    except TimeoutError:
-        raise ConnectError(f"no complete answer within {timeout:g} s") from None
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ConnectError(_reason(error, url)) from error
-
-
 async def _send(
     method: str,
     url: str,
@@ -231,25 +203,40 @@ async def ask(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, proxy: str | None = None
 ) -> tuple[int, str]:
     """Send a small request and return status and text of the answer. Raises `ConnectError`."""
+    seconds = limits.SMALL_REQUEST
+    async with _whole(method, url, seconds, proxy, headers=headers, data=body, allow_redirects=False) as response:
+        data = await response.content.read(MAX_ERROR_BODY_BYTES)
+        return response.status, data.decode("utf-8", "replace")
+
+
+async def download(url: str, *, max_bytes: int, timeout: float, proxy: str | None = None) -> bytes:
+    """Return what is at `url`; redirects are followed. Raises `ConnectError`, `StatusError`, `UnreadableError`."""
+    async with _whole("GET", url, timeout, proxy, headers={"accept": "*/*"}) as response:
+        if response.status != 200:
+            raise StatusError(response.status, "", response.headers)
+        data = bytearray()
+        async for chunk in response.content.iter_any():
+            data += chunk
+            if len(data) > max_bytes:
+                raise UnreadableError(f"it is larger than {max_bytes >> 20} MB")
+        return bytes(data)
+
+
+@asynccontextmanager
+async def _whole(
+    method: str, url: str, seconds: float, proxy: str | None, **details: Any
+) -> AsyncGenerator["aiohttp.ClientResponse", None]:
+    """Give the response to a request that has so many seconds for all of it. Raises `ConnectError`."""
     session = await _session()
     import aiohttp
 
     where, proxy_headers = _split_proxy(proxy or _proxy_of_environment(url))
+    details |= {"timeout": aiohttp.ClientTimeout(total=seconds), "proxy": where, "proxy_headers": proxy_headers}
     try:
-        async with session.request(
-            method,
-            url,
-            headers=headers,
-            data=body,
-            timeout=aiohttp.ClientTimeout(total=limits.SMALL_REQUEST),
-            allow_redirects=False,
-            proxy=where,
-            proxy_headers=proxy_headers,
-        ) as response:
-            data = await response.content.read(MAX_ERROR_BODY_BYTES)
-            return response.status, data.decode("utf-8", "replace")
+        async with session.request(method, url, **details) as response:
+            yield response
     except TimeoutError:
-        raise ConnectError(f"no complete answer within {limits.SMALL_REQUEST:g} s") from None
+        raise ConnectError(f"no complete answer within {seconds:g} s") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise ConnectError(_reason(error, url)) from error
 

@@ -26,6 +26,7 @@ from spindle.shapes.messages import (
     ToolCall,
     ToolResultMessage,
     UserMessage,
+    blocks_of,
     text_of,
 )
 from spindle.shapes.model import Model
@@ -106,9 +107,7 @@ def _items(model: Model, request: Request, compat: ResponsesCompat) -> list[dict
         items.append({"role": role, "content": request.system_prompt})
     for message in request.messages:
         if isinstance(message, UserMessage):
-            content = message.content
-            blocks: list[Text | Image] = [Text(content)] if isinstance(content, str) else content
-            if blocks:
+            if blocks := blocks_of(message.content):
                 items.append({"role": "user", "content": [_input_part(block) for block in blocks]})
         elif isinstance(message, ToolResultMessage):
             items.append(_tool_output(message))

@@ -6,10 +6,13 @@ those that came together), and exactly one `Finished` at the end. Once handed ou
 at once; the loop then asks `LiveMessage.finish("aborted")` for what came so far.
 """
 
+import asyncio
 import importlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -134,6 +137,21 @@ BUILTIN_APIS = {
     "scripted": "scripted",
 }
 """Where the function of each API lives. It is imported when a model first needs it."""
+
+
+most_calls = 0
+"""Of one provider's models at a time, in the whole process; set once, before the first call. 0: no limit."""
+_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
+"""Of each provider, for each event loop."""
+
+
+async def in_turn(provider: str, stream: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
+    """Give what a stream gives; its request is sent when it is its turn."""
+    gates = _gates.setdefault(asyncio.get_running_loop(), {})
+    gate = gates.setdefault(provider, asyncio.Semaphore(most_calls))
+    async with gate, aclosing(stream):
+        async for chunk in stream:
+            yield chunk
 
 
 def builtin_stream(api: str) -> StreamFunction:

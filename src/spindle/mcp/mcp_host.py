@@ -109,14 +109,7 @@ class McpHost:
             self._tools = None
         self._servers, self._others = [], []
         if found is not None:
-            self._others = [
-                McpServerState(name=name, state="invalid", error=problem) for name, problem in found.problems.items()
-            ]
-            self._others += [
-                McpServerState(name=config.name, state="disabled", transport=config.transport, source=config.source)
-                for config in found.configs.values()
-                if not config.enabled
-            ]
+            self._others = found.unused()
             self._servers = [self._server(agent, config, restart=restart) for config in found.enabled()]
         if self._servers:
             from spindle.mcp.exposure import SessionTools
@@ -134,10 +127,7 @@ class McpHost:
     def _server(self, agent: AgentSession, config: "ServerConfig", *, restart: bool) -> "Server":
         from spindle.mcp.shared_server import server_for
 
-        def withheld() -> frozenset[str]:
-            return agent.resources.registry.secret_variables(agent.resources.settings.keep_variables)
-
-        server = server_for(self, config, agent.cwd, withheld)
+        server = server_for(self, config, agent.cwd, lambda: agent.resources.secret_variables())
         if restart:
             server.forgive()
         return server

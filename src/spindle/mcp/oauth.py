@@ -12,11 +12,10 @@ import re
 import secrets
 import threading
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -39,6 +38,7 @@ from spindle.mcp.authorization import (
     token_request,
 )
 from spindle.mcp.server_config import OAuthOptions, ServerConfig, resolve_oauth
+from spindle.models.sign_in import Proof, serve_page
 
 _MARGIN: Final = 30.0
 """Seconds before its end that a token counts as over."""
@@ -277,14 +277,13 @@ class Login:
         if methods is not None and "S256" not in methods:
             raise McpError("its authorization server does not support PKCE, without which a login is not safe")
         client = await self._client(metadata, browser, scope)
-        verifier = secrets.token_urlsafe(64)
-        state = secrets.token_urlsafe(32)
+        proof = Proof()
         query = {
             "response_type": "code",
             "client_id": client.client_id or "",
             "redirect_uri": browser.redirect_uri,
-            "state": state,
-            "code_challenge": urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("="),
+            "state": proof.state,
+            "code_challenge": proof.challenge,
             "code_challenge_method": "S256",
         }
         if scope is not None:
@@ -293,12 +292,12 @@ class Login:
                 query["prompt"] = "consent"
         separator = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
         url = f"{metadata.authorization_endpoint}{separator}{urlencode(_with_resource(query, target))}"
-        code = _code(await browser.visit(url), state, metadata)
+        code = _code(await browser.visit(url), proof.state, metadata)
         form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": browser.redirect_uri,
-            "code_verifier": verifier,
+            "code_verifier": proof.verifier,
         }
         return client, _with_resource(form, target)
 
@@ -427,7 +426,7 @@ class LoopbackBrowser:
     async def __aenter__(self) -> "LoopbackBrowser":
         self._back = asyncio.get_running_loop().create_future()
         try:
-            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+            self._server = await serve_page(self._port, self._take)
         except OSError as error:
             raise McpError(f"cannot wait for the browser on port {self._port}: {error.strerror}") from None
         self.redirect_uri = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/callback"
@@ -446,26 +445,10 @@ class LoopbackBrowser:
         except TimeoutError:
             raise McpError(f"no login within {limits.MCP_LOGIN:g} s") from None
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(limits.CONNECT):
-                line = await reader.readline()
-                while (await reader.readline()).strip():
-                    pass
-            words = line.decode("latin-1").split()
-            target = urlsplit(urljoin(self.redirect_uri, words[1])) if len(words) == 3 else urlsplit("")
-            back = dict(parse_qsl(target.query))
-            found = target.path == "/callback" and back.get("state") == self._state
-            text = "Not found"
-            if found:
-                text = "The login was refused" if "error" in back else "Your login goes on where you began it"
-                text += "; this page can be closed."
-            head = f"HTTP/1.1 {'200 OK' if found else '404 Not Found'}\r\nContent-Type: text/plain; charset=utf-8\r\n"
-            writer.write(f"{head}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode())
-            await writer.drain()
-            if found and not self._back.done():
-                self._back.set_result(back)
-        except (OSError, TimeoutError, ValueError):
-            pass
-        finally:
-            writer.close()
+    def _take(self, path: str, back: dict[str, str]) -> tuple[str, str]:
+        if path != "/callback" or back.get("state") != self._state:
+            return "404 Not Found", "Not found"
+        if not self._back.done():
+            self._back.set_result(back)
+        said = "The login was refused" if "error" in back else "Your login goes on where you began it"
+        return "200 OK", f"{said}; this page can be closed."

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from spindle import limits
+from spindle.agent.hooks import McpServerState
 from spindle.agent_dir import agent_dir, expand_home
 from spindle.config.user_files import BadFile, read_object
 from spindle.mcp import McpError
@@ -149,6 +150,14 @@ class Servers(Struct):
 
     def enabled(self) -> list[ServerConfig]:
         return [config for config in self.configs.values() if config.enabled]
+
+    def unused(self) -> list[McpServerState]:
+        """Return the states of those that make no sense or are switched off."""
+        off = [config for config in self.configs.values() if not config.enabled]
+        return [
+            *(McpServerState(name=name, state="invalid", error=problem) for name, problem in self.problems.items()),
+            *(McpServerState(name=c.name, state="disabled", transport=c.transport, source=c.source) for c in off),
+        ]
 
 
 def user_file() -> Path:

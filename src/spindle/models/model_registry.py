@@ -224,7 +224,7 @@ class ModelRegistry:
             return "not needed"
         return found or ambient_source(provider, self.auth.stored(provider))
 
-    def secret_variables(self, kept: Iterable[str] = ()) -> frozenset[str]:
+    def secret_variables(self, kept: Iterable[str]) -> frozenset[str]:
         """Return the names of the variables that keys are read from and that no other program needs; not `kept`."""
         names = self.auth.variables()
         for spec in (*self.file.providers.values(), *self._registered.values()):

@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -191,7 +191,7 @@ class Callback:
         """Serve the page while the block runs; if the port is taken, only pasting is left."""
         server = None
         with suppress(OSError):
-            server = await asyncio.start_server(self._serve, "127.0.0.1", 0 if is_stand_in() else port)
+            server = await serve_page(0 if is_stand_in() else port, self._take)
             port = server.sockets[0].getsockname()[1]
         self.url = f"http://{self._host}:{port}{self._path}"
         self.is_open = server is not None
@@ -240,30 +240,10 @@ class Callback:
             raise LoginError("That address belongs to another sign-in", refused=True)
         return found
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(limits.LOOPBACK_SERVER):
-                head = await reader.readuntil(b"\r\n\r\n")
-            status, text = self._take(head.split(b"\r\n", 1)[0].decode("latin-1"))
-            page = f"<!doctype html><meta charset=utf-8><title>Spindle</title><p>{text}</p>".encode()
-            writer.write(
-                f"HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncache-control: no-store\r\n"
-                f"content-length: {len(page)}\r\nconnection: close\r\n\r\n".encode()
-                + page
-            )
-            await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # a browser that opened a spare connection, or something else that is no browser
-        finally:
-            writer.close()
-
-    def _take(self, line: str) -> tuple[str, str]:
-        """Look at the first line of a request; return status and text of the page."""
-        method, _, target = line.partition(" ")
-        parts = urlsplit(target.partition(" ")[0])
-        if method != "GET" or parts.path != self._path:
+    def _take(self, path: str, found: dict[str, str]) -> tuple[str, str]:
+        """Take what the browser brings; return status and text of the page."""
+        if path != self._path:
             return "404 Not Found", "There is nothing here."
-        found = _flat(parts.query)
         if self._state is not None and found.get("state") != self._state:
             return "400 Bad Request", "This page belongs to another sign-in."
         if not found.get("code") and "error" not in found:
@@ -273,6 +253,31 @@ class Callback:
         if "error" in found:
             return "200 OK", "The sign-in was refused. You can close this page."
         return "200 OK", "You can close this page and go back to the terminal."
+
+
+async def serve_page(port: int, take: Callable[[str, dict[str, str]], tuple[str, str]]) -> asyncio.Server:
+    """Serve one page on this machine: `take(path, parameters)` returns its status and text. Raises `OSError`."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(limits.LOOPBACK_SERVER):
+                head = await reader.readuntil(b"\r\n\r\n")
+            method, _, target = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+            parts = urlsplit(target.partition(" ")[0])
+            status, text = take(parts.path if method == "GET" else "", _flat(parts.query))
+            page = f"<!doctype html><meta charset=utf-8><title>Spindle</title><p>{text}</p>".encode()
+            writer.write(
+                f"HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncache-control: no-store\r\n"
+                f"content-length: {len(page)}\r\nconnection: close\r\n\r\n".encode()
+                + page
+            )
+            await writer.drain()
+        except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # a browser that opened a spare connection, or something else that is no browser
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(serve, "127.0.0.1", port)
 
 
 def _flat(query: str) -> dict[str, str]:

@@ -12,6 +12,8 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.shapes.messages import Wire
 
 T = TypeVar("T")
+REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update")
+"""Frames of a client that get no response, and are of use only to a session that is there."""
 
 
 class LiveInfo(Wire, kw_only=True):

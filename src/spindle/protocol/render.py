@@ -31,6 +31,7 @@ from spindle.shapes.events import (
 )
 
 EDGES = (AnswerStart, AnswerDone, AnswerFailed)
+_UPDATE = b'{"type":"message_update","assistantMessageEvent":'
 _MESSAGE_KEYS = {AnswerStart: "partial", AnswerDone: "message", AnswerFailed: "error"}
 
 
@@ -124,7 +125,11 @@ class Renderer:
 
     def _update(self, piece: StreamEvent, live: LiveMessage) -> bytes:
         kept = self._kept(live)
-        event, usage = self._open_event(piece), self._usage(kept)
+        if isinstance(piece, DELTAS):
+            event = self._head(piece) + codec.encode_str(piece.delta)
+        else:  # up to the last key of the event, which is left open
+            event = _UPDATE + without(codec.encode(piece), self._unknown_in_piece)[:-1]
+        usage = self._usage(kept)
         if self.update_mode == "delta":
             return b"".join((event, usage, b"}\n"))
         message = kept.pieces()
@@ -142,20 +147,13 @@ class Renderer:
             update["message"] = value
         return codec.encode(update) + b"\n"
 
-    def _open_event(self, piece: StreamEvent) -> bytes:
-        """Return the frame up to the last key of `assistantMessageEvent`, which is left open."""
-        if isinstance(piece, DELTAS):
-            return self._head(piece) + codec.encode_str(piece.delta)
-        data = without(codec.encode(piece), self._unknown_in_piece)
-        return b'{"type":"message_update","assistantMessageEvent":' + data[:-1]
-
     def _head(self, piece: Delta) -> bytes:
         """Return the frame of a delta up to the delta."""
         key = type(piece), piece.content_index
         head = self._heads.get(key)
         if head is None:
             empty = type(piece)(piece.content_index, "")
-            head = b'{"type":"message_update","assistantMessageEvent":' + codec.encode(empty).removesuffix(b'""}')
+            head = _UPDATE + codec.encode(empty).removesuffix(b'""}')
             self._heads[key] = head
         return head
 

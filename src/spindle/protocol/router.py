@@ -17,13 +17,10 @@ from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live import LiveSession, SessionPool, Wanted
 from spindle.protocol.outbox import Outbox
-from spindle.protocol.registry import Client, LiveInfo
+from spindle.protocol.registry import REPLIES, Client, LiveInfo
 from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
 from spindle.shapes.events import SessionClosed
-
-_REPLIES = ("extension_ui_response", "host_tool_result", "host_tool_update")
-"""Frames that get no response, and are of use only to a session that is there."""
 
 
 class Router:
@@ -53,7 +50,7 @@ class Router:
             seat = None if live is None else self._seats.get(live.handle)
             if seat is None:
                 kind = frame.get("type")
-                if kind in _REPLIES:
+                if kind in REPLIES:
                     return True
                 if kind == "close_session" and live is None:
                     self._refuse(frame, f"Session {name} is not open")
@@ -97,7 +94,7 @@ class Router:
 
     def _give_up(self, seat: "Seat", error: str) -> None:
         for frame in self.forget(seat):
-            if frame.get("type") not in _REPLIES:
+            if frame.get("type") not in REPLIES:
                 self._refuse(frame, error)
 
     def _refuse(self, frame: dict[str, Any], error: str) -> None:

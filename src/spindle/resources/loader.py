@@ -75,6 +75,10 @@ class Resources(Struct):
     def settings(self) -> Settings:
         return self.store.settings
 
+    def secret_variables(self) -> frozenset[str]:
+        """Return the names of the variables that hold keys and that programs we start do not get."""
+        return self.registry.secret_variables(self.settings.keep_variables)
+
     def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:
         """Return the system prompt for these tools; `custom` takes the place of its built-in part."""
         parts = self.prompt if custom is None else replace(self.prompt, custom=custom)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
-from spindle.flow import dues
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
 from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Ready, Renderer
-from spindle.rpc.framing import LineReader, LineTooLong
+from spindle.rpc.framing import LineTooLong
 from spindle.rpc.stdio import Exit, StdioWire
 from spindle.version import __version__
 
@@ -110,31 +109,17 @@ class Server:
             await self._router.pool.close()
 
     async def _read(self) -> None:
-        lines = LineReader()
-        async for chunk in self._wire.chunks():
-            for line in lines.receive(chunk):
-                self._receive(line)
-                # The answer to a short line may be long, so it comes before the next line is looked at.
-                if not dues.waiting:
-                    self._wire.flush()
-                await asyncio.sleep(0)
-                if self._outbox.flooded:
-                    await self._outbox.room()
-        last = lines.close()
-        if last is not None:
-            self._receive(last)
+        async for line in self._wire.lines():
+            if isinstance(line, LineTooLong):
+                self._dispatcher.refuse_line(str(line))
+            else:
+                self._dispatcher.receive(line)
 
     def _read_ended(self, reading: asyncio.Task[None]) -> None:
         error = None if reading.cancelled() else reading.exception()
         if error is not None:  # a bug here must not leave a process that no longer reads
             traceback.print_exception(error, file=sys.stderr)
         self._exit.end(0 if error is None else 1)
-
-    def _receive(self, line: bytes | LineTooLong) -> None:
-        if isinstance(line, LineTooLong):
-            self._dispatcher.refuse_line(str(line))
-        else:
-            self._dispatcher.receive(line)
 
     async def _watch_shutdown(self) -> None:
         """Extensions may ask to end; that waits until the agent is idle."""

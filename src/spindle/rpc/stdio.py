@@ -1,7 +1,7 @@
 """The real stdin and stdout: who owns them, and how bytes pass without ever stopping the event loop.
 
 `StdioWire.claim` takes both descriptors away from the rest of the process: whatever a library, an extension or a
-child prints lands on stderr. What the bytes mean is not known here.
+child prints lands on stderr. What the lines mean is not known here.
 """
 
 import asyncio
@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from spindle.children import kill_all
+from spindle.flow import dues
 from spindle.protocol.outbox import Outbox
 from spindle.rpc.descriptors import Source, Target, open_source, open_target
+from spindle.rpc.framing import LineReader, LineTooLong
 
 # Small lines go out together up to this size; a bigger line goes alone and is not copied again.
 BATCH_BYTES: Final = 128 << 10
@@ -97,6 +99,21 @@ class StdioWire:
         self._source = open_source(self._stdin)
         while chunk := await self._source.read():
             yield chunk
+
+    async def lines(self) -> AsyncIterator[bytes | LineTooLong]:
+        """Give the lines that the client writes, each when what was said to the one before is on its way."""
+        reader = LineReader()
+        async for chunk in self.chunks():
+            for line in reader.receive(chunk):
+                yield line
+                # The answer to a short line may be long, so it comes before the next line is looked at.
+                if not dues.waiting:
+                    self.flush()
+                await asyncio.sleep(0)
+                if self._outbox is not None and self._outbox.flooded:
+                    await self._outbox.room()
+        if (last := reader.close()) is not None:
+            yield last
 
     # -- out -------------------------------------------------------------------------------------
 

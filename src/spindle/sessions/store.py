@@ -75,12 +75,12 @@ class Store:
     def save_all(self) -> None:
         """Write whatever the file lacks; make it if there is none."""
         self._has_begun = True
-        self._attempt(self._write)
+        self._write()
 
     def rewrite(self, *, keep_old: bool) -> None:
         """Put the whole tree in place of the file, after a migration."""
         self._rewrite_due, self._keep_old = True, keep_old
-        self._attempt(self._write)
+        self._write()
 
     def catch_up(self) -> None:
         """See what others did to the file since we looked, before adding to it."""
@@ -116,7 +116,7 @@ class Store:
         """
         if self._file is None and self.error is None:
             return None
-        self._attempt(self._write)
+        self._write()
         if self._file is None or self._fsync == "never":
             return None
         try:
@@ -185,14 +185,6 @@ class Store:
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _attempt(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except (OSError, SessionError) as error:
-            self.fail(error)
-        else:
-            self.error = None
-
     def fail(self, error: OSError | SessionError) -> None:
         """Take note of why the file is behind; the next save or sync tries again."""
         reason = f"{error.strerror}: {self.path}" if isinstance(error, OSError) else str(error)
@@ -202,17 +194,23 @@ class Store:
             self._on_write_error(self.error)
 
     def _write(self) -> None:
-        if self._rewrite_due:
-            self._replace()
-        elif self._file is None:
-            self._begin()
+        """Bring the file up to date, as far as that can be done."""
+        try:
+            if self._rewrite_due:
+                self._replace()
+            elif self._file is None:
+                self._begin()
+            else:
+                self._file.flush()
+            if self._fsync == "always" and self._file is not None:
+                self._file.sync()
+                if self._is_new_name:
+                    sync_directory(self.path.parent)
+                    self._is_new_name = False
+        except (OSError, SessionError) as error:
+            self.fail(error)
         else:
-            self._file.flush()
-        if self._fsync == "always" and self._file is not None:
-            self._file.sync()
-            if self._is_new_name:
-                sync_directory(self.path.parent)
-                self._is_new_name = False
+            self.error = None
 
     def _begin(self) -> None:
         """Make the file with everything in it, or find out what an existing one lacks."""

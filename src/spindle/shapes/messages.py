@@ -4,6 +4,7 @@ Messages are values: they do not know their entry ids, the session does. `messag
 an unknown role, an unknown block or a missing key: what cannot be understood is carried as it came.
 """
 
+import time
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
@@ -61,6 +62,11 @@ def text_of(content: str | list[Any], separator: str = "") -> str:
     if isinstance(content, str):
         return content
     return separator.join(block.text for block in content if isinstance(block, Text))
+
+
+def blocks_of(content: "str | list[Text | Image]") -> "list[Text | Image]":
+    """Return the content of a message as blocks, also if it is a mere text."""
+    return [Text(content)] if isinstance(content, str) else content
 
 
 StopReason = Literal["stop", "length", "toolUse", "error", "aborted"]
@@ -168,6 +174,14 @@ class CustomMessage(Message, gc=True, kw_only=True, tag="custom"):
     display: bool
     details: Any = None
     timestamp: int | float
+
+
+def custom_message(
+    custom_type: str, content: str | list[Text | Image], *, display: bool = False, details: Any = None
+) -> CustomMessage:
+    """Make a message of an extension, or of a part of the agent, that is said now; people see it if `display`."""
+    now = int(time.time() * 1000)
+    return CustomMessage(custom_type=custom_type, content=content, display=display, details=details, timestamp=now)
 
 
 class BranchSummaryMessage(Message, gc=True, tag="branchSummary"):
