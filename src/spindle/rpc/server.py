@@ -113,6 +113,8 @@ class Server:
         lines = LineReader()
         async for chunk in self._wire.chunks():
             for line in lines.receive(chunk):
+                # A write that was planned before a prompt would come before the run that stores it.
+                self._wire.flush()
                 self._receive(line)
                 # The answer to a short line may be long, so it comes before the next line is looked at.
                 if not dues.waiting:
