@@ -179,7 +179,8 @@ class Agent:
 
         def add(function: F) -> F:
             make_context = functools.partial(self._hooks.context_for, self._extension)
-            tool = make_tool(function, make_context, report, guidelines=tuple(guidelines), **options)
+            home = self._extension.home
+            tool = make_tool(function, make_context, report, home, guidelines=tuple(guidelines), **options)
             renderers = {"call": render_call, "result": render_result}
             self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
             self._extension.tools[tool.name] = tool
@@ -204,7 +205,7 @@ class Agent:
         tool = self._generation.builtin_tool(name)
         if tool is None:
             raise LookupError(f'There is no built-in tool "{name}"')
-        return BuiltinTool(tool, lambda: self._binding.agent)
+        return BuiltinTool(tool, self._binding)
 
     @property
     def active_tools(self) -> list[str]:
@@ -286,7 +287,7 @@ class Agent:
         models whose `api` is given here are asked; it yields texts, `Thinking`, `ToolCall` and `Usage`.
         Raises `ValueError`.
         """
-        made = make_provider(name, config, stream)
+        made = make_provider(name, config, stream, self._extension.home)
         self._extension.providers[name] = made
         if self._binding.bound:
             self._binding.do(lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream))
@@ -304,7 +305,7 @@ class Agent:
         agent = self._binding.agent
         if not agent.resources.registry.has_credentials(model.provider):
             return False
-        await agent.use_model(model, None, "set")
+        await self._binding.carry_out(lambda agent: agent.use_model(model, None, "set"))
         return True
 
     @property
@@ -341,8 +342,9 @@ class Agent:
         message = CustomMessage(
             custom_type=custom_type, content=shown, display=display, details=details, timestamp=int(time.time() * 1000)
         )
-        await self._binding.agent.send_message(
-            as_custom_message(message), trigger_turn=trigger_turn, deliver_as=deliver_as
+        sent = as_custom_message(message)
+        await self._binding.carry_out(
+            lambda agent: agent.send_message(sent, trigger_turn=trigger_turn, deliver_as=deliver_as)
         )
 
     async def send_user_message(
@@ -355,7 +357,10 @@ class Agent:
         _check_delivery(deliver_as, "steer", "followUp")
         shown = content if isinstance(content, str) else as_content(content)
         images = [] if isinstance(shown, str) else [block for block in shown if isinstance(block, Image)]
-        await self._binding.agent.submit(text_of(shown, "\n"), images, deliver_as, source="extension", expand=expand)
+        text = text_of(shown, "\n")
+        await self._binding.carry_out(
+            lambda agent: agent.submit(text, images, deliver_as, source="extension", expand=expand)
+        )
 
     def append_entry(self, custom_type: str, data: Any = None) -> str:
         """Keep `data` in the session, out of the model's sight. Returns the entry's id."""
@@ -388,8 +393,10 @@ class Agent:
         if isinstance(argv, str):
             raise TypeError(f"exec takes a list: {argv.split()!r}, or for a shell ['sh', '-c', {argv!r}]")
         agent = self._binding.agent
-        settings = agent.tool_context(lambda result: None).settings
-        return await execute(argv, settings, cwd=Path(agent.cwd, cwd or "."), timeout=timeout, input=input)
+        settings, folder = agent.tool_context(lambda result: None).settings, Path(agent.cwd, cwd or ".")
+        return await self._binding.await_on_loop(
+            lambda: execute(argv, settings, cwd=folder, timeout=timeout, input=input)
+        )
 
 
 def _require_arguments(function: Any, what: str, *names: str) -> None:
