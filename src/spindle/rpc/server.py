@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
-from spindle.flow import dues
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.outbox import Outbox
@@ -113,12 +112,10 @@ class Server:
         lines = LineReader()
         async for chunk in self._wire.chunks():
             for line in lines.receive(chunk):
-                # A write that was planned before a prompt would come before the run that stores it.
-                self._wire.flush()
+                self._wire.flush()  # what a prompt would hold up
                 self._receive(line)
                 # The answer to a short line may be long, so it comes before the next line is looked at.
-                if not dues.waiting:
-                    self._wire.flush()
+                self._wire.flush()
                 await asyncio.sleep(0)
                 if self._outbox.flooded:
                     await self._outbox.room()

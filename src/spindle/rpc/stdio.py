@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from spindle.children import kill_all
+from spindle.flow import dues
 from spindle.protocol.outbox import Outbox
 from spindle.rpc.descriptors import Source, Target, open_source, open_target
 
@@ -146,6 +147,9 @@ class StdioWire:
             self._scheduled = None
         outbox, target = self._outbox, self._target
         if outbox is None or target is None or target.busy:
+            return
+        if dues.waiting:  # the run that a prompt has started does it by itself, before the next turn ends
+            self._wake()
             return
         turn = TURN_BYTES
         while data := outbox.take(BATCH_BYTES, merge=self._behind):
