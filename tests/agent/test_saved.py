@@ -202,6 +202,23 @@ def test_a_prompt_that_starts_at_once_is_in_the_session_when_it_is_accepted_and_
         assert side_files(tmp_path) == ["s.jsonl"]
 
 
+def test_prompts_of_many_sessions_at_once_are_in_their_sessions_and_nowhere_else(tmp_path):
+    """While others stream: what is written for them in the same turn of the event loop must not come in between."""
+    stream = [step for _ in range(500) for step in ("a", pause(0.005))]
+    with AgentProcess([reply(*stream, pause(30), "b")], session=True, base=tmp_path) as agent:
+        ids = [agent.data("open_session")["id"] for _ in range(40)]
+        for some in (ids[:10], ids[10:]):
+            frames = [{"id": id, "type": "prompt", "message": f"told {id}", "sessionId": id} for id in some]
+            agent.write(b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
+            for id in some:
+                assert agent.wait(lambda frame, id=id: frame["type"] == "response" and frame["id"] == id)["success"]
+            agent.wait_delta("a")
+        agent.kill()
+        stored = list(tmp_path.rglob("*.jsonl"))
+        assert len(stored) == 40 and all(f"told {file.stem[-36:]}" in file.read_text() for file in stored)
+        assert not list(tmp_path.rglob("*.queue"))
+
+
 def test_the_users_message_is_on_the_disk_before_the_model_is_asked(tmp_path):
     slow = "def slow(fd):\n    time.sleep(0.3)\n    real(fd)\n    open('synced', 'a').close()\nos.fsync = slow"
     with opened(tmp_path, [reply("ok", pause(30))], *with_disk(tmp_path, slow)) as agent:

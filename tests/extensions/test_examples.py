@@ -179,6 +179,8 @@ def test_the_command_keeps_its_state_in_the_session():
 def test_each_branch_has_its_own_list():
     with start("todo_command.py", [reply("x")], session=True) as agent:
         agent.prompt("/todo add before")
+        agent.prompt("/todo list")
+        assert ui(agent, "notify")["message"] == "1. before"  # so it is in the session
         agent.run("hello")
         agent.prompt("/todo add after")
         entry = agent.data("get_fork_messages")["messages"][0]["entryId"]

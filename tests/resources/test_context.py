@@ -249,11 +249,12 @@ def test_exploration_rule(names: list[str], words: str | None) -> None:
 def test_rg_is_recommended_only_where_the_shell_finds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert "with ls, grep and find" in prompt_sections([tool("bash")], "/w", PromptParts())["rules"]
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "rg").write_text("#!/bin/sh\n")
     (tmp_path / folder / "rg").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # looked for once in the same folders
     assert "with ls, rg and find" in prompt_sections([tool("bash")], "/w", PromptParts())["rules"]
 
 

@@ -30,8 +30,9 @@ from spindle.shapes.messages import (
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-DISK_WAITS = 8
-"""So many files are waited for at once."""
+DISK_WAITS = 4
+"""So many files are waited for at once. Each thread that comes back takes the interpreter from the event loop for a
+moment, and of more threads more come back one by one."""
 COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
 

@@ -178,7 +178,8 @@ class Agent:
 
         def add(function: F) -> F:
             make_context = functools.partial(self._hooks.context_for, self._extension)
-            tool = make_tool(function, make_context, report, guidelines=tuple(guidelines), **options)
+            home = self._extension.home
+            tool = make_tool(function, make_context, report, home, guidelines=tuple(guidelines), **options)
             renderers = {"call": render_call, "result": render_result}
             self._extension.tool_renderers[tool.name] = {kind: made for kind, made in renderers.items() if made}
             self._extension.tools[tool.name] = tool
@@ -203,7 +204,7 @@ class Agent:
         tool = self._generation.builtin_tool(name)
         if tool is None:
             raise LookupError(f'There is no built-in tool "{name}"')
-        return BuiltinTool(tool, lambda: self._binding.agent)
+        return BuiltinTool(tool, self._binding)
 
     @property
     def active_tools(self) -> list[str]:
@@ -285,7 +286,7 @@ class Agent:
         models whose `api` is given here are asked; it yields texts, `Thinking`, `ToolCall` and `Usage`.
         Raises `ValueError`.
         """
-        made = make_provider(name, config, stream)
+        made = make_provider(name, config, stream, self._extension.home)
         self._extension.providers[name] = made
         if self._binding.bound:
             self._binding.do(lambda agent: agent.resources.registry.register_provider(name, made.config, made.stream))
@@ -303,7 +304,7 @@ class Agent:
         agent = self._binding.agent
         if not agent.resources.registry.has_credentials(model.provider):
             return False
-        await agent.use_model(model, None, "set")
+        await self._binding.carry_out(lambda agent: agent.use_model(model, None, "set"))
         return True
 
     @property
@@ -337,8 +338,10 @@ class Agent:
         """
         _check_delivery(deliver_as, "steer", "followUp", "nextTurn")
         shown = content if isinstance(content, str) else as_content(content)
-        message = as_custom_message(custom_message(custom_type, shown, display=display, details=details))
-        await self._binding.agent.send_message(message, trigger_turn=trigger_turn, deliver_as=deliver_as)
+        sent = as_custom_message(custom_message(custom_type, shown, display=display, details=details))
+        await self._binding.carry_out(
+            lambda agent: agent.send_message(sent, trigger_turn=trigger_turn, deliver_as=deliver_as)
+        )
 
     async def send_user_message(
         self, content: UserContent, *, deliver_as: Literal["steer", "followUp"] | None = None, expand: bool = False
@@ -350,7 +353,10 @@ class Agent:
         _check_delivery(deliver_as, "steer", "followUp")
         shown = content if isinstance(content, str) else as_content(content)
         images = [] if isinstance(shown, str) else [block for block in shown if isinstance(block, Image)]
-        await self._binding.agent.submit(text_of(shown, "\n"), images, deliver_as, source="extension", expand=expand)
+        text = text_of(shown, "\n")
+        await self._binding.carry_out(
+            lambda agent: agent.submit(text, images, deliver_as, source="extension", expand=expand)
+        )
 
     def append_entry(self, custom_type: str, data: Any = None) -> str:
         """Keep `data` in the session, out of the model's sight. Returns the entry's id."""
@@ -383,8 +389,10 @@ class Agent:
         if isinstance(argv, str):
             raise TypeError(f"exec takes a list: {argv.split()!r}, or for a shell ['sh', '-c', {argv!r}]")
         agent = self._binding.agent
-        settings = agent.tool_context(lambda result: None).settings
-        return await execute(argv, settings, cwd=Path(agent.cwd, cwd or "."), timeout=timeout, input=input)
+        settings, folder = agent.tool_context(lambda result: None).settings, Path(agent.cwd, cwd or ".")
+        return await self._binding.await_on_loop(
+            lambda: execute(argv, settings, cwd=folder, timeout=timeout, input=input)
+        )
 
 
 def _require_arguments(function: Any, what: str, *names: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.agent.navigate import Navigated
 from spindle.extensions.generation import Binding
-from spindle.extensions.threads import call
+from spindle.extensions.threads import HERE
 from spindle.extensions.ui import UI
 from spindle.models.model_registry import ModelRegistry
 from spindle.sessions import SessionManager
@@ -116,9 +116,7 @@ class Context:
 
         A command may await the task; a handler of that very run would wait for itself.
         """
-        return self._binding.do(
-            lambda agent: self._binding.tasks.spawn(agent.compact(instructions), "spindle-compact", report=False)
-        )
+        return self._binding.begin(lambda agent: agent.compact(instructions), "spindle-compact")
 
     # -- for work in threads ---------------------------------------------------------------------
 
@@ -142,7 +140,7 @@ class CommandContext(Context):
 
     async def wait_for_idle(self) -> None:
         """Return when the agent has nothing more to do."""
-        await self._binding.agent.wait_idle()
+        await self._binding.carry_out(lambda agent: agent.wait_idle())
 
     async def new_session(
         self,
@@ -152,23 +150,24 @@ class CommandContext(Context):
         with_session: WithSession | None = None,
     ) -> Replaced:
         """Begin an empty session. `setup(session)`, with a `SessionManager`, may write to it before it is in force."""
-        prepare = None if setup is None else (lambda session: setup(SessionManager(session)))
-        cancelled = await self._binding.agent.new_session(parent_session, prepare)
+        home = self.agent._extension.home if self.agent is not None else HERE
+        prepare = None if setup is None else (lambda session: home.call(setup, SessionManager(session)))
+        cancelled = await self._binding.carry_out(lambda agent: agent.new_session(parent_session, prepare))
         return await self._replaced(Replaced(cancelled), with_session)
 
     async def fork(
         self, entry_id: str, *, position: str = "before", with_session: WithSession | None = None
     ) -> Replaced:
         """Go on in a copy that ends `before` a user message, or `at` an entry."""
-        agent = self._binding.agent
         if position == "at":
-            return await self._replaced(Replaced(await agent.clone(entry_id)), with_session)
-        text, cancelled = await agent.fork(entry_id)
+            cancelled = await self._binding.carry_out(lambda agent: agent.clone(entry_id))
+            return await self._replaced(Replaced(cancelled), with_session)
+        text, cancelled = await self._binding.carry_out(lambda agent: agent.fork(entry_id))
         return await self._replaced(Replaced(cancelled, text), with_session)
 
     async def switch_session(self, path: str | Path, *, with_session: WithSession | None = None) -> Replaced:
         """Go on with another session file."""
-        cancelled, _ = await self._binding.agent.switch_session(str(path))
+        cancelled, _ = await self._binding.carry_out(lambda agent: agent.switch_session(str(path)))
         return await self._replaced(Replaced(cancelled), with_session)
 
     async def navigate_tree(
@@ -181,19 +180,21 @@ class CommandContext(Context):
         label: str | None = None,
     ) -> Navigated:
         """Jump to another place of the session tree, with a summary of the branch that is left if asked for."""
-        return await self._binding.agent.navigate(
-            target_id, summarize, custom_instructions, label, replace_instructions=replace_instructions
+        return await self._binding.carry_out(
+            lambda agent: agent.navigate(
+                target_id, summarize, custom_instructions, label, replace_instructions=replace_instructions
+            )
         )
 
     async def reload(self) -> None:
         """Load all extensions, skills and templates again. This context is stale afterwards."""
-        await self._binding.agent.reload()
+        await self._binding.carry_out(lambda agent: agent.reload())
 
     async def _replaced(self, outcome: Replaced, with_session: WithSession | None) -> Replaced:
         if with_session is not None and not outcome.cancelled:
             # This context is stale now; the same extension has another one in the generation that came after.
             path = self.agent.path if self.agent is not None else ""
-            await call(with_session, self._binding.successor(path))
+            await HERE.call(with_session, self._binding.successor(path))
         return outcome
 
 

@@ -9,7 +9,7 @@ import concurrent.futures
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec import Struct
 from spindle import limits
 from spindle.agent.dialogs import Dialogs, NoDialogs
 from spindle.agent.session import AgentSession
-from spindle.extensions.threads import call
+from spindle.extensions.threads import HERE, Home, OwnLoop
 from spindle.flow import Tasks
 from spindle.llm.stream import StreamFunction
 from spindle.resources.sources import SourceInfo
@@ -106,6 +106,8 @@ class Extension(Struct, eq=False):
     """Channels and functions of `agent.events`."""
     agent: Any = None
     """The facade it was given."""
+    home: Home = HERE
+    """Where its coroutines run."""
 
 
 # -- the tie to the agent --------------------------------------------------------------------------
@@ -198,6 +200,33 @@ class Binding:
         self._loop.call_soon_threadsafe(perform)
         return done.result()
 
+    def begin(self, action: Callable[[AgentSession], Coroutine[Any, Any, T]], name: str) -> "asyncio.Task[T]":
+        """Let the agent begin something that the caller may await, on whatever event loop it is."""
+        task = self.do(lambda agent: self.tasks.spawn(action(agent), name, report=False))
+        if threading.get_ident() == self._thread:
+            return task
+        try:
+            there = asyncio.get_running_loop()
+        except RuntimeError:  # a plain function, which can await nothing
+            return task
+        mirror = there.create_task(self.await_on_loop(lambda: asyncio.shield(task)))
+        mirror.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return mirror
+
+    async def carry_out(self, action: Callable[[AgentSession], Awaitable[T]]) -> T:
+        """Let the agent do something that takes time, wherever the caller is."""
+        agent = self.agent
+        return await self.await_on_loop(lambda: action(agent))
+
+    async def await_on_loop(self, action: Callable[[], Awaitable[T]]) -> T:
+        if self._loop is None or threading.get_ident() == self._thread:
+            return await action()
+
+        async def work() -> T:
+            return await action()
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._loop))
+
 
 # -- the generation --------------------------------------------------------------------------------
 
@@ -213,6 +242,8 @@ class Generation:
         builtin_tool: Callable[[str], Tool | None] = lambda name: None,
     ) -> None:
         self.binding = Binding()
+        self.home = OwnLoop()
+        """Where the coroutines of extensions run that are no part of an embedding program."""
         self.extensions: list[Extension] = []
         self.given_flags = dict(flags or {})
         """Options of the command line that are not the agent's own."""
@@ -279,6 +310,7 @@ class Generation:
         for extension in self.extensions:
             extension.listeners.clear()
         await self.binding.tasks.end(limits.TASKS_END)
+        self.home.close()
 
 
 def _first_of_each(registered: Iterable[dict[str, T]]) -> dict[str, T]:
@@ -318,11 +350,12 @@ class Board:
         for extension in loaded if self._extension in loaded else [*loaded, self._extension]:
             for name, listener in extension.listeners:
                 if name == channel:
-                    self._generation.binding.tasks.spawn(_deliver(channel, listener, data), "spindle-board")
+                    work = _deliver(extension.home, channel, listener, data)
+                    self._generation.binding.tasks.spawn(work, "spindle-board")
 
 
-async def _deliver(channel: str, listener: Listener, data: Any) -> None:
+async def _deliver(home: Home, channel: str, listener: Listener, data: Any) -> None:
     try:
-        await call(listener, data)
+        await home.call(listener, data)
     except Exception as error:
         print(f"Extension error (events {channel!r}): {str(error) or type(error).__name__}", file=sys.stderr)

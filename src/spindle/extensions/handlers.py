@@ -21,7 +21,6 @@ from spindle.agent.hooks import Blocked, Fields, Hooks, Start
 from spindle.extensions import events
 from spindle.extensions.context import CommandContext, Context
 from spindle.extensions.generation import Extension, Generation, Handler
-from spindle.extensions.threads import call
 from spindle.extensions.tools import as_content, as_custom_message, as_message, as_messages, require_json
 from spindle.extensions.ui import UI
 from spindle.flow import Tasks
@@ -200,7 +199,7 @@ class ExtensionHooks(Hooks):
         self._clocks.add(clock)
         try:
             async with clock:
-                return await call(handler.function, event, ctx)
+                return await handler.extension.home.call(handler.function, event, ctx)
         except asyncio.CancelledError:
             ctx.cancelled.set()
             raise
@@ -271,7 +270,7 @@ class ExtensionHooks(Hooks):
         await self.caught_up()
         ctx = self.command_context(command.extension)
         try:
-            await call(command.function, args, ctx)
+            await command.extension.home.call(command.function, args, ctx)
         except asyncio.CancelledError:
             ctx.cancelled.set()
             raise
@@ -293,7 +292,8 @@ class ExtensionHooks(Hooks):
             return []
         try:
             async with asyncio.timeout(limits.EVENT_HANDLERS):
-                return [str(item) for item in await call(command.completer, prefix) or ()]
+                found = await command.extension.home.call(command.completer, prefix)
+                return [str(item) for item in found or ()]
         except Exception as error:
             self.report(f"command:{name}", "complete", error)
             return []

@@ -130,7 +130,7 @@ class ExtensionHost:
         untold, self._untold = self._untold, None
         if untold is not None and self.hooks is not None:
             self._beginning = self._tasks.spawn(self._begin(self.hooks, *untold), "spindle-begin")
-        if self._beginning is not None:
+        if self._beginning is not None and not self._beginning.done():
             await asyncio.wait([self._beginning])  # however it ends, and even if the one who waits is gone
 
     async def _begin(self, hooks: "ExtensionHooks", reason: str, previous: str | None) -> None:

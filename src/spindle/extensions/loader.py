@@ -26,7 +26,7 @@ from spindle.extensions.api import Agent
 from spindle.extensions.discover import Candidate
 from spindle.extensions.generation import Extension, Generation
 from spindle.extensions.handlers import ExtensionHooks
-from spindle.extensions.threads import Contained, call, contained, run_in_thread
+from spindle.extensions.threads import Contained, contained, run_in_thread
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.sources import SourceInfo
 
@@ -91,7 +91,8 @@ async def _load(candidate: Candidate, path: str, factory: Callable[[Agent], Any]
     extension = Extension(path, SourceInfo(path, source.source, source.scope, source.origin, base), factory)
     extension.agent = Agent(extension, hooks)
     if candidate.factory is None:
-        await _ready(call(factory, extension.agent))
+        extension.home = hooks.generation.home
+        await _ready(extension.home.call(factory, extension.agent))
     else:  # of the program that we are part of: it may count on its own thread
         with contained():
             result = factory(extension.agent)

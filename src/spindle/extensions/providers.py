@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
+from msgspec.structs import replace
+
 from spindle.extensions.generation import Provider
-from spindle.extensions.threads import contained
+from spindle.extensions.threads import HERE, Home, contained
 from spindle.llm.cost import add_cost
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Chunk, Finished, Request, Started, StreamFunction, StreamOptions
@@ -18,9 +20,11 @@ from spindle.shapes.model import Model
 
 _KEYS = dict(zip(ProviderSpec.__struct_fields__, ProviderSpec.__struct_encode_fields__, strict=True))
 """In Python's spelling, and in that of `models.json`."""
+_CALLBACKS = ("on_payload", "on_headers", "on_response", "before_send", "renew")
+"""What a stream function may call."""
 
 
-def make_provider(name: str, config: dict[str, Any], stream: Callable[..., Any] | None) -> Provider:
+def make_provider(name: str, config: dict[str, Any], stream: Callable[..., Any] | None, home: Home = HERE) -> Provider:
     """Read the description of a provider. Raises `ValueError`; its models are checked when it is registered."""
     unknown = sorted(set(config) - set(_KEYS))
     if unknown:
@@ -30,10 +34,12 @@ def make_provider(name: str, config: dict[str, Any], stream: Callable[..., Any] 
     if stream is not None and not inspect.isasyncgenfunction(stream):
         raise ValueError(f"Provider {name}: stream must be an async generator function (async def with yield)")
     wire = {_KEYS[key]: value for key, value in config.items() if value is not None}
-    return Provider(wire, None if stream is None else adapt_stream(stream))
+    return Provider(wire, None if stream is None else adapt_stream(stream, home))
 
 
-def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncGenerator[Any, None]]) -> StreamFunction:
+def adapt_stream(
+    function: Callable[[Model, Request, StreamOptions], AsyncGenerator[Any, None]], home: Home = HERE
+) -> StreamFunction:
     """Make a stream function of one that yields texts, `Thinking`, `ToolCall` and `Usage` as they come.
 
     For full control, yield `Started`, pieces of a `LiveMessage` and `Finished` instead.
@@ -41,9 +47,10 @@ def adapt_stream(function: Callable[[Model, Request, StreamOptions], AsyncGenera
 
     async def stream(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Chunk, None]:
         writer = _Writer(LiveMessage(model))
+        options = replace(options, **{name: home.back(getattr(options, name)) for name in _CALLBACKS})
         try:
             with contained():
-                async with aclosing(function(model, request, options)) as values:
+                async with aclosing(home.iterate(lambda: function(model, request, options))) as values:
                     async for value in values:
                         if isinstance(value, str | Text | Thinking | ToolCall | Usage):
                             for chunk in writer.write(value):

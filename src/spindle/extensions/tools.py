@@ -1,4 +1,4 @@
-"""Tools that extensions bring: functions become `Tool`s. Plain functions run in a thread, `async def` on the loop."""
+"""Tools that extensions bring: functions become `Tool`s. Plain functions run in a thread, `async def` on a loop."""
 
 import asyncio
 import inspect
@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from spindle.agent.session import AgentSession
 from spindle.extensions.context import Context
-from spindle.extensions.threads import call
+from spindle.extensions.generation import Binding
+from spindle.extensions.threads import HERE, Home
 from spindle.shapes.codec import encode
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import (
@@ -39,6 +39,7 @@ def make_tool(
     function: Callable[..., Any],
     make_context: Callable[[], Context] | None = None,
     report: Callable[[str, Exception], None] = lambda name, error: None,
+    home: Home = HERE,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -62,7 +63,7 @@ def make_tool(
         positional, named = signature.bind(arguments)
         named |= {name: extras[name] for name in signature.injected}
         try:
-            value = await call(function, *positional, **named)
+            value = await home.call(function, *positional, **named)
         except asyncio.CancelledError:
             if ctx is not None:
                 ctx.cancelled.set()
@@ -98,7 +99,7 @@ class BuiltinTool:
     """A built-in tool in the hands of an extension that wants to wrap or replace it."""
 
     tool: Tool
-    agent: Callable[[], AgentSession]
+    binding: Binding
 
     @property
     def name(self) -> str:
@@ -116,7 +117,9 @@ class BuiltinTool:
         self, arguments: dict[str, Any], *, call_id: str = "", update: Callable[[Any], None] = lambda result: None
     ) -> ToolResult:
         """Do what the built-in would have done. Raises `ToolError` where it would have failed."""
-        return await self.tool.execute(call_id, arguments, self.agent().tool_context(update))
+        return await self.binding.carry_out(
+            lambda agent: self.tool.execute(call_id, arguments, agent.tool_context(update))
+        )
 
 
 _Block = Text | Image

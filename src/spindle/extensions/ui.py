@@ -120,12 +120,16 @@ class UI:
 
     async def _ask(self, method: str, timeout: float | None, **fields: Any) -> dict[str, Any] | None:
         limit = None if timeout is None else max(1, round(timeout * 1000))
-        dialogs = self._binding.here.dialogs
-        await self._on_prompt("ui_prompt_start", method, fields["title"])
-        try:
-            return await dialogs.ask(_request(method, timeout=limit, **fields))
-        finally:
-            await self._on_prompt("ui_prompt_end", method, fields["title"])
+        dialogs, request = self._binding.here.dialogs, _request(method, timeout=limit, **fields)
+
+        async def ask() -> dict[str, Any] | None:
+            await self._on_prompt("ui_prompt_start", method, fields["title"])
+            try:
+                return await dialogs.ask(request)
+            finally:
+                await self._on_prompt("ui_prompt_end", method, fields["title"])
+
+        return await self._binding.await_on_loop(ask)
 
     def _tell(self, method: str, **fields: Any) -> None:
         dialogs, request = self._binding.here.dialogs, _request(method, **fields)

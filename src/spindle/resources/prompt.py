@@ -7,6 +7,7 @@ here depends on the clock. A custom prompt takes the place of `preamble`, `tools
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -171,6 +172,7 @@ def _docs(tools: Sequence[Tool]) -> str:
     )
 
 
+@cache
 def manual() -> Path | None:
     """Return the folder of the manual: in the package, or beside the sources in a checkout."""
     package = Path(__file__).parents[1]
@@ -195,7 +197,13 @@ def _rules(tools: Sequence[Tool]) -> list[str]:
 
 def _search_program() -> str:
     """Return rg if shell commands find it: the one beside our Python, which the tools use, is not on their PATH."""
-    return "rg" if on_path("rg") or on_path("rg", str(agent_dir() / "bin")) else "grep"
+    folders = os.pathsep.join((os.environ.get("PATH", os.defpath), str(agent_dir() / "bin")))
+    return "rg" if _rg_in(folders) else "grep"
+
+
+@cache
+def _rg_in(folders: str) -> bool:
+    return on_path("rg", folders) is not None
 
 
 def _project_context(files: Sequence[ContextFile]) -> str:

@@ -63,8 +63,8 @@ class StdioWire:
         self._target: Target | None = None
         self._outbox: Outbox | None = None
         self._on_broken: Callable[[OSError], None] = lambda error: None
-        self._scheduled = False
-        """`flush` will be called by itself."""
+        self._scheduled: asyncio.Handle | None = None
+        """Calls `flush`."""
         self._behind = False
         """The reader let the last bytes wait, so waiting deltas may be joined."""
         self._idle = asyncio.Event()
@@ -105,10 +105,10 @@ class StdioWire:
         reader = LineReader()
         async for chunk in self.chunks():
             for line in reader.receive(chunk):
+                self.flush()  # what a prompt would hold up
                 yield line
                 # The answer to a short line may be long, so it comes before the next line is looked at.
-                if not dues.waiting:
-                    self.flush()
+                self.flush()
                 await asyncio.sleep(0)
                 if self._outbox is not None and self._outbox.flooded:
                     await self._outbox.room()
@@ -152,16 +152,20 @@ class StdioWire:
 
     def _wake(self) -> None:
         self._idle.clear()
-        if not self._scheduled and self._target is not None and not self._target.busy:
+        if self._scheduled is None and self._target is not None and not self._target.busy:
             # Not at once: what is put in the same turn of the loop goes out together.
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            self._scheduled = asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
         """Write until nothing waits, the reader is behind, or it is the turn of other tasks."""
-        self._scheduled = False
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
         outbox, target = self._outbox, self._target
         if outbox is None or target is None or target.busy:
+            return
+        if dues.waiting:  # the run that a prompt has started does it by itself, before the next turn ends
+            self._wake()
             return
         turn = TURN_BYTES
         while data := outbox.take(BATCH_BYTES, merge=self._behind):

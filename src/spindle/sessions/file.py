@@ -11,11 +11,12 @@ import errno
 import io
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, ClassVar, TypeAlias
 
 from spindle.agent_dir import expand_home
 from spindle.sessions.entries import SessionError
@@ -45,6 +46,18 @@ def make_private_dir(path: Path) -> None:
         directory.mkdir(mode=0o700, exist_ok=True)
 
 
+class _Descriptor:
+    """Closed with the last reference to it: a thread that waits for the disk keeps it open for so long."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.number)
+
+
 class AppendFile:
     """The end of one file, as far as we know it."""
 
@@ -59,23 +72,17 @@ class AppendFile:
         self._unread: list[tuple[int, int]] = []
         """Where others wrote just before we did, after we had looked."""
         self._identity = status.st_dev, status.st_ino
-        self._descriptor: int | None = None
-        self._close: Callable[[], object] | None = None
+        self._descriptor: _Descriptor | None = None
         self._unsynced = False
         """We wrote something, and no sync has begun since."""
 
     @classmethod
     def create(cls, path: Path) -> "AppendFile":
         """Make a new private file. Raises `FileExistsError`."""
-        descriptor = os.open(path, _APPEND | os.O_CREAT | os.O_EXCL, 0o600)
-        file = cls(path, os.fstat(descriptor))
-        file._own(descriptor)
+        descriptor = _Descriptor(os.open(path, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
+        file = cls(path, os.fstat(descriptor.number))
+        file._descriptor = descriptor
         return file
-
-    def _own(self, descriptor: int) -> int:
-        self._descriptor = descriptor
-        self._close = weakref.finalize(self, os.close, descriptor)  # also if `close` is forgotten
-        return descriptor
 
     def is_unchanged(self, status: os.stat_result) -> bool:
         return status.st_size == self.size and self._is_same(status) and not self._unread
@@ -113,7 +120,9 @@ class AppendFile:
         """Write what is queued. Raises `OSError`; whatever got through then counts as written."""
         if not self.queue:
             return
-        descriptor = self._descriptor if self._descriptor is not None else self._own(os.open(self.path, _APPEND))
+        if self._descriptor is None:
+            self._descriptor = _Descriptor(os.open(self.path, _APPEND))
+        descriptor = self._descriptor.number
         while self.queue:
             written = os.write(descriptor, self.queue)
             self._unsynced = True
@@ -133,28 +142,24 @@ class AppendFile:
         """Return what waits for the disk; None if nothing was written since the last time.
 
         It may be called in any thread, whatever becomes of the file meanwhile; if it fails, the next one waits for
-        the same again. Both raise `OSError`.
+        the same again. It raises `OSError`.
         """
         if not self._unsynced or self._descriptor is None:
             return None
-        descriptor = os.dup(self._descriptor)
+        descriptor = self._descriptor
         self._unsynced = False
 
         def wait() -> None:
             try:
-                os.fsync(descriptor)
+                os.fsync(descriptor.number)
             except OSError:
                 self._unsynced = True
                 raise
-            finally:
-                os.close(descriptor)
 
         return wait
 
     def close(self) -> None:
-        if self._close is not None:
-            self._close()
-        self._descriptor = self._close = None
+        self._descriptor = None
 
 
 def write_new_file(path: Path, data: bytes) -> None:
@@ -222,6 +227,29 @@ def put_side_file(path: Path, data: bytes | None, *, sync: bool, is_new: bool = 
         os.replace(target, path)
 
 
+class DirectorySync:
+    """Makes new names in a directory survive a power failure: once for all who asked before it began."""
+
+    _due: ClassVar[dict[Path, "DirectorySync"]] = {}
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._turn = threading.Lock()
+        self._done = False
+
+    @classmethod
+    def of(cls, path: Path) -> "DirectorySync":
+        """Return the next one of a directory."""
+        return cls._due.setdefault(path, cls(path))
+
+    def wait(self) -> None:
+        with self._turn:
+            if not self._done:
+                del self._due[self._path]  # who asks from now on may have made a name that this one misses
+                sync_directory(self._path)
+                self._done = True
+
+
 def sync_directory(path: Path) -> None:
     """Make a new name in `path` survive a power failure, where the system allows it."""
     try:
@@ -252,13 +280,18 @@ class SessionLocked(SessionError):
         self.host = host
 
 
+def beside(session_file: Path, kind: str) -> Path:
+    """Return the place of a side file, by whatever name the session was opened."""
+    real = session_file.resolve() if os.path.islink(session_file) else session_file
+    return real.with_name(f"{real.name}.{kind}")
+
+
 class SessionLock:
     """Held from creation until `release`, or until the last reference to it goes."""
 
     def __init__(self, session_file: Path) -> None:
         """Take the lock. Raises `SessionLocked`, or `OSError` where no side file can be made."""
-        real = session_file.resolve()  # whatever name it was opened by
-        path = real.with_name(real.name + ".lock")
+        path = beside(session_file, "lock")
         descriptor = _take(path, session_file)
         self._release = weakref.finalize(self, _let_go, descriptor, path, os.getpid())
         try:

@@ -15,7 +15,9 @@ from typing import Literal, TypeAlias
 from spindle.sessions.entries import Entry, SessionError
 from spindle.sessions.file import (
     AppendFile,
+    DirectorySync,
     SessionLock,
+    beside,
     make_private_dir,
     put_side_file,
     replace_file,
@@ -127,6 +129,7 @@ class Store:
         if wait is None or not self._is_new_name:
             return wait
         self._is_new_name = False
+        directory = DirectorySync.of(self.path.parent)
 
         def wait_for_both() -> None:
             try:
@@ -134,7 +137,7 @@ class Store:
             except OSError:
                 self._is_new_name = True
                 raise
-            sync_directory(self.path.parent)
+            directory.wait()
 
         return wait_for_both
 
@@ -174,8 +177,7 @@ class Store:
 
     @cached_property
     def _side_path(self) -> Path:
-        real = self.path.resolve()  # whatever name it was opened by
-        return real.with_name(f"{real.name}.queue")
+        return beside(self.path, "queue")
 
     def close(self) -> None:
         """Let go of the file and its lock. A save after this takes them up again."""
