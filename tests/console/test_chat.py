@@ -103,6 +103,14 @@ def test_typing_steers_a_run(place: Place, chat: Chat) -> None:
     assert re.search("(?s)✓ bash sleep 2.*❯ the other way.*Turned", text), text
 
 
+def test_what_goes_on_is_not_drawn_before_what_is_finished(chat: Chat) -> None:
+    calls = [{"name": "bash", "arguments": {"command": "true"}}]
+    terminal = chat(steps=[{"match": "work", "calls": calls}, {"match": "work", "text": ["Turned", {"wait": 30}]}])
+    terminal.enter("work")
+    terminal.wait_for("Turned\n❯\n")
+    assert terminal.output.index("✓".encode()) < terminal.output.index(b"Turned")
+
+
 def test_keys_are_taken_while_an_answer_is_printed(chat: Chat) -> None:
     terminal = chat(steps=[{"text": ["Some words.\n\n"] * 4000, "pace": 0.01}])
     terminal.enter("go")

@@ -43,12 +43,12 @@ _TOO_SOON = 0.4
 """Seconds after a question appears in which a key does not answer it: it was meant for the text."""
 _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
-_GATHER = 0.05
-"""Seconds for which pieces to print are gathered."""
 _ESCAPE = 0.05
 """Seconds in which a key after Esc makes it Alt. A terminal sends both at once, and so they come over a slow line."""
 _SETTLED = 0.3
 """Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
+_DRAWN = 0.05
+"""Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
 _TICK = 0.2
 """Seconds between two looks at the clock while something runs."""
 
@@ -151,7 +151,6 @@ class Editor(Input):
         """When Ctrl-C was last pressed with nothing to stop."""
         self._closed = False
         self._unwritten = ""
-        self._writing: asyncio.Future[None] | None = None
         self._buffer = Buffer(
             completer=completer,
             complete_while_typing=Condition(lambda: self._question is None),
@@ -168,7 +167,8 @@ class Editor(Input):
             key_bindings=merge_key_bindings([load_open_in_editor_bindings(), self._keys()]),
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
             erase_when_done=True,
-            min_redraw_interval=0.04,
+            min_redraw_interval=_DRAWN,
+            before_render=self._print_above,
             output=self._output,
             terminal_size_polling_interval=None,  # there is a signal
         )
@@ -205,21 +205,18 @@ class Editor(Input):
                 self.refresh()
 
     def write(self, text: str) -> None:
-        """Print above the prompt. Pieces that come together are written together."""
+        """Print above the prompt when it is next drawn: so what goes on never stands there before what is finished."""
         self._unwritten += text
-        if not self._app.is_running:
+        if self._app.is_running:
+            self.refresh()
+        else:
             self._print()
-        elif self._writing is None or self._writing.done():
-            self._writing = asyncio.ensure_future(self._print_soon())
 
-    async def _print_soon(self) -> None:
-        while self._unwritten:  # more may come while the prompt is drawn again
-            await asyncio.sleep(_GATHER)
-            if self._app.is_running and not self._app.is_resizing and not self._app._running_in_terminal:
-                # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
-                self._app.renderer.erase()
-                self._print()
-                self._app._redraw()
+    def _print_above(self, _: object) -> None:
+        # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
+        if self._unwritten:
+            self._app.renderer.erase()
+            self._print()
 
     def _print(self) -> None:
         text, self._unwritten = self._unwritten, ""
