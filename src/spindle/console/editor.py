@@ -17,12 +17,17 @@ from prompt_toolkit.completion import Completer
 from prompt_toolkit.data_structures import Point, Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, completion_is_selected, has_completions, is_searching, vi_insert_mode
+from prompt_toolkit.filters import (
+    Condition,
+    completion_is_selected,
+    has_completions,
+    is_searching,
+    vi_insert_mode,
+    vi_navigation_mode,
+)
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
-from prompt_toolkit.key_binding.bindings.open_in_editor import load_open_in_editor_bindings
-from prompt_toolkit.key_binding.key_bindings import merge_key_bindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.menus import CompletionsMenu
@@ -164,7 +169,7 @@ class Editor(Input):
         )
         self._app = _Prompt(
             layout=self._layout(),
-            key_bindings=merge_key_bindings([load_open_in_editor_bindings(), self._keys()]),
+            key_bindings=self._keys(),
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
             erase_when_done=True,
             min_redraw_interval=_DRAWN,
@@ -317,6 +322,8 @@ class Editor(Input):
             ("c-l", True, lambda event: self._clear()),
             ("c-z", True, lambda event: event.app.suspend_to_background()),
             ("c-g", ~is_searching, lambda event: self._buffer.open_in_editor()),
+            ("c-x c-e", ~is_searching, lambda event: self._buffer.open_in_editor()),
+            ("v", vi_navigation_mode, lambda event: self._buffer.open_in_editor()),
             ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
             (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
             ("c-o", True, lambda event: self._talk.unfold("result")),
