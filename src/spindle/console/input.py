@@ -71,7 +71,7 @@ class Attachments:
     def entry(self, text: str, later: bool) -> Entry:
         """Put the pastes back and collect the pictures, `@picture.png` too. Raises `OSError`."""
         images = [image for mark, image in self._images.items() if mark in text]
-        named = re.findall(r"(?<!\S)@(\S+)", text)
+        named = [quoted or word for quoted, word in re.findall(r'(?<!\S)@(?:"([^"]+)"|(\S+))', text)]
         images += [image_file(os.path.expanduser(path)) for path in named if _is_picture(path)]
         for mark, pasted in self._pastes.items():
             text = text.replace(mark, pasted)

@@ -91,7 +91,7 @@ class Slash(Completer):
         name, space, argument = text[1:].partition(" ")
         if not text.startswith("/") or "\n" in text:
             for path in await self._files_like(word[1:].lower()) if word.startswith("@") else ():
-                yield Completion(path, 1 - len(word))
+                yield Completion(f'"{path}"' if " " in path else path, 1 - len(word), display=path)
         elif not space:
             for command, about in sorted(self._talk.commands.items()):
                 if command.startswith(name):
@@ -124,7 +124,8 @@ class Slash(Completer):
         rg = find_ripgrep(str(agent_dir() / "bin"))
         if rg is not None and time.monotonic() - self._listed > _FRESH:
             output = (await run([rg, "--files", "--null"], timeout=FILE_LIST)).output
-            self._files, self._listed = os.fsdecode(output).split("\0")[:-1][:_FILES], time.monotonic()
+            names = os.fsdecode(output).split("\0")[:-1][:_FILES]
+            self._files, self._listed = [name for name in names if name.isprintable()], time.monotonic()
 
         def rank(path: str) -> tuple[bool, bool, int, str]:
             name = os.path.basename(path)
