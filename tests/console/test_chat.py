@@ -103,6 +103,22 @@ def test_typing_steers_a_run(place: Place, chat: Chat) -> None:
     assert re.search("(?s)✓ bash sleep 2.*❯ the other way.*Turned", text), text
 
 
+def test_interrupting_while_it_waits_to_try_again(place: Place, chat: Chat) -> None:
+    place.write("agent/settings.json", {"retry": {"baseDelayMs": 60_000}})
+    terminal = chat(steps=[{"error": "429 Too many requests"}])
+    terminal.enter("go")
+    terminal.wait_for("429 Too many requests\nTrying again in 60 s (1 of 3)\n", " Waiting ")
+    terminal.keys("\x1b")
+    terminal.wait_for("Trying again in 60 s (1 of 3)\n\nInterrupted\n" + PROMPT)
+
+
+def test_a_long_command_leaves_room_for_what_it_writes(chat: Chat) -> None:
+    command = "echo a line of it; sleep 30 # " + "x" * 200
+    terminal = chat(steps=[{"calls": [{"name": "bash", "arguments": {"command": command}}]}])
+    terminal.enter("go")
+    terminal.wait_for("s · a line of it\n❯\n")
+
+
 def test_what_goes_on_is_not_drawn_before_what_is_finished(chat: Chat) -> None:
     calls = [{"name": "bash", "arguments": {"command": "true"}}]
     terminal = chat(steps=[{"match": "work", "calls": calls}, {"match": "work", "text": ["Turned", {"wait": 30}]}])
@@ -238,7 +254,14 @@ def test_pasting(place: Place, chat: Chat) -> None:
     terminal.wait_for("❯ [image 2: clipboard]\n")
     terminal.keys("\r")
     terminal.wait_for("❯ [image 2: clipboard]\n  [1 image]\n\nFine.")
-    assert sessions(place).count('"mimeType":"image/png"') == 2
+    (place.project / "a pixel.png").write_bytes(base64.b64decode(PIXEL))
+    terminal.keys("@apix")
+    terminal.wait_for(" a pixel.png\n")
+    terminal.keys("\t")
+    terminal.wait_for('❯ @"a pixel.png"\n')
+    terminal.keys("\r\r")
+    terminal.wait_for('❯ @"a pixel.png"\n  [1 image]\n\nFine.')
+    assert sessions(place).count('"mimeType":"image/png"') == 3
     assert "two\n+lines and\n+three" in (place.agent / "chat_history").read_text()
     assert (place.agent / "chat_history").stat().st_mode & 0o777 == 0o600
 
@@ -487,10 +510,11 @@ def test_shell_commands_and_the_editor(place: Place, chat: Chat) -> None:
     terminal.quiet(0.3)
     terminal.keys("\x03")
     terminal.wait_for("(interrupted)")
-    terminal.keys("\x07")  # Ctrl-G
-    terminal.wait_for("❯ from the editor")
-    terminal.keys("\r")
-    terminal.wait_for("❯ from the editor\n\nFine.")
+    for keys in ("\x07", "\x18\x05"):  # Ctrl-G; Ctrl-X Ctrl-E
+        terminal.keys(keys)
+        terminal.wait_for("\n❯ from the editor\nscript")
+        terminal.keys("\r")
+        terminal.wait_for("❯ from the editor\n\nFine.", PROMPT)
     assert '"command":"echo to the shell; exit 3"' in sessions(place)
 
 

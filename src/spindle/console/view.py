@@ -79,9 +79,8 @@ class View:
         if text := self._blocks.open.strip("\n"):
             lines += rows(text, narrow)[-most:]
         for id, (since, last) in self._running.items():
-            lines.append(
-                look.paint(fit(f"{self.spinner()} {self._calls[id]} {now - since:.0f}s · {last}", width), "cyan")
-            )
+            line = f"{self.spinner()} {fit(self._calls[id], width // 2)} {now - since:.0f}s · {last}"
+            lines.append(look.paint(fit(line, width), "cyan"))
         if not lines and self.since is not None:
             lines.append(look.paint(fit(f"{self.spinner()} {self._doing} {now - self.since:.0f}s", width), "dim"))
         return lines
@@ -100,7 +99,9 @@ class View:
             case "agent_settled":
                 self.since = None
                 self._running.clear()
-                if event.get("stopReason") not in (None, "end", "error", "aborted"):
+                if event.get("stopReason") == "aborted" and self._last != "interrupted":  # between two answers
+                    self.say("Interrupted", "yellow", kind="interrupted")
+                elif event.get("stopReason") not in (None, "end", "error", "aborted"):
                     self.say(event.get("errorMessage") or f"Stopped: {event['stopReason']}", "yellow")
             case "message_start" if event["message"].get("role") in ("user", "custom"):
                 if not self._look.plain:  # there the line was seen as it was typed
@@ -121,6 +122,7 @@ class View:
             case "auto_retry_start" | "summarization_retry_scheduled":
                 times = f"{event['attempt']} of {event['maxAttempts']}"
                 self.say(f"Trying again in {event['delayMs'] / 1000:.0f} s ({times})", "yellow", kind="error")
+                self._doing = "Waiting"
             case "compaction_end":
                 self._doing = "Working"
                 asked_for = event["reason"] == "manual"  # then the answer says what went wrong
@@ -178,7 +180,7 @@ class View:
             case "error":
                 self.fail(message.get("errorMessage") or "The model has failed")
             case "aborted":
-                self.say("Interrupted", "yellow")
+                self.say("Interrupted", "yellow", kind="interrupted")
             case "stop" if not any(block["type"] in ("text", "toolCall") for block in message["content"]):
                 self.say("The answer is empty", "yellow")
             case "length":
