@@ -412,6 +412,20 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     assert fourth.wait_exit() == 1
 
 
+def test_a_message_for_a_session_goes_to_no_other(place: Place, chat: Chat) -> None:
+    terminal = chat()
+    terminal.enter("first")
+    terminal.wait_for("Fine.", PROMPT)
+    another = chat("-r", "for that one", ready="Which session?")
+    another.quiet()
+    another.keys("\r")
+    another.wait_for("Session is in use by process", "\n❯ for that one\nscript")
+    third = chat("-r", "for that one", ready="Which session?")
+    third.keys("\x1b")
+    assert third.wait_exit() == 0
+    assert "for that one" not in sessions(place)
+
+
 def test_a_damaged_session_can_be_looked_at(place: Place, chat: Chat) -> None:
     first = chat("hello there")
     first.wait_for("Fine.", PROMPT)

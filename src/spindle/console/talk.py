@@ -93,16 +93,19 @@ class Talk:
 
     async def _work(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
         if resume or newest:
-            await self._done(self._resume(newest=newest))
+            try:
+                if not await self._slash.resume(newest=newest) and resume:
+                    self.editor.close()
+                    return
+            except RpcError as error:  # such as: it is in use
+                self._fail(error)
+                self.editor.put("\n\n".join(messages))  # they were not meant for another session
+                messages = ()
         for message in messages:
             self._do(self._enter(Entry(message, list(images), later=True)))
             images = ()
         async for entry in self.editor.entries:
             self._do(self._enter(entry))
-
-    async def _resume(self, *, newest: bool) -> None:
-        if not await self._slash.resume(newest=newest) and not newest:
-            self.editor.close()
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> None:
         self._tasks.spawn(self._done(work), "chat")
@@ -112,8 +115,11 @@ class Talk:
         try:
             await work
         except RpcError as error:
-            self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
+            self._fail(error)
         self.editor.refresh()
+
+    def _fail(self, error: RpcError) -> None:
+        self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
 
     async def _enter(self, entry: Entry) -> None:
         text = entry.text
@@ -239,7 +245,7 @@ class Talk:
         """Another session, or another place in this one: show where we are."""
         await self.learn()
         messages = await self.client.get_messages()
-        name = one_line(self.state.get("sessionName") or self.state["sessionId"][:8])
+        name = one_line(self.state.get("sessionName") or self.state["sessionId"][:13])
         self.view.say(f"Session {name}" + ("" if messages else " (empty)"), "dim", kind="session")
         self.view.history(messages)
 
