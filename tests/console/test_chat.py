@@ -698,7 +698,7 @@ def test_attached_to_a_server(place: Place) -> None:
     def attached(*arguments: str) -> Terminal:
         return Terminal(["--attach", f"ws://{address}", *arguments], env=place.environment(), cwd=place.project)
 
-    with serving(place, {"match": "slow", "text": ["Be", {"wait": 30}]}, "Fine.") as (server, address):
+    with serving(place, {"match": "slow", "text": ["First.\n\nBe", {"wait": 30}]}, "Fine.") as (server, address):
         with attached() as terminal:
             terminal.wait_for(f"Spindle at ws://{address}", "0% of 1")
             terminal.enter("hello")
@@ -709,9 +709,12 @@ def test_attached_to_a_server(place: Place) -> None:
             with attached("--session", link[1]) as other:
                 other.wait_for("❯ hello\n\nFine.", PROMPT)
                 other.enter("slow")
-                terminal.wait_for("❯ slow\n\nBe\n❯\n")  # both see it
-                terminal.keys("\x1b")
-                other.wait_for("Be\n\nInterrupted")
+                terminal.wait_for("❯ slow\n\nFirst.\n\nBe\n❯\n")  # both see it
+                with attached("--session", link[1]) as late:
+                    late.wait_for("❯ slow\n", "Working")
+                    terminal.keys("\x1b")
+                    other.wait_for("Be\n\nInterrupted")
+                    late.wait_for("❯ slow\n\nFirst.\n\nBe\n\nInterrupted\n")  # all of what had begun before it came
             terminal.keys("half a message")
             terminal.wait_for("❯ half a message")
             server.kill()

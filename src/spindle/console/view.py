@@ -27,6 +27,8 @@ class View:
         self._look = look
         self._write = write
         self._blocks = Blocks()
+        self._whole = False
+        """The answer that goes on was seen from its beginning; one that was not is printed at its end."""
         self._thinking = ""
         """What the model is thinking now."""
         self._thinking_since = 0.0
@@ -106,10 +108,18 @@ class View:
             case "message_start" if event["message"].get("role") in ("user", "custom"):
                 if not self._look.plain:  # there the line was seen as it was typed
                     self.message(event["message"])
+            case "message_start" if event["message"].get("role") == "assistant":
+                self._whole = True
             case "message_update":
                 self._piece(event["assistantMessageEvent"])
             case "message_end" if event["message"].get("role") == "assistant":
-                self._answer_end(event["message"])
+                if self._whole:
+                    self._answer_end(event["message"])
+                else:
+                    self._blocks.flush()
+                    self._thinking, self._thinking_since = "", 0.0
+                    self.message(event["message"])
+                self._whole = False
             case "tool_execution_start":
                 self._calls[event["toolCallId"]] = _call(event["toolName"], event.get("args"))
                 self._running[event["toolCallId"]] = time.monotonic(), ""
@@ -140,18 +150,17 @@ class View:
 
     def _piece(self, piece: Json) -> None:
         match piece["type"]:
-            case "text_delta" if self._look.plain:
+            case "text_delta" if self._look.plain and self._whole:
                 self._write(("" if self._streamed else "\n") + self._look.signs(clean(piece["delta"])))
                 self._streamed, self._last = True, "text"
             case "text_delta":
-                self._print(self._blocks.feed(clean(piece["delta"])))
-            case "text_end":
-                self._print(self._blocks.flush())
+                blocks = self._blocks.feed(clean(piece["delta"]))
+                self._print(blocks if self._whole else ())
+            case "text_end" | "thinking_end" if self._whole:
+                self._flush()
             case "thinking_delta":
                 self._thinking_since = self._thinking_since or time.monotonic()
                 self._thinking += clean(piece["delta"])
-            case "thinking_end":
-                self._thought(self._thinking)
             case "toolcall_start":
                 self._doing = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
 
@@ -166,10 +175,13 @@ class View:
             self.say(fit(f"∴ Thought{took}: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
         self._thinking, self._thinking_since = "", 0.0
 
-    def flush(self) -> None:
-        """Print what has come of a message: no more will."""
+    def _flush(self) -> None:
         self._thought(self._thinking)
         self._print(self._blocks.flush())
+
+    def flush(self) -> None:
+        """Print what has come of a message: no more will."""
+        self._flush()
         if self._streamed:
             self._write("\n")
         self._streamed, self._doing = False, "Working"
