@@ -84,9 +84,12 @@ def test_interrupt_steer_queue_and_take_back(place: Place, chat: Chat) -> None:
     terminal.enter("and a third")  # of many only the first are shown
     terminal.wait_for("  queued: steer it\n  queued: and a third\n  … 1 more\n❯\n", "3 queued")
     terminal.resize(100, 30)
+    terminal.paste("pasted\n" * 5000)
+    terminal.keys("\x1b\r")
+    terminal.wait_for("  queued: pasted pasted", "4 queued")
     terminal.keys("\x1b[A")  # up
-    terminal.wait_for("❯ steer it\n\n  and a third\n\n  and later\n", without="queued:")
-    terminal.keys("\x15\x7f\x7f\x15\x7f\x7f\x15")  # Ctrl-U: what stands before the cursor
+    terminal.wait_for("❯ steer it\n\n  and a third\n\n  and later\n\n  [paste 1: 5000 lines]\n", without="queued:")
+    terminal.keys("\x15\x7f\x7f\x15\x7f\x7f\x15\x7f\x7f\x15")  # Ctrl-U: what stands before the cursor
     terminal.keys("\x1b")
     terminal.wait_for("A beginning\n\nInterrupted\n")
     terminal.keys("\x03\x03")

@@ -234,6 +234,7 @@ class Editor(Input):
 
     def put(self, text: str) -> None:
         """Put a text before what is being typed."""
+        text = self._attached.folded(text)
         text += "\n\n" + self._buffer.text if self._buffer.text else ""
         self._buffer.document = Document(text)
 

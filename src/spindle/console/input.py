@@ -51,6 +51,12 @@ class Attachments:
         self._pastes[mark] = text
         return mark
 
+    def folded(self, text: str) -> str:
+        """Return a text that comes back, with the marks of what was pasted."""
+        for mark, pasted in self._pastes.items():
+            text = text.replace(pasted.strip(), mark)
+        return text
+
     async def clipboard(self) -> str | None:
         """Return what to insert for a picture in the clipboard; None if there is none."""
         import base64
