@@ -34,9 +34,8 @@ from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.widgets import SearchToolbar
 
-from spindle.console.input import Input
+from spindle.console.input import Input, Question, fitting
 from spindle.console.look import Look, clean, fit, rows
-from spindle.console.question import Question
 
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
@@ -234,7 +233,7 @@ class Editor(Input):
 
     def put(self, text: str) -> None:
         """Put a text before what is being typed."""
-        text = self._attached.folded(text)
+        text = self._folded(text)
         text += "\n\n" + self._buffer.text if self._buffer.text else ""
         self._buffer.document = Document(text)
 
@@ -264,7 +263,9 @@ class Editor(Input):
 
     def _move(self, steps: int) -> None:
         if (question := self._question) is not None:
-            question.chosen = max(0, min(question.chosen + steps, len(question.fitting(self._buffer.text)) - 1))
+            question.chosen = max(
+                0, min(question.chosen + steps, len(fitting(question.options, self._buffer.text)) - 1)
+            )
 
     def _press(self, key: str) -> None:
         """Take a key that answers a question at once; no other is taken."""
@@ -329,8 +330,8 @@ class Editor(Input):
             (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
             ("c-o", True, lambda event: self._talk.unfold("result")),
             ("c-t", True, lambda event: self._talk.unfold("thoughts")),
-            ("escape up", ~asking, lambda event: self._talk.take_back()),
-            ("up", queue & empty & ~asking & ~has_completions, lambda event: self._talk.take_back()),
+            ("escape up", ~asking, lambda event: self._talk.do(self._talk.take_back())),
+            ("up", queue & empty & ~asking & ~has_completions, lambda event: self._talk.do(self._talk.take_back())),
             ("up", choosing, lambda event: self._move(-1)),
             ("down", choosing, lambda event: self._move(1)),
             (Keys.Any, with_keys & empty, lambda event: self._press(event.data)),
@@ -341,11 +342,10 @@ class Editor(Input):
     def _send(self, *, later: bool) -> None:
         text, question = self._buffer.text, self._question
         if question is not None:
-            fitting = question.fitting(text)
             if not question.options:
                 self._settle(text)
-            elif fitting and not self._too_soon:
-                self._settle(fitting[question.chosen])
+            elif (found := fitting(question.options, text)) and not self._too_soon:
+                self._settle(found[question.chosen])
         elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
             self._buffer.delete_before_cursor(1)
             self._buffer.insert_text("\n")
@@ -365,7 +365,7 @@ class Editor(Input):
         elif self._question is not None:
             self._settle(None)
         else:
-            self._talk.interrupt()
+            self._talk.do(self._talk.interrupt())
 
     def _stop(self) -> None:
         if self._interrupt():
@@ -383,12 +383,10 @@ class Editor(Input):
         self._talk.view.printed = 0
 
     def _paste(self, text: str) -> None:
-        with suppress(OSError):  # the path of a picture that cannot be read is a text
-            text = self._attached.paste(text) if self._question is None else text
-        self._buffer.insert_text(text)
+        self._buffer.insert_text(self._pasted(text) if self._question is None else text)
 
     async def _paste_picture(self) -> None:
-        if (mark := await self._attached.clipboard()) is None:
+        if (mark := await self._clipboard()) is None:
             self._talk.view.say("There is no picture in the clipboard", "dim")
         else:
             self._buffer.insert_text(mark)
