@@ -210,7 +210,9 @@ class View:
         line = self._look.paint(fit(call + tail, max(10, width - len(ending) - 2)) + ending, "dim")
         self.say(f"{self._look.paint('✗', 'red') if failed else self._look.paint('✓', 'green')} {line}", kind="tool")
         diff = clean((result.get("details") or {}).get("diff") or "")
-        shown = lines[-_OF_FAILURE:] if failed and text else diff.split("\n") if diff and not failed else []
+        shown = diff.split("\n") if diff else []
+        if failed:
+            shown = [line for line in lines if line][-_OF_FAILURE:]
         for line in shown[:_OF_DIFF]:
             colour = "dim" if failed else {"+": "green", "-": "red"}.get(line[:1], "dim")
             self.say(fit(f"  {line}", width), colour, kind="more")
