@@ -189,6 +189,26 @@ def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
     terminal.wait_for("… → no answer\n", "The answer is empty")
 
 
+def test_a_text_for_the_input_is_no_answer_to_a_question(place: Place, chat: Chat) -> None:
+    place.write(
+        "agent/extensions/both.py",
+        "import asyncio\n"
+        "def extension(agent):\n"
+        "    @agent.command('both')\n"
+        "    async def both(args, ctx):\n"
+        "        answer = asyncio.ensure_future(ctx.ui.input('Name?'))\n"
+        "        await asyncio.sleep(0.2)\n"
+        "        ctx.ui.set_editor_text('for later')\n"
+        "        ctx.ui.notify(f'{await answer} it is')\n",
+    )
+    terminal = chat()
+    terminal.enter("/both")
+    terminal.wait_for("Name?\n?")
+    terminal.quiet()
+    terminal.enter("Ada")
+    terminal.wait_for("Ada it is\n\n❯ for later\nscript")
+
+
 def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
     place.write(
         "agent/extensions/ask.py",

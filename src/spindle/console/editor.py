@@ -185,11 +185,7 @@ class Editor(Input):
             return
         above, ticking = _Above(self), asyncio.create_task(self._tick())
         try:
-            with (
-                redirect_stdout(above),
-                redirect_stderr(above),
-                suppress(EOFError),
-            ):  # which a terminal that is gone gives
+            with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
                 await self._app.run_async(set_exception_handler=False)
         finally:
             ticking.cancel()
@@ -233,9 +229,13 @@ class Editor(Input):
 
     def put(self, text: str) -> None:
         """Put a text before what is being typed."""
-        text = self._folded(text)
-        text += "\n\n" + self._buffer.text if self._buffer.text else ""
-        self._buffer.document = Document(text)
+        asking = self._question is not None
+        typed = self._draft.text if asking else self._buffer.text
+        document = Document(self._folded(text) + (f"\n\n{typed}" if typed else ""))
+        if asking:
+            self._draft = document
+        else:
+            self._buffer.document = document
 
     # -- questions -------------------------------------------------------------------------------
 
