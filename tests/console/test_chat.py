@@ -130,6 +130,14 @@ def test_what_goes_on_is_not_drawn_before_what_is_finished(chat: Chat) -> None:
     assert terminal.output.index("✓".encode()) < terminal.output.index(b"Turned")
 
 
+def test_the_prompt_is_never_gone(chat: Chat) -> None:
+    terminal = chat(steps=[{"text": [f"Paragraph {number}.\n\n" for number in range(40)], "pace": 0.03}])
+    terminal.enter("go")
+    while "Paragraph 39" not in terminal.text:
+        terminal.read_once()
+        assert any(line.startswith("❯ ") for line in terminal.screen.display), terminal.text
+
+
 def test_keys_are_taken_while_an_answer_is_printed(chat: Chat) -> None:
     terminal = chat(steps=[{"text": ["Some words.\n\n"] * 4000, "pace": 0.01}])
     terminal.enter("go")

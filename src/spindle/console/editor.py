@@ -65,6 +65,7 @@ class _Prompt(Application[None]):
     """
 
     view: "View"
+    output: "_Output"
     _settling: asyncio.TimerHandle | None = None
 
     @property
@@ -98,7 +99,10 @@ class _Prompt(Application[None]):
         if render_as_done:
             self._find_cursor()
         if render_as_done or not self.is_resizing:
+            self.output.held = True
             super()._redraw(render_as_done)
+            self.output.held = False
+            self.output.flush()
 
     def _find_cursor(self) -> None:
         width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
@@ -113,13 +117,17 @@ class _Prompt(Application[None]):
 
 
 class _Output(Vt100_Output):
+    held = False
+    """What is erased, printed and drawn together is written together, so that the prompt is never seen missing."""
+
     def erase_down(self) -> None:
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
 
     def flush(self) -> None:
         with suppress(OSError):  # the terminal is gone, and its input ends
-            super().flush()
+            if not self.held:
+                super().flush()
 
 
 def _history(path: Path) -> History:
