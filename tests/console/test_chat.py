@@ -757,6 +757,20 @@ def test_attached_to_a_server(place: Place) -> None:
             assert terminal.wait_exit() == 1
 
 
+def test_the_end_of_a_server_is_told_once(place: Place) -> None:
+    with (
+        serving(place, {"text": ["Be", {"wait": 30}]}) as (server, address),
+        Terminal(["--attach", f"ws://{address}"], env=place.environment(), cwd=place.project) as terminal,
+    ):
+        terminal.wait_for("0% of 1")
+        terminal.enter("go")
+        terminal.wait_for("Be\n❯\n")
+        server.terminate()
+        assert terminal.wait_exit() == 1
+        assert terminal.text.endswith("\nError: The connection was lost: the server is shutting down"), terminal.text
+        assert terminal.text.count("connection was lost") == 1, terminal.text
+
+
 def test_a_question_finds_those_who_come_later(place: Place) -> None:
     call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
     mode = ["--permission-mode", "default"]

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from spindle.client import CommandFailed, Event, RpcClient, RpcError
+from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
 from spindle.console.editor import Editor
 from spindle.console.input import Entry, LineInput, Question
 from spindle.console.look import Look, clean, fit, one_line
@@ -118,7 +118,9 @@ class Talk:
         self.editor.refresh()
 
     def _fail(self, error: RpcError) -> None:
-        self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
+        """Tell what went wrong. The end of the agent is told by `run`, once."""
+        if isinstance(error, CommandFailed | RequestTimeout):
+            self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
 
     async def _enter(self, entry: Entry) -> None:
         text = entry.text
