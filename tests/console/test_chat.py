@@ -511,10 +511,13 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.keys("\t/o")
     terminal.wait_for("❯ /export pages/o\n old.html\nm2 ")
     terminal.keys("\x1b\x03")
+    place.write("project/some/" + "a" * 200, "x")
     terminal.keys("see @nots")
     terminal.wait_for(" some/notes.txt\n")
     terminal.keys("\t")
     terminal.wait_for("❯ see @some/notes.txt")
+    terminal.keys(" and @aaaaaaaaaaaaz")  # is not looked for in every possible way
+    terminal.wait_for("❯ see @some/notes.txt and @aaaaaaaaaaaaz\nm2 ")
     terminal.keys("\x1b\x03/help\r")
     text = terminal.wait_for("/permissions [MODE]", "Suspend, leave")
     names = re.findall(r"(?m)^/([\w-]+)", text)

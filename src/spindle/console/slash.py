@@ -4,7 +4,6 @@ Extensions, templates and skills bring other commands.
 """
 
 import os
-import re
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -123,12 +122,15 @@ class Slash(DummyCompleter):
             self._files = [name for name in os.fsdecode(output).split("\0")[:_FILES] if name and name.isprintable()]
             self._listed = time.monotonic()
 
+        def is_like(path: str) -> bool:
+            letters = iter(path.lower())
+            return all(letter in letters for letter in typed)  # each behind the one before it
+
         def rank(path: str) -> tuple[bool, bool, int, str]:
             name = os.path.basename(path)
             return not name.lower().startswith(typed), not path.lower().startswith(typed), len(path), path
 
-        in_order = re.compile(".*?".join(map(re.escape, typed)), re.IGNORECASE)
-        return sorted(filter(in_order.search, self._files), key=rank)[:_SHOWN]
+        return sorted(filter(is_like, self._files), key=rank)[:_SHOWN]
 
     async def _choose(self, title: str, labels: list[str], at: int = 0) -> int | None:
         """Let the user pick one of a list, beginning `at` one."""
