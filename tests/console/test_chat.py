@@ -774,6 +774,22 @@ def test_the_end_of_a_server_is_told_once(place: Place) -> None:
         assert terminal.text.count("connection was lost") == 1, terminal.text
 
 
+def test_what_was_typed_before_a_question_outlives_the_server(place: Place) -> None:
+    call = {"delay": 1, "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
+    with (
+        serving(place, call, arguments=["--permission-mode", "default"]) as (server, address),
+        Terminal(["--attach", f"ws://{address}"], env=place.environment(), cwd=place.project) as terminal,
+    ):
+        terminal.wait_for("0% of 1")
+        terminal.enter("go")
+        terminal.wait_for("Working")
+        terminal.keys("half a message")
+        terminal.wait_for("Allow bash? touch a", "n  Deny\n?", without="half a message")
+        server.kill()
+        assert terminal.wait_exit() == 1
+    assert "+half a message" in (place.agent / "chat_history").read_text()
+
+
 def test_a_question_finds_those_who_come_later(place: Place) -> None:
     call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
     mode = ["--permission-mode", "default"]

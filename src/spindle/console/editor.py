@@ -197,6 +197,8 @@ class Editor(Input):
                 await self._app.run_async(set_exception_handler=False)
         finally:
             ticking.cancel()
+            if self._question is not None:
+                self._end()
             self._print()
             self._remember()  # a draft, if it was not the user who ended it
             self.entries.close()
