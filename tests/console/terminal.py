@@ -68,7 +68,7 @@ class Terminal:
 
     # -- what is seen ----------------------------------------------------------------------------
 
-    def _read(self, timeout: float) -> bool:
+    def read_once(self, timeout: float = WAIT_S) -> bool:
         ready, _, _ = select.select([self._fd], [], [], timeout)
         if not ready:
             return False
@@ -95,13 +95,13 @@ class Terminal:
                 return text
             if time.monotonic() > end:
                 raise AssertionError(f"waited for {wanted} without {without!r}; there is:\n{text}")
-            self._read(0.1)
+            self.read_once(0.1)
 
     def wait_output(self, wanted: bytes) -> None:
         end = time.monotonic() + WAIT_S
         while wanted not in self.output:
             assert time.monotonic() < end, self.output[-2000:]
-            self._read(0.1)
+            self.read_once(0.1)
 
     def quiet(self, seconds: float = 0.6) -> str:
         """Read for a while, so that what comes next is not too early for a question; return what is to be seen."""
@@ -111,7 +111,7 @@ class Terminal:
     def read_for(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            self._read(left)
+            self.read_once(left)
 
     # -- what is done ----------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Terminal:
         while data:
             written = os.write(self._fd, data[:2048])
             data = data[written:]
-            self._read(0)
+            self.read_once(0)
 
     def resize(self, columns: int, lines: int) -> None:
         self._size(columns, lines)
@@ -147,11 +147,11 @@ class Terminal:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
-                while self._read(0.05):
+                while self.read_once(0.05):
                     pass
                 return self.status
             assert time.monotonic() < end, f"it does not end; there is:\n{self.text}"
-            self._read(0.05)
+            self.read_once(0.05)
 
     def hang_up(self) -> int:
         """Close the terminal; return the program's exit code."""

@@ -76,6 +76,12 @@ def test_nothing_that_is_written_in_markdown_is_lost(text: str, monkeypatch: pyt
         assert word in shown
 
 
+def test_lines_stay_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for text in ("Roses are red,\nviolets are blue", "<details>\n<summary>x</summary>\n</details>"):
+        assert render(Block("text", text), Look()) == text
+
+
 def test_a_paragraph_is_given_out_at_its_end() -> None:
     blocks = Blocks()
     assert blocks.feed("one\n") == []

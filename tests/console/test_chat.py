@@ -84,9 +84,12 @@ def test_interrupt_steer_queue_and_take_back(place: Place, chat: Chat) -> None:
     terminal.enter("and a third")  # of many only the first are shown
     terminal.wait_for("  queued: steer it\n  queued: and a third\n  … 1 more\n❯\n", "3 queued")
     terminal.resize(100, 30)
+    terminal.paste("pasted\n" * 5000)
+    terminal.keys("\x1b\r")
+    terminal.wait_for("  queued: pasted pasted", "4 queued")
     terminal.keys("\x1b[A")  # up
-    terminal.wait_for("❯ steer it\n\n  and a third\n\n  and later\n", without="queued:")
-    terminal.keys("\x15\x7f\x7f\x15\x7f\x7f\x15")  # Ctrl-U: what stands before the cursor
+    terminal.wait_for("❯ steer it\n\n  and a third\n\n  and later\n\n  [paste 1: 5000 lines]\n", without="queued:")
+    terminal.keys("\x15\x7f\x7f\x15\x7f\x7f\x15\x7f\x7f\x15")  # Ctrl-U: what stands before the cursor
     terminal.keys("\x1b")
     terminal.wait_for("A beginning\n\nInterrupted\n")
     terminal.keys("\x03\x03")
@@ -101,6 +104,38 @@ def test_typing_steers_a_run(place: Place, chat: Chat) -> None:
     terminal.enter("the other way")
     text = terminal.wait_for("Turned.", PROMPT)
     assert re.search("(?s)✓ bash sleep 2.*❯ the other way.*Turned", text), text
+
+
+def test_interrupting_while_it_waits_to_try_again(place: Place, chat: Chat) -> None:
+    place.write("agent/settings.json", {"retry": {"baseDelayMs": 60_000}})
+    terminal = chat(steps=[{"error": "429 Too many requests"}])
+    terminal.enter("go")
+    terminal.wait_for("429 Too many requests\nTrying again in 60 s (1 of 3)\n", " Waiting ")
+    terminal.keys("\x1b")
+    terminal.wait_for("Trying again in 60 s (1 of 3)\n\nInterrupted\n" + PROMPT)
+
+
+def test_a_long_command_leaves_room_for_what_it_writes(chat: Chat) -> None:
+    command = "echo a line of it; sleep 30 # " + "x" * 200
+    terminal = chat(steps=[{"calls": [{"name": "bash", "arguments": {"command": command}}]}])
+    terminal.enter("go")
+    terminal.wait_for("s · a line of it\n❯\n")
+
+
+def test_what_goes_on_is_not_drawn_before_what_is_finished(chat: Chat) -> None:
+    calls = [{"name": "bash", "arguments": {"command": "true"}}]
+    terminal = chat(steps=[{"match": "work", "calls": calls}, {"match": "work", "text": ["Turned", {"wait": 30}]}])
+    terminal.enter("work")
+    terminal.wait_for("Turned\n❯\n")
+    assert terminal.output.index("✓".encode()) < terminal.output.index(b"Turned")
+
+
+def test_the_prompt_is_never_gone(chat: Chat) -> None:
+    terminal = chat(steps=[{"text": [f"Paragraph {number}.\n\n" for number in range(40)], "pace": 0.03}])
+    terminal.enter("go")
+    while "Paragraph 39" not in terminal.text:
+        terminal.read_once()
+        assert any(line.startswith("❯ ") for line in terminal.screen.display), terminal.text
 
 
 def test_keys_are_taken_while_an_answer_is_printed(chat: Chat) -> None:
@@ -160,6 +195,26 @@ def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
     terminal.quiet()
     terminal.keys("\x1b")
     terminal.wait_for("… → no answer\n", "The answer is empty")
+
+
+def test_a_text_for_the_input_is_no_answer_to_a_question(place: Place, chat: Chat) -> None:
+    place.write(
+        "agent/extensions/both.py",
+        "import asyncio\n"
+        "def extension(agent):\n"
+        "    @agent.command('both')\n"
+        "    async def both(args, ctx):\n"
+        "        answer = asyncio.ensure_future(ctx.ui.input('Name?'))\n"
+        "        await asyncio.sleep(0.2)\n"
+        "        ctx.ui.set_editor_text('for later')\n"
+        "        ctx.ui.notify(f'{await answer} it is')\n",
+    )
+    terminal = chat()
+    terminal.enter("/both")
+    terminal.wait_for("Name?\n?")
+    terminal.quiet()
+    terminal.enter("Ada")
+    terminal.wait_for("Ada it is\n\n❯ for later\nscript")
 
 
 def test_dialogs_of_extensions(place: Place, chat: Chat) -> None:
@@ -230,7 +285,14 @@ def test_pasting(place: Place, chat: Chat) -> None:
     terminal.wait_for("❯ [image 2: clipboard]\n")
     terminal.keys("\r")
     terminal.wait_for("❯ [image 2: clipboard]\n  [1 image]\n\nFine.")
-    assert sessions(place).count('"mimeType":"image/png"') == 2
+    (place.project / "a pixel.png").write_bytes(base64.b64decode(PIXEL))
+    terminal.keys("@apix")
+    terminal.wait_for(" a pixel.png\n")
+    terminal.keys("\t")
+    terminal.wait_for('❯ @"a pixel.png"\n')
+    terminal.keys("\r\r")
+    terminal.wait_for('❯ @"a pixel.png"\n  [1 image]\n\nFine.')
+    assert sessions(place).count('"mimeType":"image/png"') == 3
     assert "two\n+lines and\n+three" in (place.agent / "chat_history").read_text()
     assert (place.agent / "chat_history").stat().st_mode & 0o777 == 0o600
 
@@ -381,6 +443,20 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     assert fourth.wait_exit() == 1
 
 
+def test_a_message_for_a_session_goes_to_no_other(place: Place, chat: Chat) -> None:
+    terminal = chat()
+    terminal.enter("first")
+    terminal.wait_for("Fine.", PROMPT)
+    another = chat("-r", "for that one", ready="Which session?")
+    another.quiet()
+    another.keys("\r")
+    another.wait_for("Session is in use by process", "\n❯ for that one\nscript")
+    third = chat("-r", "for that one", ready="Which session?")
+    third.keys("\x1b")
+    assert third.wait_exit() == 0
+    assert "for that one" not in sessions(place)
+
+
 def test_a_damaged_session_can_be_looked_at(place: Place, chat: Chat) -> None:
     first = chat("hello there")
     first.wait_for("Fine.", PROMPT)
@@ -435,10 +511,13 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.keys("\t/o")
     terminal.wait_for("❯ /export pages/o\n old.html\nm2 ")
     terminal.keys("\x1b\x03")
+    place.write("project/some/" + "a" * 200, "x")
     terminal.keys("see @nots")
     terminal.wait_for(" some/notes.txt\n")
     terminal.keys("\t")
     terminal.wait_for("❯ see @some/notes.txt")
+    terminal.keys(" and @aaaaaaaaaaaaz")  # is not looked for in every possible way
+    terminal.wait_for("❯ see @some/notes.txt and @aaaaaaaaaaaaz\nm2 ")
     terminal.keys("\x1b\x03/help\r")
     text = terminal.wait_for("/permissions [MODE]", "Suspend, leave")
     names = re.findall(r"(?m)^/([\w-]+)", text)
@@ -479,10 +558,11 @@ def test_shell_commands_and_the_editor(place: Place, chat: Chat) -> None:
     terminal.quiet(0.3)
     terminal.keys("\x03")
     terminal.wait_for("(interrupted)")
-    terminal.keys("\x07")  # Ctrl-G
-    terminal.wait_for("❯ from the editor")
-    terminal.keys("\r")
-    terminal.wait_for("❯ from the editor\n\nFine.")
+    for keys in ("\x07", "\x18\x05"):  # Ctrl-G; Ctrl-X Ctrl-E
+        terminal.keys(keys)
+        terminal.wait_for("\n❯ from the editor\nscript")
+        terminal.keys("\r")
+        terminal.wait_for("❯ from the editor\n\nFine.", PROMPT)
     assert '"command":"echo to the shell; exit 3"' in sessions(place)
 
 
@@ -652,7 +732,7 @@ def test_attached_to_a_server(place: Place) -> None:
     def attached(*arguments: str) -> Terminal:
         return Terminal(["--attach", f"ws://{address}", *arguments], env=place.environment(), cwd=place.project)
 
-    with serving(place, {"match": "slow", "text": ["Be", {"wait": 30}]}, "Fine.") as (server, address):
+    with serving(place, {"match": "slow", "text": ["First.\n\nBe", {"wait": 30}]}, "Fine.") as (server, address):
         with attached() as terminal:
             terminal.wait_for(f"Spindle at ws://{address}", "0% of 1")
             terminal.enter("hello")
@@ -663,9 +743,12 @@ def test_attached_to_a_server(place: Place) -> None:
             with attached("--session", link[1]) as other:
                 other.wait_for("❯ hello\n\nFine.", PROMPT)
                 other.enter("slow")
-                terminal.wait_for("❯ slow\n\nBe\n❯\n")  # both see it
-                terminal.keys("\x1b")
-                other.wait_for("Be\n\nInterrupted")
+                terminal.wait_for("❯ slow\n\nFirst.\n\nBe\n❯\n")  # both see it
+                with attached("--session", link[1]) as late:
+                    late.wait_for("❯ slow\n", "Working")
+                    terminal.keys("\x1b")
+                    other.wait_for("Be\n\nInterrupted")
+                    late.wait_for("❯ slow\n\nFirst.\n\nBe\n\nInterrupted\n")  # all of what had begun before it came
             terminal.keys("half a message")
             terminal.wait_for("❯ half a message")
             server.kill()
@@ -675,6 +758,36 @@ def test_attached_to_a_server(place: Place) -> None:
         with attached() as terminal:
             terminal.wait_for("Error: --attach: Cannot connect")
             assert terminal.wait_exit() == 1
+
+
+def test_the_end_of_a_server_is_told_once(place: Place) -> None:
+    with (
+        serving(place, {"text": ["Be", {"wait": 30}]}) as (server, address),
+        Terminal(["--attach", f"ws://{address}"], env=place.environment(), cwd=place.project) as terminal,
+    ):
+        terminal.wait_for("0% of 1")
+        terminal.enter("go")
+        terminal.wait_for("Be\n❯\n")
+        server.terminate()
+        assert terminal.wait_exit() == 1
+        assert terminal.text.endswith("\nError: The connection was lost: the server is shutting down"), terminal.text
+        assert terminal.text.count("connection was lost") == 1, terminal.text
+
+
+def test_what_was_typed_before_a_question_outlives_the_server(place: Place) -> None:
+    call = {"delay": 1, "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
+    with (
+        serving(place, call, arguments=["--permission-mode", "default"]) as (server, address),
+        Terminal(["--attach", f"ws://{address}"], env=place.environment(), cwd=place.project) as terminal,
+    ):
+        terminal.wait_for("0% of 1")
+        terminal.enter("go")
+        terminal.wait_for("Working")
+        terminal.keys("half a message")
+        terminal.wait_for("Allow bash? touch a", "n  Deny\n?", without="half a message")
+        server.kill()
+        assert terminal.wait_exit() == 1
+    assert "+half a message" in (place.agent / "chat_history").read_text()
 
 
 def test_a_question_finds_those_who_come_later(place: Place) -> None:

@@ -81,7 +81,7 @@ def _offer_model() -> str:
 
 async def _attach(options: Options) -> int:
     from spindle.cli.serving import remote_token
-    from spindle.client import ConnectionFailed, RpcClient
+    from spindle.client import RpcClient, RpcError
     from spindle.client.transport import websocket_url
     from spindle.resources.loader import load_resources
 
@@ -95,7 +95,7 @@ async def _attach(options: Options) -> int:
     first = {"messages": options.messages, "resume": options.resume, "newest": options.continue_recent}
     try:
         return await _run(client, vi=vi, url=url, **first)
-    except (ConnectionFailed, ImportError) as error:
+    except (RpcError, ImportError) as error:
         raise UsageError(f"--attach: {error}", 1) from None
 
 

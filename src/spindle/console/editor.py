@@ -17,21 +17,25 @@ from prompt_toolkit.completion import Completer
 from prompt_toolkit.data_structures import Point, Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, completion_is_selected, has_completions, is_searching, vi_insert_mode
+from prompt_toolkit.filters import (
+    Condition,
+    completion_is_selected,
+    has_completions,
+    is_searching,
+    vi_insert_mode,
+    vi_navigation_mode,
+)
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
-from prompt_toolkit.key_binding.bindings.open_in_editor import load_open_in_editor_bindings
-from prompt_toolkit.key_binding.key_bindings import merge_key_bindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.widgets import SearchToolbar
 
-from spindle.console.input import Input
+from spindle.console.input import Input, Question, fitting
 from spindle.console.look import Look, clean, fit, rows
-from spindle.console.question import Question
 
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
@@ -43,12 +47,12 @@ _TOO_SOON = 0.4
 """Seconds after a question appears in which a key does not answer it: it was meant for the text."""
 _TWICE = 2.0
 """Seconds in which a second Ctrl-C leaves."""
-_GATHER = 0.05
-"""Seconds for which pieces to print are gathered."""
 _ESCAPE = 0.05
 """Seconds in which a key after Esc makes it Alt. A terminal sends both at once, and so they come over a slow line."""
 _SETTLED = 0.3
 """Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
+_DRAWN = 0.05
+"""Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
 _TICK = 0.2
 """Seconds between two looks at the clock while something runs."""
 
@@ -61,6 +65,7 @@ class _Prompt(Application[None]):
     """
 
     view: "View"
+    output: "_Output"
     _settling: asyncio.TimerHandle | None = None
 
     @property
@@ -94,7 +99,10 @@ class _Prompt(Application[None]):
         if render_as_done:
             self._find_cursor()
         if render_as_done or not self.is_resizing:
+            self.output.held = True
             super()._redraw(render_as_done)
+            self.output.held = False
+            self.output.flush()
 
     def _find_cursor(self) -> None:
         width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
@@ -109,13 +117,17 @@ class _Prompt(Application[None]):
 
 
 class _Output(Vt100_Output):
+    held = False
+    """What is erased, printed and drawn together is written together, so that the prompt is never seen missing."""
+
     def erase_down(self) -> None:
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
 
     def flush(self) -> None:
         with suppress(OSError):  # the terminal is gone, and its input ends
-            super().flush()
+            if not self.held:
+                super().flush()
 
 
 def _history(path: Path) -> History:
@@ -151,7 +163,6 @@ class Editor(Input):
         """When Ctrl-C was last pressed with nothing to stop."""
         self._closed = False
         self._unwritten = ""
-        self._writing: asyncio.Future[None] | None = None
         self._buffer = Buffer(
             completer=completer,
             complete_while_typing=Condition(lambda: self._question is None),
@@ -165,10 +176,11 @@ class Editor(Input):
         )
         self._app = _Prompt(
             layout=self._layout(),
-            key_bindings=merge_key_bindings([load_open_in_editor_bindings(), self._keys()]),
+            key_bindings=self._keys(),
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
             erase_when_done=True,
-            min_redraw_interval=0.04,
+            min_redraw_interval=_DRAWN,
+            before_render=self._print_above,
             output=self._output,
             terminal_size_polling_interval=None,  # there is a signal
         )
@@ -181,14 +193,12 @@ class Editor(Input):
             return
         above, ticking = _Above(self), asyncio.create_task(self._tick())
         try:
-            with (
-                redirect_stdout(above),
-                redirect_stderr(above),
-                suppress(EOFError),
-            ):  # which a terminal that is gone gives
+            with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
                 await self._app.run_async(set_exception_handler=False)
         finally:
             ticking.cancel()
+            if self._question is not None:
+                self._end()
             self._print()
             self._remember()  # a draft, if it was not the user who ended it
             self.entries.close()
@@ -205,21 +215,18 @@ class Editor(Input):
                 self.refresh()
 
     def write(self, text: str) -> None:
-        """Print above the prompt. Pieces that come together are written together."""
+        """Print above the prompt when it is next drawn: so what goes on never stands there before what is finished."""
         self._unwritten += text
-        if not self._app.is_running:
+        if self._app.is_running:
+            self.refresh()
+        else:
             self._print()
-        elif self._writing is None or self._writing.done():
-            self._writing = asyncio.ensure_future(self._print_soon())
 
-    async def _print_soon(self) -> None:
-        while self._unwritten:  # more may come while the prompt is drawn again
-            await asyncio.sleep(_GATHER)
-            if self._app.is_running and not self._app.is_resizing and not self._app._running_in_terminal:
-                # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
-                self._app.renderer.erase()
-                self._print()
-                self._app._redraw()
+    def _print_above(self, _: object) -> None:
+        # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
+        if self._unwritten:
+            self._app.renderer.erase()
+            self._print()
 
     def _print(self) -> None:
         text, self._unwritten = self._unwritten, ""
@@ -232,8 +239,13 @@ class Editor(Input):
 
     def put(self, text: str) -> None:
         """Put a text before what is being typed."""
-        text += "\n\n" + self._buffer.text if self._buffer.text else ""
-        self._buffer.document = Document(text)
+        asking = self._question is not None
+        typed = self._draft.text if asking else self._buffer.text
+        document = Document(self._folded(text) + (f"\n\n{typed}" if typed else ""))
+        if asking:
+            self._draft = document
+        else:
+            self._buffer.document = document
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -261,7 +273,9 @@ class Editor(Input):
 
     def _move(self, steps: int) -> None:
         if (question := self._question) is not None:
-            question.chosen = max(0, min(question.chosen + steps, len(question.fitting(self._buffer.text)) - 1))
+            question.chosen = max(
+                0, min(question.chosen + steps, len(fitting(question.options, self._buffer.text)) - 1)
+            )
 
     def _press(self, key: str) -> None:
         """Take a key that answers a question at once; no other is taken."""
@@ -320,12 +334,14 @@ class Editor(Input):
             ("c-l", True, lambda event: self._clear()),
             ("c-z", True, lambda event: event.app.suspend_to_background()),
             ("c-g", ~is_searching, lambda event: self._buffer.open_in_editor()),
+            ("c-x c-e", ~is_searching, lambda event: self._buffer.open_in_editor()),
+            ("v", vi_navigation_mode, lambda event: self._buffer.open_in_editor()),
             ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
             (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
             ("c-o", True, lambda event: self._talk.unfold("result")),
             ("c-t", True, lambda event: self._talk.unfold("thoughts")),
-            ("escape up", ~asking, lambda event: self._talk.take_back()),
-            ("up", queue & empty & ~asking & ~has_completions, lambda event: self._talk.take_back()),
+            ("escape up", ~asking, lambda event: self._talk.do(self._talk.take_back())),
+            ("up", queue & empty & ~asking & ~has_completions, lambda event: self._talk.do(self._talk.take_back())),
             ("up", choosing, lambda event: self._move(-1)),
             ("down", choosing, lambda event: self._move(1)),
             (Keys.Any, with_keys & empty, lambda event: self._press(event.data)),
@@ -336,11 +352,10 @@ class Editor(Input):
     def _send(self, *, later: bool) -> None:
         text, question = self._buffer.text, self._question
         if question is not None:
-            fitting = question.fitting(text)
             if not question.options:
                 self._settle(text)
-            elif fitting and not self._too_soon:
-                self._settle(fitting[question.chosen])
+            elif (found := fitting(question.options, text)) and not self._too_soon:
+                self._settle(found[question.chosen])
         elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
             self._buffer.delete_before_cursor(1)
             self._buffer.insert_text("\n")
@@ -360,7 +375,7 @@ class Editor(Input):
         elif self._question is not None:
             self._settle(None)
         else:
-            self._talk.interrupt()
+            self._talk.do(self._talk.interrupt())
 
     def _stop(self) -> None:
         if self._interrupt():
@@ -378,12 +393,10 @@ class Editor(Input):
         self._talk.view.printed = 0
 
     def _paste(self, text: str) -> None:
-        with suppress(OSError):  # the path of a picture that cannot be read is a text
-            text = self._attached.paste(text) if self._question is None else text
-        self._buffer.insert_text(text)
+        self._buffer.insert_text(self._pasted(text) if self._question is None else text)
 
     async def _paste_picture(self) -> None:
-        if (mark := await self._attached.clipboard()) is None:
+        if (mark := await self._clipboard()) is None:
             self._talk.view.say("There is no picture in the clipboard", "dim")
         else:
             self._buffer.insert_text(mark)

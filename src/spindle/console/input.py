@@ -1,22 +1,34 @@
-"""What comes from the user on every terminal: answers, and messages in which pastes and pictures stand as marks."""
+"""What comes from the user on every terminal: answers, and messages in which pastes and pictures stand as marks.
+
+`LineInput` is for a terminal that cannot move its cursor. There the system edits the line, and answers are lines too.
+"""
 
 import asyncio
+import base64
 import os
 import re
+import signal
 import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spindle.client import image_file
-from spindle.console.look import Look
-from spindle.console.question import Question
+from spindle.console.look import Look, clean, one_line, visible
 from spindle.flow import Mailbox
+from spindle.limits import CLIPBOARD
+from spindle.process import run
 
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
 
+_SHOWN = 10
+"""So many options are shown at a time."""
 _LONG_LINES, _LONG_TEXT = 10, 2000
 """A paste with more stands as one mark in the input."""
 _PICTURE = re.compile(r"\.(png|jpe?g|gif|webp)$", re.IGNORECASE)
+_NAMED = re.compile(r'(?<!\S)@(?:"([^"]+)"|(\S+))')
 _CLIPBOARDS = (
     ("wl-paste", "--type", "image/png"),
     ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
@@ -33,58 +45,57 @@ class Entry(NamedTuple):
     """To be delivered when the run is over."""
 
 
-class Attachments:
-    def __init__(self) -> None:
-        self._pastes: dict[str, str] = {}
-        self._images: dict[str, dict[str, Any]] = {}
-
-    def paste(self, text: str) -> str:
-        """Return what to insert for a pasted text, which may be the path of a picture that was dropped here."""
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        path = text.strip().strip("'\"").replace("\\ ", " ").removeprefix("file://")
-        if _is_picture(path):
-            return self._image(os.path.basename(path), image_file(os.path.expanduser(path)))
-        count = len(text.splitlines())
-        if count <= _LONG_LINES and len(text) <= _LONG_TEXT:
-            return text
-        mark = f"[paste {len(self._pastes) + 1}: {count} lines]"
-        self._pastes[mark] = text
-        return mark
-
-    async def clipboard(self) -> str | None:
-        """Return what to insert for a picture in the clipboard; None if there is none."""
-        import base64
-
-        from spindle.limits import CLIPBOARD
-        from spindle.process import run
-
-        for command in _CLIPBOARDS:
-            try:
-                png = (await run(command, timeout=CLIPBOARD)).output
-            except OSError:
-                continue
-            if png.startswith(b"\x89PNG"):
-                data = base64.b64encode(png).decode()
-                return self._image("clipboard", {"type": "image", "data": data, "mimeType": "image/png"})
-        return None
-
-    def entry(self, text: str, later: bool) -> Entry:
-        """Put the pastes back and collect the pictures, `@picture.png` too. Raises `OSError`."""
-        images = [image for mark, image in self._images.items() if mark in text]
-        named = re.findall(r"(?<!\S)@(\S+)", text)
-        images += [image_file(os.path.expanduser(path)) for path in named if _is_picture(path)]
-        for mark, pasted in self._pastes.items():
-            text = text.replace(mark, pasted)
-        return Entry(text, images, later)
-
-    def _image(self, name: str, image: dict[str, Any]) -> str:
-        mark = f"[image {len(self._images) + 1}: {name}]"
-        self._images[mark] = image
-        return mark
+def fitting(options: Iterable[str], typed: str) -> list[int]:
+    """Return the numbers of the options that have every typed word."""
+    words = typed.lower().split()
+    return [at for at, option in enumerate(options) if all(word in option.lower() for word in words)]
 
 
-def _is_picture(path: str) -> bool:
-    return bool(_PICTURE.search(path)) and os.path.isfile(os.path.expanduser(path))
+@dataclass
+class Question:
+    title: str
+    options: Sequence[str] = ()
+    """Empty: a text is asked for. Else the answer is the number of one."""
+    keys: str = ""
+    """A key for each option, which chooses it at once."""
+    prefill: str = ""
+    chosen: int = 0
+    """The option that Enter takes, of those that fit what was typed."""
+
+    @classmethod
+    def of(cls, request: dict[str, Any]) -> "Question":
+        """Make a question of an `extension_ui_request`."""
+        title = visible(request.get("title") or "").strip()
+        match request["method"]:
+            case "confirm":
+                message = visible(request.get("message") or "").strip()
+                return cls(f"{title}\n{message}".strip(), ["Yes", "No"], "yn")
+            case "select":
+                options = [one_line(str(option)) for option in request.get("options") or ()]
+                about_permissions = options[:1] == ["Allow once"] and options[-1:] == ["Deny"]
+                return cls(title, options, ("yn" if len(options) == 2 else "yaAn") if about_permissions else "")
+        hint = f" ({one_line(request['placeholder'])})" if request.get("placeholder") else ""
+        return cls(title + hint, prefill=clean(request.get("prefill") or ""))
+
+    def lines(self, typed: str) -> list[tuple[str, bool]]:
+        """Return what to show, and for each line whether it is the chosen one."""
+        found = fitting(self.options, typed)
+        first = max(0, min(self.chosen - _SHOWN // 2, len(found) - _SHOWN))
+        keys = [f"{key}  " for key in self.keys] or [""] * len(self.options)
+        shown = [(keys[at] + self.options[at], at == found[self.chosen]) for at in found[first : first + _SHOWN]]
+        hidden = len(found) - len(shown)
+        more = f"… {hidden} more: arrows, or type to search" if hidden else "" if shown else "(nothing fits)"
+        return [*shown, (more, False)] if more and self.options else shown
+
+    def read(self, line: str) -> int | str | None:
+        """Understand an answer that came as a line. None: it is none of the options."""
+        word = line.strip()
+        if not self.options:
+            return line
+        if word.isdecimal():
+            return int(word) - 1 if 0 < int(word) <= len(self.options) else None
+        key = word if word in self.keys else word[:1].lower()  # yes, always, no
+        return self.keys.index(key) if key and key in self.keys else None
 
 
 class Input:
@@ -94,7 +105,9 @@ class Input:
         self.entries: Mailbox[Entry] = Mailbox(sys.maxsize)
         self._look = look
         self._talk = talk
-        self._attached = Attachments()
+        self._pastes: dict[str, str] = {}
+        """What was pasted, by the marks that stand for it; the same of pictures."""
+        self._images: dict[str, dict[str, Any]] = {}
         self._question: Question | None = None
         self._answer: asyncio.Future[Any] | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -122,18 +135,132 @@ class Input:
             self._answer.set_result(answer)
 
     def _enter(self, text: str, *, later: bool = False) -> Entry | None:
-        """Send a message; None if something that it names cannot be read."""
+        """Send a message, with pastes and pictures for their marks; None if one that it names cannot be read."""
+        images = [image for mark, image in self._images.items() if mark in text]
+        named = [quoted or word for quoted, word in _NAMED.findall(text)]
         try:
-            entry = self._attached.entry(text, later)
+            images += [image_file(os.path.expanduser(path)) for path in named if _is_picture(path)]
         except OSError as error:
             self._talk.view.fail(str(error))
             return None
-        self.entries.put(entry)
+        for mark, pasted in self._pastes.items():
+            text = text.replace(mark, pasted)
+        self.entries.put(entry := Entry(text, images, later))
         return entry
 
     def _interrupt(self) -> bool:
         """Stop what goes on; return whether anything did."""
         going_on = self._question is not None or self._talk.busy
         self._settle(None)
-        self._talk.interrupt()
+        self._talk.do(self._talk.interrupt())
         return going_on
+
+    def _pasted(self, text: str) -> str:
+        """Return what to insert for a pasted text, which may be the path of a picture that was dropped here."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        path = text.strip().strip("'\"").replace("\\ ", " ").removeprefix("file://")
+        with suppress(OSError):  # a picture that cannot be read is a text
+            if _is_picture(path):
+                return self._image(os.path.basename(path), image_file(os.path.expanduser(path)))
+        count = len(text.splitlines())
+        if count <= _LONG_LINES and len(text) <= _LONG_TEXT:
+            return text
+        mark = f"[paste {len(self._pastes) + 1}: {count} lines]"
+        self._pastes[mark] = text
+        return mark
+
+    def _folded(self, text: str) -> str:
+        """Return a text that comes back, with the marks of what was pasted."""
+        for mark, pasted in self._pastes.items():
+            text = text.replace(pasted.strip(), mark)
+        return text
+
+    async def _clipboard(self) -> str | None:
+        """Return what to insert for a picture in the clipboard; None if there is none."""
+        for command in _CLIPBOARDS:
+            with suppress(OSError):
+                png = (await run(command, timeout=CLIPBOARD)).output
+                if png.startswith(b"\x89PNG"):
+                    data = base64.b64encode(png).decode()
+                    return self._image("clipboard", {"type": "image", "data": data, "mimeType": "image/png"})
+        return None
+
+    def _image(self, name: str, image: dict[str, Any]) -> str:
+        mark = f"[image {len(self._images) + 1}: {name}]"
+        self._images[mark] = image
+        return mark
+
+
+def _is_picture(path: str) -> bool:
+    return bool(_PICTURE.search(path)) and os.path.isfile(os.path.expanduser(path))
+
+
+class LineInput(Input):
+    """Has the methods of `Editor`."""
+
+    def __init__(self, look: Look, talk: "Talk") -> None:
+        super().__init__(look, talk)
+        self._read = b""
+        self._lines = ""
+        """Of a message that goes on: they ended with a backslash."""
+        self._prompted = False
+        self._done = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(0, self._receive)
+        loop.add_signal_handler(signal.SIGINT, self._stop)
+        try:
+            self.refresh()
+            await self._done.wait()
+        finally:
+            loop.remove_reader(0)
+            self.write("")  # after the prompt
+            self.entries.close()
+
+    def close(self) -> None:
+        self._done.set()
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):  # the terminal is gone, and its input ends
+            sys.stdout.write(("\n" if self._prompted else "") + self._look.signs(text))
+            sys.stdout.flush()
+        self._prompted = False
+
+    def refresh(self) -> None:
+        if not (self._talk.busy or self._question or self._prompted):
+            self.write("> ")
+            self._prompted = True
+
+    def put(self, text: str) -> None:
+        self.write(f"{text}\n" if text else "")
+
+    def _stop(self) -> None:
+        if not self._interrupt():
+            self.close()
+
+    def _begin(self, question: Question) -> None:
+        options = [f"  {number}. {option}" for number, option in enumerate(question.options, 1)]
+        how = f" [{'/'.join(question.keys)}]" if question.keys else " [number]" if options else ""
+        self.write("\n".join([question.title, *options, f"?{how} "]))
+
+    def _receive(self) -> None:
+        data = b""
+        with suppress(OSError):
+            data = os.read(0, 65536)
+        *lines, self._read = (self._read + data).split(b"\n")
+        for line in lines:
+            self._take(line.decode("utf-8", "replace").rstrip("\r"))
+        if not data:
+            self.close()
+
+    def _take(self, line: str) -> None:
+        self._prompted = False
+        if self._question is not None:
+            self._settle(self._question.read(line))
+        elif line.endswith("\\"):
+            self._lines += line[:-1] + "\n"
+        else:
+            text, self._lines = (self._lines + line).strip(), ""
+            if not text or self._enter(text) is None:
+                self.refresh()

@@ -138,7 +138,7 @@ def _print(item: Any, look: Look, **how: Any) -> str:
 def _markdown() -> Any:
     """Return rich's Markdown, with headings on the left instead of in boxes, and all that is written in it.
 
-    rich leaves out HTML, which is as often `Vec<T>`, what links refer to, and where pictures are.
+    rich leaves out HTML, which is as often `Vec<T>`, what links refer to, where pictures are, and ends of lines.
     """
     from markdown_it import MarkdownIt
     from rich.markdown import Heading, Markdown
@@ -157,5 +157,7 @@ def _markdown() -> Any:
         def __init__(self, text: str) -> None:
             super().__init__("", code_theme="ansi_dark", hyperlinks=False)
             self.parsed = self.reader.parse(text)
+            for token in (child for block in self.parsed for child in block.children or ()):
+                token.type = "hardbreak" if token.type == "softbreak" else token.type
 
     return PlainMarkdown

@@ -4,21 +4,20 @@ Extensions, templates and skills bring other commands.
 """
 
 import os
-import re
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.completion import CompleteEvent, Completion, DummyCompleter, PathCompleter
 from prompt_toolkit.document import Document
 
 from spindle.agent.permissions import MODES
 from spindle.agent_dir import agent_dir
+from spindle.console.input import Question, fitting
 from spindle.console.look import one_line
-from spindle.console.question import Question
 from spindle.console.view import text_of
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Command(NamedTuple):
     complete: Callable[[], Awaitable[Found]] | None = None
 
 
-class Slash(Completer):
+class Slash(DummyCompleter):
     def __init__(self, talk: "Talk") -> None:
         self._talk = talk
         self._client = talk.client
@@ -72,7 +71,7 @@ class Slash(Completer):
             "cost": Command(self._cost, "", "Tokens and money so far"),
             "name": Command(self._name, "[NAME]", "Name this session"),
             "export": Command(self._export, "[FILE]", "Write this session as an HTML page"),
-            "permissions": Command(self._permissions, "[MODE]", "What may run", self._permission_modes),
+            "permissions": Command(self._permissions, "[MODE]", "What may run", self._modes),
             "mcp": Command(self._mcp, "", "The MCP servers and their tools"),
             "help": Command(self._help, "", "Commands and keys"),
             "quit": Command(self._quit, "", "Leave"),
@@ -82,16 +81,13 @@ class Slash(Completer):
 
     # -- what may be written next ----------------------------------------------------------------
 
-    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
-        return ()  # they are only asked for below
-
     async def get_completions_async(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
         text = document.text_before_cursor
         word = document.get_word_before_cursor(WORD=True)
         name, space, argument = text[1:].partition(" ")
         if not text.startswith("/") or "\n" in text:
             for path in await self._files_like(word[1:].lower()) if word.startswith("@") else ():
-                yield Completion(path, 1 - len(word))
+                yield Completion(f'"{path}"' if " " in path else path, 1 - len(word), display=path)
         elif not space:
             for command, about in sorted(self._talk.commands.items()):
                 if command.startswith(name):
@@ -109,8 +105,7 @@ class Slash(Completer):
         if command is None:
             return [(text, "") for text in await self._client.complete_command(name, typed)]
         found = [] if command.complete is None else await command.complete()
-        words = typed.lower().split()
-        return [item for item in found if all(word in " ".join(item).lower() for word in words)]
+        return [found[at] for at in fitting((" ".join(item) for item in found), typed)]
 
     async def _files_like(self, typed: str) -> list[str]:
         """Return files that are not ignored with these letters in this order; first those whose names begin so.
@@ -124,19 +119,21 @@ class Slash(Completer):
         rg = find_ripgrep(str(agent_dir() / "bin"))
         if rg is not None and time.monotonic() - self._listed > _FRESH:
             output = (await run([rg, "--files", "--null"], timeout=FILE_LIST)).output
-            self._files, self._listed = os.fsdecode(output).split("\0")[:-1][:_FILES], time.monotonic()
+            self._files = [name for name in os.fsdecode(output).split("\0")[:_FILES] if name and name.isprintable()]
+            self._listed = time.monotonic()
+
+        def is_like(path: str) -> bool:
+            letters = iter(path.lower())
+            return all(letter in letters for letter in typed)  # each behind the one before it
 
         def rank(path: str) -> tuple[bool, bool, int, str]:
             name = os.path.basename(path)
             return not name.lower().startswith(typed), not path.lower().startswith(typed), len(path), path
 
-        in_order = re.compile(".*?".join(map(re.escape, typed)), re.IGNORECASE)
-        return sorted(filter(in_order.search, self._files), key=rank)[:_SHOWN]
+        return sorted(filter(is_like, self._files), key=rank)[:_SHOWN]
 
-    async def _choose(self, title: str, labels: list[str], at: int | str = 0) -> int | None:
+    async def _choose(self, title: str, labels: list[str], at: int = 0) -> int | None:
         """Let the user pick one of a list, beginning `at` one."""
-        if isinstance(at, str):
-            at = labels.index(at) if at in labels else 0
         chosen: int | None = await self._talk.editor.ask(Question(title, labels, chosen=at))
         return chosen
 
@@ -148,19 +145,19 @@ class Slash(Completer):
 
     async def _model(self, wanted: str) -> None:
         names = [name for name, _ in await self._models()]
-        words = wanted.lower().split()
         exact = [name for name in names if wanted.lower() in (name.lower(), name.lower().partition("/")[2])]
-        fitting = exact or [name for name in names if all(word in name.lower() for word in words)]
-        if not fitting:
+        names = exact or [names[at] for at in fitting(names, wanted)]
+        if not names:
             like = f'No model is like "{wanted}"' if wanted else "No other model is ready"
             self._talk.view.fail(f"{like}; spindle doctor says what is missing")
             return
         now = self._talk.state.get("model") or {"provider": "", "id": ""}
-        alone = wanted and len(fitting) == 1
-        number = 0 if alone else await self._choose("Which model?", fitting, f"{now['provider']}/{now['id']}")
+        name = f"{now['provider']}/{now['id']}"
+        at = names.index(name) if name in names else 0
+        number = 0 if wanted and len(names) == 1 else await self._choose("Which model?", names, at)
         if number is not None:
-            await self._client.set_model(*fitting[number].split("/", 1))
-            self._say(f"Model: {fitting[number]}", "dim")
+            await self._client.set_model(*names[number].split("/", 1))
+            self._say(f"Model: {names[number]}", "dim")
 
     async def _levels(self) -> Found:
         return [(level, "") for level in await self._client.get_available_thinking_levels()]
@@ -168,7 +165,7 @@ class Slash(Completer):
     async def _thinking(self, level: str) -> None:
         levels = [name for name, _ in await self._levels()]
         if not level:
-            number = await self._choose("How hard to think?", levels, self._talk.state["thinkingLevel"])
+            number = await self._choose("How hard to think?", levels, levels.index(self._talk.state["thinkingLevel"]))
             level = "" if number is None else levels[number]
         if level:
             await self._client.set_thinking_level(level)
@@ -238,7 +235,7 @@ class Slash(Completer):
         self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
         self._say(f"{messages}, {stats['toolCalls']} tool calls", "dim", kind="more")
 
-    async def _permission_modes(self) -> Found:
+    async def _modes(self) -> Found:
         return [(mode, "") for mode in MODES]
 
     async def _permissions(self, mode: str) -> None:

@@ -6,12 +6,10 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from spindle.client import CommandFailed, Event, RpcClient, RpcError
+from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
 from spindle.console.editor import Editor
-from spindle.console.input import Entry
-from spindle.console.line_editor import LineEditor
+from spindle.console.input import Entry, LineInput, Question
 from spindle.console.look import Look, clean, fit, one_line
-from spindle.console.question import question_of
 from spindle.console.slash import Slash
 from spindle.console.view import View
 from spindle.flow import Tasks
@@ -50,7 +48,7 @@ class Talk:
         self._look = look = Look()
         self.view = View(look, lambda text: self.editor.write(text))
         self._slash = Slash(self)
-        self.editor = LineEditor(look, self) if look.plain else Editor(look, self, self._slash, history, vi=vi)
+        self.editor = LineInput(look, self) if look.plain else Editor(look, self, self._slash, history, vi=vi)
         client.on_ui_request = self._ui_request
 
     async def run(
@@ -93,18 +91,22 @@ class Talk:
 
     async def _work(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
         if resume or newest:
-            await self._done(self._resume(newest=newest))
+            try:
+                if not await self._slash.resume(newest=newest) and resume:
+                    self.editor.close()
+                    return
+            except RpcError as error:  # such as: it is in use
+                self._fail(error)
+                self.editor.put("\n\n".join(messages))  # they were not meant for another session
+                messages = ()
         for message in messages:
-            self._do(self._enter(Entry(message, list(images), later=True)))
+            self.do(self._enter(Entry(message, list(images), later=True)))
             images = ()
         async for entry in self.editor.entries:
-            self._do(self._enter(entry))
+            self.do(self._enter(entry))
 
-    async def _resume(self, *, newest: bool) -> None:
-        if not await self._slash.resume(newest=newest) and not newest:
-            self.editor.close()
-
-    def _do(self, work: Coroutine[Any, Any, Any]) -> None:
+    def do(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Begin something without waiting for it."""
         self._tasks.spawn(self._done(work), "chat")
 
     async def _done(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -112,8 +114,13 @@ class Talk:
         try:
             await work
         except RpcError as error:
-            self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
+            self._fail(error)
         self.editor.refresh()
+
+    def _fail(self, error: RpcError) -> None:
+        """Tell what went wrong. The end of the agent is told by `run`, once."""
+        if isinstance(error, CommandFailed | RequestTimeout):
+            self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
 
     async def _enter(self, entry: Entry) -> None:
         text = entry.text
@@ -187,25 +194,20 @@ class Talk:
         text = " · ".join(part for part in parts if part)
         return self._look.paint(self._look.signs(fit(text, self.view.width)), "dim")
 
-    def interrupt(self) -> None:
+    async def interrupt(self) -> None:
         """Stop the run and commands of the shell; if there are none, commands of extensions."""
-        if self._shell:
-            self._do(self.client.abort_bash())
-        if self.view.since is not None:
-            self.take_back()  # the user decides again what comes next
-            self._do(self.client.abort())
-        if not self.busy:
-            self._do(self._stop_commands())
+        shell, run = bool(self._shell), self.view.since is not None
+        if shell:
+            await self.client.abort_bash()
+        if run:
+            await self.take_back()  # the user decides again what comes next
+            await self.client.abort()
+        if not shell and not run:
+            for name in await self.client.abort_commands():
+                self.view.say(f"Interrupted: /{name}", "yellow")
 
-    async def _stop_commands(self) -> None:
-        for name in await self.client.abort_commands():
-            self.view.say(f"Interrupted: /{name}", "yellow")
-
-    def take_back(self) -> None:
+    async def take_back(self) -> None:
         """Put queued messages into the input."""
-        self._do(self._take_back())
-
-    async def _take_back(self) -> None:
         waiting = await self.client.clear_queue()
         if texts := [*waiting["steering"], *waiting["followUp"]]:
             self.editor.put("\n\n".join(texts))
@@ -231,15 +233,15 @@ class Talk:
                 if lines:
                     self.view.say("\n".join(lines), kind="bash")
             case "session_changed" if event["reason"] != "bash":
-                self._do(self._changed())
+                self.do(self._changed())
         if event.type in _LEARN_AFTER:
-            self._do(self.learn())
+            self.do(self.learn())
 
     async def _changed(self) -> None:
         """Another session, or another place in this one: show where we are."""
         await self.learn()
         messages = await self.client.get_messages()
-        name = one_line(self.state.get("sessionName") or self.state["sessionId"][:8])
+        name = one_line(self.state.get("sessionName") or self.state["sessionId"][:13])
         self.view.say(f"Session {name}" + ("" if messages else " (empty)"), "dim", kind="session")
         self.view.history(messages)
 
@@ -269,7 +271,7 @@ class Talk:
 
     async def _ask(self, request: Event) -> Any:
         """Ask in place; leave a line of what was answered; return the answer in the form that the request wants."""
-        question, limit = question_of(request), request.get("timeout")
+        question, limit = Question.of(request), request.get("timeout")
         try:
             async with asyncio.timeout(limit and limit / 1000):
                 answer = await self.editor.ask(question)

@@ -27,6 +27,8 @@ class View:
         self._look = look
         self._write = write
         self._blocks = Blocks()
+        self._whole = False
+        """The answer that goes on was seen from its beginning; one that was not is printed at its end."""
         self._thinking = ""
         """What the model is thinking now."""
         self._thinking_since = 0.0
@@ -79,9 +81,8 @@ class View:
         if text := self._blocks.open.strip("\n"):
             lines += rows(text, narrow)[-most:]
         for id, (since, last) in self._running.items():
-            lines.append(
-                look.paint(fit(f"{self.spinner()} {self._calls[id]} {now - since:.0f}s · {last}", width), "cyan")
-            )
+            line = f"{self.spinner()} {fit(self._calls[id], width // 2)} {now - since:.0f}s · {last}"
+            lines.append(look.paint(fit(line, width), "cyan"))
         if not lines and self.since is not None:
             lines.append(look.paint(fit(f"{self.spinner()} {self._doing} {now - self.since:.0f}s", width), "dim"))
         return lines
@@ -100,15 +101,25 @@ class View:
             case "agent_settled":
                 self.since = None
                 self._running.clear()
-                if event.get("stopReason") not in (None, "end", "error", "aborted"):
+                if event.get("stopReason") == "aborted" and self._last != "interrupted":  # between two answers
+                    self.say("Interrupted", "yellow", kind="interrupted")
+                elif event.get("stopReason") not in (None, "end", "error", "aborted"):
                     self.say(event.get("errorMessage") or f"Stopped: {event['stopReason']}", "yellow")
             case "message_start" if event["message"].get("role") in ("user", "custom"):
                 if not self._look.plain:  # there the line was seen as it was typed
                     self.message(event["message"])
+            case "message_start" if event["message"].get("role") == "assistant":
+                self._whole = True
             case "message_update":
                 self._piece(event["assistantMessageEvent"])
             case "message_end" if event["message"].get("role") == "assistant":
-                self._answer_end(event["message"])
+                if self._whole:
+                    self._answer_end(event["message"])
+                else:
+                    self._blocks.flush()
+                    self._thinking, self._thinking_since = "", 0.0
+                    self.message(event["message"])
+                self._whole = False
             case "tool_execution_start":
                 self._calls[event["toolCallId"]] = _call(event["toolName"], event.get("args"))
                 self._running[event["toolCallId"]] = time.monotonic(), ""
@@ -121,6 +132,7 @@ class View:
             case "auto_retry_start" | "summarization_retry_scheduled":
                 times = f"{event['attempt']} of {event['maxAttempts']}"
                 self.say(f"Trying again in {event['delayMs'] / 1000:.0f} s ({times})", "yellow", kind="error")
+                self._doing = "Waiting"
             case "compaction_end":
                 self._doing = "Working"
                 asked_for = event["reason"] == "manual"  # then the answer says what went wrong
@@ -138,18 +150,17 @@ class View:
 
     def _piece(self, piece: Json) -> None:
         match piece["type"]:
-            case "text_delta" if self._look.plain:
+            case "text_delta" if self._look.plain and self._whole:
                 self._write(("" if self._streamed else "\n") + self._look.signs(clean(piece["delta"])))
                 self._streamed, self._last = True, "text"
             case "text_delta":
-                self._print(self._blocks.feed(clean(piece["delta"])))
-            case "text_end":
-                self._print(self._blocks.flush())
+                blocks = self._blocks.feed(clean(piece["delta"]))
+                self._print(blocks if self._whole else ())
+            case "text_end" | "thinking_end" if self._whole:
+                self._flush()
             case "thinking_delta":
                 self._thinking_since = self._thinking_since or time.monotonic()
                 self._thinking += clean(piece["delta"])
-            case "thinking_end":
-                self._thought(self._thinking)
             case "toolcall_start":
                 self._doing = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
 
@@ -164,10 +175,13 @@ class View:
             self.say(fit(f"∴ Thought{took}: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
         self._thinking, self._thinking_since = "", 0.0
 
-    def flush(self) -> None:
-        """Print what has come of a message: no more will."""
+    def _flush(self) -> None:
         self._thought(self._thinking)
         self._print(self._blocks.flush())
+
+    def flush(self) -> None:
+        """Print what has come of a message: no more will."""
+        self._flush()
         if self._streamed:
             self._write("\n")
         self._streamed, self._doing = False, "Working"
@@ -178,7 +192,7 @@ class View:
             case "error":
                 self.fail(message.get("errorMessage") or "The model has failed")
             case "aborted":
-                self.say("Interrupted", "yellow")
+                self.say("Interrupted", "yellow", kind="interrupted")
             case "stop" if not any(block["type"] in ("text", "toolCall") for block in message["content"]):
                 self.say("The answer is empty", "yellow")
             case "length":
@@ -196,7 +210,9 @@ class View:
         line = self._look.paint(fit(call + tail, max(10, width - len(ending) - 2)) + ending, "dim")
         self.say(f"{self._look.paint('✗', 'red') if failed else self._look.paint('✓', 'green')} {line}", kind="tool")
         diff = clean((result.get("details") or {}).get("diff") or "")
-        shown = lines[-_OF_FAILURE:] if failed and text else diff.split("\n") if diff and not failed else []
+        shown = diff.split("\n") if diff else []
+        if failed:
+            shown = [line for line in lines if line][-_OF_FAILURE:]
         for line in shown[:_OF_DIFF]:
             colour = "dim" if failed else {"+": "green", "-": "red"}.get(line[:1], "dim")
             self.say(fit(f"  {line}", width), colour, kind="more")
