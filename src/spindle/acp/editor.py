@@ -23,7 +23,8 @@ from spindle.protocol.commands import COMMANDS
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
 from spindle.rpc.stdio import Exit, StdioWire
 from spindle.sessions.entries import iso_time
-from spindle.sessions.index import SessionInfo, is_path
+from spindle.sessions.file import is_path
+from spindle.sessions.index import SessionInfo
 from spindle.version import __version__
 
 PAGE = 100

@@ -11,7 +11,6 @@ import msgspec
 
 from spindle import limits
 from spindle.agent.result import RunTokens
-from spindle.llm.history import context_tokens, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.sessions.tree import SessionContext
@@ -237,6 +236,8 @@ class Conversation:
 
     def _measure(self) -> None:
         """Catch up with the messages, each looked at once."""
+        from spindle.llm.history import estimate_tokens
+
         if self._measured == 0:
             self._tokens, self._answered = 0, False
         for index in range(self._measured, len(self.messages)):
@@ -249,7 +250,7 @@ class Conversation:
                 and message.stop_reason not in ("error", "aborted")
             ):
                 self._answered = True
-                used = context_tokens(message.usage)
+                used = message.usage.context
             self._tokens = used or self._tokens + estimate_tokens(message)
         self._measured = len(self.messages)
 

@@ -28,7 +28,6 @@ from spindle.shapes.messages import (
     Thinking,
     ToolCall,
     ToolResultMessage,
-    Usage,
     UserMessage,
 )
 from spindle.shapes.model import Model
@@ -312,11 +311,6 @@ def _length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def context_tokens(usage: Usage) -> int:
-    """Return how full the context was when this usage was reported."""
-    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
-
-
 class ContextEstimate(Struct, frozen=True):
     tokens: int
     usage_tokens: int
@@ -332,7 +326,7 @@ def estimate_context(messages: Sequence[AgentMessage]) -> ContextEstimate:
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
-            used = context_tokens(message.usage)
+            used = message.usage.context
             if used:
                 return ContextEstimate(used + trailing, used, trailing, index)
         trailing += estimate_tokens(message)

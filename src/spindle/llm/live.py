@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from spindle.llm.errors import ModelError
-from spindle.llm.partial_json import PartialJson
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import (
     LiveSource,
@@ -62,6 +61,8 @@ class LiveToolCall:
     __slots__ = ("arguments", "id", "name", "open", "signature")
 
     def __init__(self, id: str, name: str) -> None:
+        from spindle.llm.partial_json import PartialJson
+
         self.id = id
         self.name = name
         self.arguments = PartialJson()

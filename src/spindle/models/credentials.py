@@ -8,7 +8,6 @@ A login in `auth.json` is renewed when its token runs out, by one process at a t
 """
 
 import asyncio
-import json
 import os
 import re
 import time
@@ -21,7 +20,6 @@ from msgspec.structs import replace
 
 from spindle import limits
 from spindle.config.user_files import BadFile, Diagnostic, hold_lock, read_object, write_atomic
-from spindle.process import run
 from spindle.shapes.model import Model
 
 Entry: TypeAlias = dict[str, Any]
@@ -94,6 +92,8 @@ def _interpolate(value: str, env: Mapping[str, str]) -> str:
 
 
 async def _run(command: str) -> str:
+    from spindle.process import run
+
     # No grace: the group is killed as a whole, because a child of the command may be what hangs.
     done = await run(["/bin/sh", "-c", command], timeout=limits.CREDENTIAL_COMMAND, grace=0)
     text = done.output.decode("utf-8", "replace").strip()
@@ -316,6 +316,8 @@ class AuthStore:
         """Change `auth.json`, whose lock is held."""
         entries = read_object(self.path) or {}
         change(entries)
+        import json
+
         write_atomic(self.path, json.dumps(entries, indent=2, ensure_ascii=False) + "\n", private=True)
         self.forget()
 

@@ -6,14 +6,13 @@ it, not an encoding. The bytes are the same either way.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
 from spindle.llm.live import LiveMessage
 from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode, without
-from spindle.protocol.live_json import LiveJson
 from spindle.shapes import codec
 from spindle.shapes.events import (
     DELTAS,
@@ -29,6 +28,9 @@ from spindle.shapes.events import (
     SessionChanged,
     StreamEvent,
 )
+
+if TYPE_CHECKING:  # loaded with the first answer
+    from spindle.protocol.live_json import LiveJson
 
 EDGES = (AnswerStart, AnswerDone, AnswerFailed)
 _MESSAGE_KEYS = {AnswerStart: "partial", AnswerDone: "message", AnswerFailed: "error"}
@@ -113,12 +115,14 @@ class Renderer:
         # No JSON string has a raw newline in it: each one here stands between two updates.
         return head + codec.encode_strs(deltas)[:-1].replace(b"\n", tail + head) + tail
 
-    def _kept(self, live: LiveMessage) -> LiveJson:
+    def _kept(self, live: LiveMessage) -> "LiveJson":
         if self._live is None or self._live.live is not live:
+            from spindle.protocol.live_json import LiveJson
+
             self._live = LiveJson(live, self._unknown_in_message)
         return self._live
 
-    def _usage(self, kept: LiveJson) -> bytes:
+    def _usage(self, kept: "LiveJson") -> bytes:
         """Return what closes `assistantMessageEvent`, and the usage behind it."""
         return b'},"usage":' + kept.usage() if self._with_usage else b"}"
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Unpack
 
 from spindle.sessions.entries import SessionError, new_header
-from spindle.sessions.file import SessionLock, StrPath, absolute, try_lock
-from spindle.sessions.index import most_recent_session, session_dir_for
+from spindle.sessions.file import SessionLock, StrPath, absolute, session_dir_for, try_lock
 from spindle.sessions.load import Loaded, load_session
 from spindle.sessions.session import Saving, Session
 from spindle.sessions.store import is_worth_a_file
@@ -73,6 +72,8 @@ def load(
 
 def recent(cwd: StrPath, session_dir: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
     """Load the project's session that was written to last, or begin one. Raises as `load` does."""
+    from spindle.sessions.index import most_recent_session
+
     path = most_recent_session(cwd, session_dir)
     return create(cwd, session_dir, **saving) if path is None else load(path, session_dir, cwd, **saving)
 
