@@ -236,10 +236,12 @@ class Conversation:
 
     def _measure(self) -> None:
         """Catch up with the messages, each looked at once."""
-        from spindle.llm.history import estimate_tokens
-
         if self._measured == 0:
             self._tokens, self._answered = 0, False
+        if self._measured == len(self.messages):
+            return
+        from spindle.llm.history import estimate_tokens
+
         for index in range(self._measured, len(self.messages)):
             message = self.messages[index]
             used = 0

@@ -33,7 +33,6 @@ def main(argv: list[str] | None = None) -> int:
         import msgspec  # noqa: F401
 
         del sys.modules["typing_extensions"]
-    gc.collect()  # once: msgspec loads `datetime`, which throws its classes away for those written in C
     from spindle.cli.main import run
 
     return run(arguments)
