@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from spindle.llm.errors import ModelError
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import (
     LiveSource,
@@ -158,6 +157,8 @@ class LiveMessage(LiveSource):
         self.raw_stop_reason = word
         reason = known.get(word, "toolUse" if self.calls_tools else "error")
         if reason == "error":
+            from spindle.llm.errors import ModelError
+
             raise ModelError(f"{problem}: {word}")
         return reason
 

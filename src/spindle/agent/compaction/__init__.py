@@ -15,7 +15,6 @@ from spindle.agent.hooks import HookChain
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.agent.retry import Retry
 from spindle.config.settings import Compaction, Settings
-from spindle.llm.errors import is_overflow
 from spindle.llm.stream import Chunk, Failure, Request
 from spindle.sessions.entries import Entry
 from spindle.shapes import events
@@ -120,6 +119,8 @@ class Compactor:
         model, limits, conversation = self._port.model, self.limits, self._port.conversation
         if model is None or not (self.automatic and limits.automatic) or conversation.is_stale(answer):
             return None
+        from spindle.llm.errors import is_overflow
+
         own = (answer.provider, answer.model) == (model.provider, model.id)
         if own and is_overflow(answer, model.context_window):
             return "overflow"
