@@ -185,11 +185,12 @@ class Engine:
 
     async def emit(self, event: Event) -> None:
         """Tell of something, to hooks first, and wait while listeners cannot keep up."""
+        hooks = self._active_hooks
         try:
-            await self.observe(event)
+            if hooks.hears(type(event).__struct_config__.tag):
+                await hooks.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.hub.publish(event)
-        hooks = self._active_hooks
         if hooks.sees_pieces and type(event) is MessageUpdate:
             hooks.piece(event)
         if self.hub.congested and not self.signal.aborted:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # loaded with the first answer
     from spindle.protocol.live_json import LiveJson
 
 EDGES = (AnswerStart, AnswerDone, AnswerFailed)
+_UPDATE = b'{"type":"message_update","assistantMessageEvent":'
 _MESSAGE_KEYS = {AnswerStart: "partial", AnswerDone: "message", AnswerFailed: "error"}
 
 
@@ -136,22 +137,24 @@ class Renderer:
 
     def _edge(self, edge: AnswerEdge, message: Any) -> bytes:
         """Return the update at the start or at the end of an answer."""
+        if self.update_mode == "delta":
+            usage = codec.encode({"usage": message.usage}) if self._with_usage else b"{}"
+            usage = without(usage, self._unknown_in_message)[1:-1]
+            return _UPDATE + codec.encode(edge) + (b"," + usage if usage else b"") + b"}\n"
         value = codec.decode(without(codec.encode(message), self._unknown_in_message))
         event = codec.to_builtins(edge)
+        event[_MESSAGE_KEYS[type(edge)]] = value
         update = {"type": "message_update", "assistantMessageEvent": event}
         if self._with_usage:
             update["usage"] = value.get("usage")
-        if self.update_mode == "full":
-            event[_MESSAGE_KEYS[type(edge)]] = value
-            update["message"] = value
-        return codec.encode(update) + b"\n"
+        return codec.encode(update | {"message": value}) + b"\n"
 
     def _open_event(self, piece: StreamEvent) -> bytes:
         """Return the frame up to the last key of `assistantMessageEvent`, which is left open."""
         if isinstance(piece, DELTAS):
             return self._head(piece) + codec.encode_str(piece.delta)
         data = without(codec.encode(piece), self._unknown_in_piece)
-        return b'{"type":"message_update","assistantMessageEvent":' + data[:-1]
+        return _UPDATE + data[:-1]
 
     def _head(self, piece: Delta) -> bytes:
         """Return the frame of a delta up to the delta."""
@@ -159,7 +162,7 @@ class Renderer:
         head = self._heads.get(key)
         if head is None:
             empty = type(piece)(piece.content_index, "")
-            head = b'{"type":"message_update","assistantMessageEvent":' + codec.encode(empty).removesuffix(b'""}')
+            head = _UPDATE + codec.encode(empty).removesuffix(b'""}')
             self._heads[key] = head
         return head
 

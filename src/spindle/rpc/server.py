@@ -112,14 +112,14 @@ class Server:
     async def _read(self) -> None:
         lines = LineReader()
         async for chunk in self._wire.chunks():
-            for line in lines.receive(chunk):
-                self._receive(line)
-                # The answer to a short line may be long, so it comes before the next line is looked at.
-                if not dues.waiting:
-                    self._wire.flush()
-                await asyncio.sleep(0)
+            for number, line in enumerate(lines.receive(chunk)):
+                if number:  # the answer to a short line may be long, so it comes before the next line is looked at
+                    await asyncio.sleep(0)
                 if self._outbox.flooded:
                     await self._outbox.room()
+                self._receive(line)
+                if not dues.waiting:
+                    self._wire.flush()
         last = lines.close()
         if last is not None:
             self._receive(last)
