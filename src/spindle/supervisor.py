@@ -70,13 +70,17 @@ def _serve(control: socket.socket) -> "NoReturn":
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     _become_reaper()
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wake, select.POLLIN)
     while True:
-        data, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(12), socket.MSG_CMSG_CLOEXEC)
-        if data != b"R":  # the agent is gone, or gave an order for the command before, which had ended
+        data, ancillary, _, _ = control.recvmsg(1 << 16, socket.CMSG_SPACE(12), socket.MSG_CMSG_CLOEXEC)
+        if data[:1] != b"R":  # the agent is gone, or gave an order for the command before, which had ended
             os._exit(0)
         files = memoryview(ancillary[0][2]).cast("i").tolist()
-        size = int.from_bytes(_read(control, 4), "little")
-        program, argv, cwd, env, keep, tied = marshal.loads(_read(control, size))
+        data += _read(control, 5 - len(data))
+        data += _read(control, 5 + int.from_bytes(data[1:5], "little") - len(data))
+        program, argv, cwd, env, keep, tied = marshal.loads(data[5:])
         where, pid = "cwd", 0
         try:
             os.chdir(cwd)
@@ -89,7 +93,7 @@ def _serve(control: socket.socket) -> "NoReturn":
         for file in files:
             os.close(file)
         if pid:
-            _hold(control, wake, pid, keep)
+            _hold(control, wake, poll, pid, keep)
 
 
 def _start(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
@@ -136,11 +140,8 @@ def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], file
     return pid
 
 
-def _hold(control: socket.socket, wake: int, command: int, keep: bool) -> None:
+def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, keep: bool) -> None:
     """Return when the command has ended by itself and has left nothing; otherwise this process ends."""
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(wake, select.POLLIN)
     status: int | None = None
     told = ordered = killing = abandoned = False
     left = True
@@ -191,7 +192,7 @@ def _tell(control: socket.socket, line: bytes) -> None:
 
 def _read(control: socket.socket, size: int) -> bytes:
     parts = []
-    while size:
+    while size > 0:
         part = control.recv(min(size, 1 << 20))
         if not part:
             os._exit(0)
