@@ -238,12 +238,8 @@ def _supervised(
         program = on_path(argv[0], env.get("PATH", os.defpath))
         if program is None:
             raise FileNotFoundError(2, os.strerror(2), argv[0])
-    how = (
-        sys.getfilesystemencoding(),
-        sys.getfilesystemencodeerrors(),
-    )  # as os.fsencode, which takes three times as long
-    words = [word.encode(*how) for word in argv]
-    variables = {name.encode(*how): value.encode(*how) for name, value in env.items()}
+    words = [os.fsencode(word) for word in argv]
+    variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     folder = os.fsencode(os.getcwd() if cwd is None else os.path.abspath(cwd))
     request = marshal.dumps((os.fsencode(program or ""), words, folder, variables, keep, tied))
     killed = 0
