@@ -3,7 +3,6 @@
 What is asked for is imported when it is known. Everything that goes wrong is one line on stderr and an exit code.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -96,10 +95,6 @@ def _mode(options: Options) -> str:
 
 
 def _run_agent(options: Options, mode: str) -> int:
-    import asyncio  # noqa: F401
-
-    # Once, before the rest is loaded: `datetime`, `ssl` and others throw classes away for those written in C.
-    gc.collect()
     from spindle.agent import AgentError
     from spindle.cli.session_choice import NothingChosen
     from spindle.sessions.entries import SessionError

@@ -17,7 +17,7 @@ from spindle.sessions.tree import Tree, branched_entries
 
 __all__ = ["branched", "create", "following", "forked_from", "in_memory", "load", "loaded_after", "recent"]
 
-_SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SESSION_ID = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
 def wanted_directory(given: str | None, setting: str | None) -> str | None:
@@ -150,7 +150,7 @@ def _read(file: Path, read_only: bool) -> tuple[Loaded | None, SessionLock | Non
 
 
 def _empty(cwd: str, session_id: str | None = None, parent: StrPath | None = None) -> Tree:
-    if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+    if session_id is not None and not re.fullmatch(_SESSION_ID, session_id):
         raise SessionError(
             "Session id must be non-empty, contain only alphanumeric characters, '-', '_', and '.', "
             "and start and end with an alphanumeric character"
