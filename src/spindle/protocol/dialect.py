@@ -60,7 +60,7 @@ SPINDLE = Dialect("spindle")
 def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
     """Return the dialect of a client that has the agent to itself: it need not be told what it did.
 
-    `PI_RPC_EMITTITLE` in `env` says whether titles go out, whatever the dialect does.
+    `PI_RPC_EMIT_TITLE` in `env` says whether titles go out, whatever the dialect does.
     """
     dialect = SPINDLE
     if name != SPINDLE.name:
@@ -68,7 +68,7 @@ def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
 
         dialect = DIALECTS[name]
     unknown = dialect.events | EVENTS_FOR_OTHERS
-    wanted = env.get("PI_RPC_EMITTITLE", "").strip().lower()
+    wanted = env.get("PI_RPC_EMIT_TITLE", "").strip().lower()
     if wanted in ("1", "true", "yes", "on"):
         unknown -= {TITLE}
     elif wanted in ("0", "false", "no", "off"):
