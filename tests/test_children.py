@@ -220,6 +220,76 @@ def test_an_agent_in_a_program_ends_what_it_started_and_no_more(tmp_path: Path) 
     assert wait_until(lambda: not alive(second))
 
 
+# -- supervisors that serve again ----------------------------------------------------------------
+
+
+def supervisor_of_next(agent: AgentProcess) -> int:
+    """Return the supervisor that the next command gets, too."""
+    return int(agent.data("bash", command="echo $PPID")["output"])
+
+
+def supervisors(agent: AgentProcess) -> list[int]:
+    """Return the supervisors of an agent; the first one only forks."""
+    first = int(Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text())
+    return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
+
+def test_one_supervisor_serves_one_command_after_another(tmp_path: Path) -> None:
+    steps = [reply(call("bash", {"command": "echo $PPID > tool"})), reply("ok")]
+    with AgentProcess(steps, base=tmp_path) as agent:
+        one = supervisor_of_next(agent)
+        agent.run("go")
+        assert int((agent.cwd / "tool").read_text()) == one
+        failed = agent.data("bash", command="cd /; exit 3; echo $PPID")
+        assert failed["exitCode"] == 3
+        assert agent.data("bash", command="echo $PPID; pwd")["output"] == f"{one}\n{agent.cwd}\n"
+        assert len(supervisors(agent)) == 2
+
+
+def test_a_supervisor_whose_command_left_something_or_was_stopped_serves_no_more(tmp_path: Path) -> None:
+    with AgentProcess(base=tmp_path) as agent:
+        left = agent.data("bash", command="sleep 600 >/dev/null 2>&1 & echo $PPID $!")["output"]
+        first, sleeper = map(int, left.split())
+        id = agent.send("bash", command="echo $PPID > pid.new; mv pid.new pid; sleep 600")
+        assert wait_until((agent.cwd / "pid").exists)
+        agent.call("abort_bash")
+        agent.wait(lambda frame: frame.get("type") == "response" and frame.get("id") == id)
+        second = int((agent.cwd / "pid").read_text())
+        assert len({first, second, supervisor_of_next(agent)}) == 3
+        assert wait_until(lambda: not alive(second))
+        os.kill(sleeper, signal.SIGKILL)
+        assert wait_until(lambda: not alive(first))
+
+
+def test_few_supervisors_stay_after_many_commands_at_once(tmp_path: Path) -> None:
+    commands = [
+        call("bash", {"command": f"touch {n}; while [ ! -e go ]; do sleep 0.05; done"}, id=f"c{n}") for n in range(20)
+    ]
+    with AgentProcess([reply(*commands), reply("ok")], base=tmp_path) as agent:
+        agent.call("prompt", message="go")
+        assert wait_until(lambda: (agent.cwd / "19").exists() and len(supervisors(agent)) == 21)
+        (agent.cwd / "go").touch()
+        agent.wait("agent_settled")
+        assert wait_until(lambda: len(supervisors(agent)) == 5)
+        last = supervisors(agent)
+        agent.kill()
+        assert wait_until(lambda: not any(map(alive, last)))
+
+
+def test_supervisors_that_are_killed_while_they_wait_are_not_missed(tmp_path: Path) -> None:
+    steps = [reply(*(call("bash", {"command": "sleep 0.3"}, id=f"c{n}") for n in range(3))), reply("ok")]
+    with AgentProcess(steps, base=tmp_path) as agent:
+        sleeper = int(agent.data("bash", command="sleep 600 >/dev/null 2>&1 & echo $!")["output"])
+        agent.run("go")
+        first, *idle = supervisors(agent)
+        for pid in idle:
+            if sleeper not in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+                os.kill(pid, signal.SIGKILL)
+        assert supervisor_of_next(agent) not in idle
+        assert supervisors(agent)[0] == first
+        assert alive(sleeper), "what other commands have started goes on"
+
+
 # -- secrets -------------------------------------------------------------------------------------
 
 SECRETS = {

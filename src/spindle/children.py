@@ -1,8 +1,9 @@
 """Start a program so that it cannot outlive us, and end it with all that it has started.
 
-On Linux every child has a supervisor (see `supervisor`), which one small process of ours forks; it is started with the
-first child. Elsewhere, and where that process cannot be started, a child is a process group: what leaves the group is
-not found again. `kill_all` knows every child, whichever thread has started it. POSIX only.
+On Linux every child has a supervisor (see `supervisor`): a fork of one small process of ours, which is started with the
+first child, or a fork that has served before. Elsewhere, and where that process cannot be started, a child is a process
+group: what leaves the group is not found again. `kill_all` knows every child, whichever thread has started it. POSIX
+only.
 """
 
 import marshal
@@ -20,10 +21,12 @@ from typing import Any
 from spindle import limits
 
 _lock = threading.Lock()
-"""Held while a request is sent: children are started by threads too."""
+"""Held while the supervisor is changed or its idle forks are: children are started by threads too."""
 _children: set["Child"] = set()
 """Those of which something may be left."""
 _supervisor: "_Supervisor | None" = None
+_MOST_IDLE = 4
+"""Supervisors' forks that are kept for the next children, as many as run at once as a rule."""
 most = 0
 """How many children one owner may have at a time; 0: no limit."""
 
@@ -166,6 +169,8 @@ class _Supervisor:
         import subprocess
 
         self.owner = os.getpid()
+        self.idle: list[socket.socket] = []
+        """Control sockets of forks that wait for a command."""
         self.socket, theirs = socket.socketpair()
         program = os.path.join(os.path.dirname(__file__), "supervisor.py")
         env = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
@@ -189,15 +194,30 @@ class _Supervisor:
     def usable(self) -> bool:
         return self.owner == os.getpid() and self.process.poll() is None
 
-    def send(self, request: bytes, files: Sequence[int]) -> None:
-        from array import array
+    def fork(self) -> socket.socket:
+        """Return the control socket of a new fork. Raises `OSError`."""
+        control, theirs = socket.socketpair()
+        control.setblocking(False)
+        with theirs:
+            try:
+                socket.send_fds(self.socket, [b"F"], [theirs.fileno()])
+            except OSError:
+                control.close()
+                raise
+        return control
 
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))]
-        self.socket.sendmsg([len(request).to_bytes(4, "little")], ancillary)
-        self.socket.sendall(request)
+    def release(self, control: socket.socket) -> None:
+        """Take a fork back whose command has ended and has left nothing."""
+        with _lock:
+            if self is _supervisor and self.owner == os.getpid() and len(self.idle) < _MOST_IDLE:
+                self.idle.append(control)
+            else:
+                control.close()  # the fork ends
 
     def close(self) -> None:
         self.socket.close()
+        for control in self.idle:
+            control.close()
         if self.owner == os.getpid():
             self.process.kill()
             self.process.wait()
@@ -222,59 +242,76 @@ def _supervised(
     variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     folder = os.fsencode(os.getcwd() if cwd is None else os.path.abspath(cwd))
     request = marshal.dumps((os.fsencode(program or ""), words, folder, variables, keep, tied))
-    for _ in range(2):  # the supervisor may have been killed
-        control, theirs = socket.socketpair()
+    killed = 0
+    while killed < 2:  # whoever would start it may have been killed
+        supervisor, control = _idle_fork()
+        new = control is None
         try:
-            _send(request, (theirs.fileno(), *files))
-        except OSError:
-            control.close()
-            _forget_supervisor()
-            continue
-        finally:
-            theirs.close()
-        control.settimeout(limits.CHILD_START)
-        try:
-            answer = control.recv(64)
+            control = control or supervisor.fork()
+            answer = _ask(control, request, files)
         except OSError:
             answer = b""
         if answer.startswith(b"started "):
-            control.setblocking(False)
+            assert control is not None
             line, _, rest = answer.partition(b"\n")
-            return _Supervised(int(line.split()[1]), control, keep, rest)
-        control.close()
+            return _Supervised(int(line.split()[1]), supervisor, control, keep, rest)
         if answer:
+            assert control is not None
+            supervisor.release(control)
             _, number, where = answer.split()
             raise OSError(int(number), os.strerror(int(number)), cwd if where == b"cwd" else argv[0])
-        _forget_supervisor()
+        if control is not None:
+            control.close()
+        if new:
+            killed += 1
+            _forget(supervisor)
     raise _NoSupervisor
 
 
-def _send(request: bytes, files: Sequence[int]) -> None:
+def _idle_fork() -> tuple[_Supervisor, socket.socket | None]:
+    """Return the supervisor, which is started if there is none, and the control socket of a fork that waits."""
     global _supervisor
     with _lock:
         if _supervisor is None or not _supervisor.usable():
             if _supervisor is not None:
                 _supervisor.close()
             _supervisor = _Supervisor()
-        _supervisor.send(request, files)
+        return _supervisor, _supervisor.idle.pop() if _supervisor.idle else None
 
 
-def _forget_supervisor() -> None:
+def _ask(control: socket.socket, request: bytes, files: Sequence[int]) -> bytes:
+    """Return the fork's answer; nothing if it was killed. Raises `OSError`."""
+    data = b"R%b%b" % (len(request).to_bytes(4, "little"), request)
+    sent = socket.send_fds(control, [data], files)
+    if sent < len(data):
+        control.settimeout(limits.CHILD_START)
+        control.sendall(memoryview(data)[sent:])
+        control.setblocking(False)
+    ready = select.poll()
+    ready.register(control, select.POLLIN)
+    return control.recv(64) if ready.poll(limits.CHILD_START * 1000) else b""
+
+
+def _forget(supervisor: _Supervisor) -> None:
     global _supervisor
     with _lock:
-        if _supervisor is not None:
-            _supervisor.close()
+        if supervisor is _supervisor:
+            supervisor.close()
             _supervisor = None
 
 
 class _Supervised(Child):
-    def __init__(self, pid: int, control: socket.socket, keep: bool, said: bytes) -> None:
+    def __init__(self, pid: int, supervisor: _Supervisor, control: socket.socket, keep: bool, said: bytes) -> None:
         super().__init__(pid)
+        self._supervisor: _Supervisor | None = supervisor
+        """Who gets the control socket back; None: its fork was killed, or got an order and ends with the child."""
         self._control = control
         self._keep = keep
         self._said = b""
         """What its supervisor has begun to tell us."""
         self._all_gone = False
+        self._lock = threading.Lock()
+        """Held while the socket is used: it serves another child as soon as all is gone."""
         if said:
             self._take(said)
 
@@ -287,17 +324,19 @@ class _Supervised(Child):
 
     def unwatch(self) -> None:
         super().unwatch()
-        self._close_if_gone()
+        with self._lock:
+            self._leave_if_gone()
 
     def poll(self) -> int | None:
-        while not self._all_gone:
-            try:
-                said = self._control.recv(64)
-            except BlockingIOError:
-                break
-            except OSError:
-                said = b""
-            self._take(said)
+        with self._lock:
+            while not self._all_gone:
+                try:
+                    said = self._control.recv(64)
+                except BlockingIOError:
+                    break
+                except OSError:
+                    said = b""
+                self._take(said)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -316,8 +355,9 @@ class _Supervised(Child):
         self._order(b"K")
 
     def _order(self, order: bytes) -> None:
-        if not self._all_gone:
-            with suppress(OSError):
+        with self._lock, suppress(OSError):
+            if not self._all_gone:
+                self._supervisor = None
                 self._control.send(order)
 
     def _take(self, said: bytes) -> None:
@@ -331,12 +371,16 @@ class _Supervised(Child):
             self._all_gone = True
             if self.returncode is None:  # its supervisor was killed, and it with it
                 self.returncode = -signal.SIGKILL
-        self._close_if_gone()
+            self._supervisor = None
+        self._leave_if_gone()
 
-    def _close_if_gone(self) -> None:
-        if self._all_gone and not self.watched:
-            self._control.close()
+    def _leave_if_gone(self) -> None:
+        if self._all_gone and not self.watched and self in _children:
             _children.discard(self)
+            if self._supervisor is None:
+                self._control.close()
+            else:
+                self._supervisor.release(self._control)
 
     def _wait(self, timeout: float | None, done: Callable[[], bool]) -> None:
         end = None if timeout is None else time.monotonic() + timeout

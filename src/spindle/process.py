@@ -91,6 +91,8 @@ class Process:
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._waiter: asyncio.Future[None] | None = None
+        """Of `wait`. Not `_ended`, which a cancelled wait would cancel."""
         self._pipes: dict[int, Callable[[bytes], None]] = {}
         """Read ends that are still open, and who gets what comes out of them."""
         self._gone = False
@@ -169,7 +171,9 @@ class Process:
         background process holds the pipe. Cancelling kills the group first. No callback is called afterwards.
         """
         try:
-            await asyncio.shield(self._ended)
+            if not self._ended.done():
+                self._waiter = self._loop.create_future()
+                await self._waiter
         except asyncio.CancelledError:
             self.kill()
             await self.ended(limits.CHILD_KILLED)
@@ -299,6 +303,8 @@ class Process:
         self._close_pipes()
         if not self._ended.done():
             self._ended.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _close_pipe(self, pipe: int) -> None:
         del self._pipes[pipe]

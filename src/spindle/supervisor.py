@@ -1,13 +1,14 @@
 """The program that holds the commands of one agent. `children` runs this file by its path, with nothing of ours loaded.
 
-The first process of it only forks. Each fork waits for one request on the agent's socket, starts that command and
-becomes the reaper of everything the command starts: whatever a daemon does to get away (setsid, double fork, nohup),
-the kernel hands it to the nearest reaper above it. So one walk down from here finds all of it, and it is killed when
-the agent says so, or when the agent's end of the control socket closes, for whatever reason. A command that is `tied`
-is killed by the kernel when its fork is killed, too. Linux only.
+The first process of it only forks, once for each control socket that the agent hands it. A fork takes one request after
+another from its socket, starts that command and is the reaper of everything the command starts: whatever a daemon does
+to get away (setsid, double fork, nohup), the kernel hands it to the nearest reaper above it. So one walk down from here
+finds all of it, and it is killed when the agent says so, or when the agent's end of the control socket closes, for
+whatever reason. A command that is `tied` is killed by the kernel when its fork is killed, too. Linux only.
 
-Agent to fork: `T` asks everything to end, `K` kills it. Fork to agent, in lines: `started PID` or `failed ERRNO WHERE`,
-then `ended CODE LEFT`. The socket closes when nothing is left.
+Agent to fork: `R`, a length and a request, with the command's files; `T` asks everything to end, `K` kills it. Fork to
+agent, in lines: `started PID` or `failed ERRNO WHERE`, then `ended CODE LEFT`. If nothing was left and it got no order
+the fork waits for the next request; otherwise the socket closes when nothing is left.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # not `signal`, which loads `enum`: the first command waits for this program to start
@@ -33,14 +34,11 @@ def main() -> None:
     requests = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, os.dup(0))
     os.dup2(1, 0)  # /dev/null
     _become_reaper()
-    wake, woken = os.pipe()
-    spare = 0
 
     def reap(*_: object) -> None:
         """See which forks have ended. What one left that was killed is killed too."""
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                os.write(woken, _number(found[0]))
                 if os.WIFSIGNALED(found[1]):
                     _kill_strays(forks)
                 forks.discard(found[0])
@@ -50,51 +48,52 @@ def main() -> None:
     forks: set[int] = set()
     signal.signal(signal.SIGCHLD, reap)
     while True:
+        data, ancillary, _, _ = requests.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+        if not data:  # the agent is gone
+            os._exit(0)
+        (control,) = memoryview(ancillary[0][2]).cast("i")
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        spare = os.fork()
-        if spare == 0:
-            os.close(wake)
-            _serve(requests, woken)
-        forks.add(spare)
+        fork = os.fork()
+        if fork == 0:
+            requests.close()
+            _serve(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, control))
+        forks.add(fork)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        # Wait until the spare has taken a request or has died. Zero: the agent is gone.
-        while (number := int.from_bytes(os.read(wake, 4), "little")) != spare:
-            if number == 0:
-                os._exit(0)
+        os.close(control)
 
 
-def _serve(requests: socket.socket, woken: int) -> "NoReturn":
-    """Take one request, and hold what it starts to the end."""
+def _serve(control: socket.socket) -> "NoReturn":
+    """Take one request after another, and hold what each starts to the end."""
     wake, wake_end = os.pipe()
     os.set_blocking(wake_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     _become_reaper()
-    data, ancillary, _, _ = requests.recvmsg(4, socket.CMSG_SPACE(16), socket.MSG_CMSG_CLOEXEC)
-    if not data:
-        os.write(woken, _number(0))
-        os._exit(0)
-    control_fd, *files = memoryview(ancillary[0][2]).cast("i")
-    data += _read(requests, 4 - len(data))
-    program, argv, cwd, env, keep, tied = marshal.loads(_read(requests, int.from_bytes(data, "little")))
-    os.write(woken, _number(os.getpid()))
-    os.close(woken)
-    requests.close()
-    control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, control_fd)
-    where = "cwd"
-    try:
-        os.chdir(cwd)
-        where = "program"
-        pid = (_start_tied if tied else _start)(program, argv, env, files)
-    except OSError as error:
-        control.send(b"failed %d %s\n" % (error.errno or 0, where.encode()))
-        os._exit(0)
-    control.send(b"started %d\n" % pid)
-    os.chdir("/")
-    for file in files:
-        os.close(file)
-    _hold(control, wake, pid, keep)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while True:
+        data, ancillary, _, _ = control.recvmsg(1 << 16, socket.CMSG_SPACE(12), socket.MSG_CMSG_CLOEXEC)
+        if data[:1] != b"R":  # the agent is gone, or gave an order for the command before, which had ended
+            os._exit(0)
+        files = memoryview(ancillary[0][2]).cast("i").tolist()
+        data += _read(control, 5 - len(data))
+        data += _read(control, 5 + int.from_bytes(data[1:5], "little") - len(data))
+        program, argv, cwd, env, keep, tied = marshal.loads(data[5:])
+        where, pid = "cwd", 0
+        try:
+            os.chdir(cwd)
+            where = "program"
+            pid = (_start_tied if tied else _start)(program, argv, env, files)
+            _tell(control, b"started %d\n" % pid)
+        except OSError as error:
+            _tell(control, b"failed %d %s\n" % (error.errno or 0, where.encode()))
+        os.chdir("/")
+        for file in files:
+            os.close(file)
+        if pid:
+            _hold(control, wake, poll, pid, keep)
 
 
 def _start(program: bytes, argv: list[bytes], env: dict[bytes, bytes], files: list[int]) -> int:
@@ -129,24 +128,22 @@ def _start_tied(program: bytes, argv: list[bytes], env: dict[bytes, bytes], file
                 signal.signal(number, signal.SIG_DFL)
             os.execve(program, argv, env)
         except OSError as error:
-            os.write(write_end, _number(error.errno or 0))
+            os.write(write_end, bytes([error.errno or 0]))
         finally:
             os._exit(127)
     os.close(write_end)
-    failure = os.read(read_end, 4)  # nothing if the program runs
+    failure = os.read(read_end, 1)  # nothing if the program runs
     os.close(read_end)
     if failure:
         os.waitpid(pid, 0)
-        raise OSError(int.from_bytes(failure, "little"), "")
+        raise OSError(failure[0], "")
     return pid
 
 
-def _hold(control: socket.socket, wake: int, command: int, keep: bool) -> "NoReturn":
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(wake, select.POLLIN)
+def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, keep: bool) -> None:
+    """Return when the command has ended by itself and has left nothing; otherwise this process ends."""
     status: int | None = None
-    told = killing = abandoned = False
+    told = ordered = killing = abandoned = False
     left = True
     while True:
         try:
@@ -161,10 +158,9 @@ def _hold(control: socket.socket, wake: int, command: int, keep: bool) -> "NoRet
         # While it is being killed the end is told when everything has ended.
         if status is not None and not told and not (killing and left) and not abandoned:
             told = True
-            try:
-                control.send(b"ended %d %d\n" % (os.waitstatus_to_exitcode(status), left))
-            except OSError:
-                pass  # read as the end below
+            _tell(control, b"ended %d %d\n" % (os.waitstatus_to_exitcode(status), left))
+            if not left and not ordered:
+                return
         if not left or (abandoned and not killing):
             os._exit(0)
         for file, _ in poll.poll(_KILL_INTERVAL_MS if killing else None):
@@ -175,6 +171,7 @@ def _hold(control: socket.socket, wake: int, command: int, keep: bool) -> "NoRet
                 order = control.recv(64)
             except OSError:
                 order = b""
+            ordered = True
             if not order:
                 abandoned = True
                 poll.unregister(control)
@@ -186,14 +183,17 @@ def _hold(control: socket.socket, wake: int, command: int, keep: bool) -> "NoRet
                 _signal_all(signal.SIGTERM)
 
 
-def _number(pid: int) -> bytes:
-    return pid.to_bytes(4, "little")
+def _tell(control: socket.socket, line: bytes) -> None:
+    try:
+        control.send(line)
+    except OSError:
+        pass  # the agent is gone, which `_hold` reads
 
 
-def _read(requests: socket.socket, size: int) -> bytes:
+def _read(control: socket.socket, size: int) -> bytes:
     parts = []
-    while size:
-        part = requests.recv(min(size, 1 << 20))
+    while size > 0:
+        part = control.recv(min(size, 1 << 20))
         if not part:
             os._exit(0)
         parts.append(part)

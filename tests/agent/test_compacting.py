@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from spindle.agent.budget import RunLimits
-from spindle.agent.compaction.plan import limits_for
+from spindle.agent.compaction import limits_for
 from spindle.agent.submission import RunOptions
 from spindle.config.settings import Compaction, decode_settings
 from spindle.shapes.messages import text_of

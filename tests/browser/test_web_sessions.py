@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spindle.sessions.index import encode_cwd
+from spindle.sessions.file import encode_cwd
 from spindle.sessions.open import create
 from spindle.shapes.messages import UserMessage
 from tests.support.mock_model import call, gate, reply, think

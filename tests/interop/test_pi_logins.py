@@ -38,7 +38,7 @@ def test_logins_go_back_and_forth(tmp_path: Path) -> None:
     theirs = {"type": "oauth", "access": "token-2", "refresh": "r2", "expires": end, "enterpriseUrl": "corp.ghe.com"}
     pi(path, "github-copilot", json.dumps(theirs))
     assert store.entries() == {"openai-codex": ours, "github-copilot": theirs}
-    auth = asyncio.run(store.from_user("github-copilot"))
+    auth = asyncio.run(store.from_user("github-copilot", store.stored("github-copilot")))
     assert auth is not None
     assert (auth.api_key, auth.base_url) == ("token-2", "https://copilot-api.corp.ghe.com")
     asyncio.run(store.store("github-copilot", None))

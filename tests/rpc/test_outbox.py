@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spindle.flow import dues
 from spindle.llm.live import LiveMessage
-from spindle.protocol.dialect import DIALECTS
+from spindle.protocol.neighbours import DIALECTS
 from spindle.protocol.outbox import HIGH_BYTES, HIGH_ITEMS, LOW_ITEMS, Outbox
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes.events import AgentStart, MessageStart, MessageUpdate, QueueUpdate

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle.llm.live import LiveMessage, LiveToolCall
-from spindle.protocol.dialect import DIALECTS, without
+from spindle.protocol.dialect import without
+from spindle.protocol.neighbours import DIALECTS
 from spindle.protocol.render import Ready, Renderer, Response
 from spindle.shapes import codec
 from spindle.shapes.events import (

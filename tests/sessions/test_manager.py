@@ -11,7 +11,7 @@ import pytest
 
 from spindle.sessions import EntryNotFound, InvalidSession, SessionError, SessionManager
 from spindle.sessions.entries import new_session_id
-from spindle.sessions.index import encode_cwd, session_dir_for
+from spindle.sessions.file import encode_cwd, session_dir_for
 from spindle.shapes.messages import OpaqueMessage, UserMessage
 
 from .helpers import assistant, begun, chain, entry, lines_of, user, when, write_session

@@ -24,7 +24,8 @@ from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionP
 from spindle.protocol.registry import REPLIES
 from spindle.rpc.stdio import Exit, StdioWire
 from spindle.sessions.entries import iso_time
-from spindle.sessions.index import SessionInfo, is_path
+from spindle.sessions.file import is_path
+from spindle.sessions.index import SessionInfo
 from spindle.version import __version__
 
 PAGE = 100

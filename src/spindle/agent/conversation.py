@@ -11,7 +11,6 @@ import msgspec
 
 from spindle import limits
 from spindle.agent.result import RunTokens
-from spindle.llm.history import context_tokens, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.sessions.tree import SessionContext
@@ -150,9 +149,6 @@ class Conversation:
 
     def sync_soon(self) -> None:
         """Get what was said onto the disk itself, in a thread: nothing waits for a slow disk."""
-        if self._sync_due is not None:
-            self._sync_due.cancel()
-            self._sync_due = None
         session = self.session
         wait = session.begin_sync()
         if wait is None:
@@ -184,7 +180,11 @@ class Conversation:
     def sync_later(self) -> None:
         """The same in a moment, or with the next message: each wait for the disk covers all before it."""
         if self._sync_due is None:
-            self._sync_due = asyncio.get_running_loop().call_later(limits.SYNC_LATER, self.sync_soon)
+            self._sync_due = asyncio.get_running_loop().call_later(limits.SYNC_LATER, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync_due = None
+        self.sync_soon()
 
     async def on_disk(self) -> None:
         """Wait for the last `sync_soon`, once: a disk that hangs does not hold up every request."""
@@ -240,6 +240,10 @@ class Conversation:
         """Catch up with the messages, each looked at once."""
         if self._measured == 0:
             self._tokens, self._answered = 0, False
+        if self._measured == len(self.messages):
+            return
+        from spindle.llm.history import estimate_tokens
+
         for index in range(self._measured, len(self.messages)):
             message = self.messages[index]
             used = 0
@@ -250,7 +254,7 @@ class Conversation:
                 and message.stop_reason not in ("error", "aborted")
             ):
                 self._answered = True
-                used = context_tokens(message.usage)
+                used = message.usage.context
             self._tokens = used or self._tokens + estimate_tokens(message)
         self._measured = len(self.messages)
 

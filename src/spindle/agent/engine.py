@@ -10,12 +10,12 @@ import sys
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
 from spindle import limits
-from spindle.agent import AgentError, loop
+from spindle.agent import AgentError
 from spindle.agent.budget import Meter, RunLimits
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
@@ -27,13 +27,11 @@ from spindle.agent.result import RunResult
 from spindle.agent.retry import Retry
 from spindle.agent.structured import StructuredAnswer
 from spindle.agent.submission import Run, RunOptions
-from spindle.agent.tool_batch import ToolBatch
 from spindle.agent.toolbox import Toolbox
 from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
 from spindle.flow import turnstile
 from spindle.llm import stream as llm
-from spindle.llm.history import to_model_messages, without_images
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
 from spindle.shapes.codec import encode
@@ -50,9 +48,20 @@ from spindle.shapes.events import (
     StreamEvent,
     ToolResult,
 )
-from spindle.shapes.messages import AgentMessage, AssistantMessage, CustomMessage, ToolResultMessage, Usage, UserMessage
+from spindle.shapes.messages import (
+    AgentMessage,
+    AssistantMessage,
+    CustomMessage,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
 from spindle.shapes.model import Model
 from spindle.tools.base import ReadText, Tool, ToolContext, ToolSettings
+
+if TYPE_CHECKING:  # loaded with the first prompt
+    from spindle.agent.loop import Ending
 
 RECOVERY_FAILED = (
     "Context overflow recovery failed after one compact-and-retry attempt. "
@@ -175,11 +184,12 @@ class Engine:
 
     async def emit(self, event: Event) -> None:
         """Tell of something, to hooks first, and wait while listeners cannot keep up."""
+        hooks = self._active_hooks
         try:
-            await self.observe(event)
+            if hooks.hears(type(event).__struct_config__.tag):
+                await hooks.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.hub.publish(event)
-        hooks = self._active_hooks
         if hooks.sees_pieces and type(event) is MessageUpdate:
             hooks.piece(event)
         if self.hub.congested and not self.signal.aborted:
@@ -279,6 +289,8 @@ class Engine:
         self._chain = asyncio.create_task(self._work(self.run, prepare), name="spindle-run")
 
     async def _work(self, run: Run, prepare: Prepare) -> None:
+        from spindle.agent import loop
+
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
@@ -333,7 +345,7 @@ class Engine:
         if (limit := self.limit_reached()) is not None:
             raise AgentError(f"Compacting the conversation used up {limit}, so the prompt was not sent")
 
-    async def _after(self, run: Run, ending: loop.Ending) -> list[AgentMessage] | None:
+    async def _after(self, run: Run, ending: "Ending") -> list[AgentMessage] | None:
         """Decide what follows a run: the messages of the next one (none for a mere continuation), or None."""
         answer = ending.answer
         run.stop_reason = "error" if answer.stop_reason == "error" else "end"
@@ -505,6 +517,8 @@ class Engine:
         return LiveMessage(self.model).finish(stop_reason, error)
 
     async def stream(self) -> AsyncGenerator[llm.Chunk, None]:
+        from spindle.llm.history import to_model_messages, without_images
+
         run = self.run
         assert run is not None
         if not await run.hooks.before_turn():
@@ -555,12 +569,13 @@ class Engine:
     async def run_tools(
         self, message: AssistantMessage, cut: Container[str], signal: AbortSignal
     ) -> tuple[list[ToolResultMessage], bool]:
-        batch = ToolBatch(self, self._active_hooks, message, cut, signal)
-        if not batch:
+        if not any(isinstance(block, ToolCall) for block in message.content):
             return [], False
+        from spindle.agent.tool_batch import ToolBatch
+
         self.lifecycle.move(Phase.TOOLS)
         try:
-            return await batch.run()
+            return await ToolBatch(self, self._active_hooks, message, cut, signal).run()
         finally:
             self.lifecycle.move(Phase.STREAMING)
 

@@ -455,7 +455,10 @@ class Hub:
 
     @property
     def congested(self) -> bool:
-        return any(listener.full for listener in self._listeners)
+        for listener in self._listeners:  # noqa: SIM110 - asked for every event
+            if listener.full:
+                return True
+        return False
 
     async def room(self) -> None:
         for listener in self._listeners:

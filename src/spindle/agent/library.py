@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
 from spindle.export.transcript import as_dict, content_text
-from spindle.sessions.index import SessionInfo, list_all_sessions, list_sessions, session_dir_for
+from spindle.sessions.file import session_dir_for
+from spindle.sessions.index import SessionInfo, list_all_sessions, list_sessions
 from spindle.shapes.codec import DecodeError, decode
 from spindle.spelling import in_order
 

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 
 from spindle.agent.lifecycle import Aborted, AbortSignal
 from spindle.config.settings import Retry as RetrySettings
-from spindle.llm.errors import is_overflow, is_retryable
 from spindle.llm.stream import Failure
 from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
 from spindle.shapes.messages import AssistantMessage
@@ -33,12 +32,13 @@ class Retry:
 
     def worthwhile(self, answer: AssistantMessage, failure: Failure | None, model: Model | None, attempt: int) -> bool:
         """Say whether a failed answer may be tried again, `attempt` retries having been made."""
+        if not self.enabled or answer.stop_reason != "error" or attempt >= self.max_retries:
+            return False
+        from spindle.llm.errors import is_overflow, is_retryable
+
         facts = failure or Failure()
         return (
-            self.enabled
-            and answer.stop_reason == "error"
-            and attempt < self.max_retries
-            and not (facts.is_final or facts.stop_reason)
+            not (facts.is_final or facts.stop_reason)
             and (facts.retry_after or 0) * 1000 <= self._settings().max_agent_delay_ms
             and not is_overflow(answer, model.context_window if model else 0)
             and is_retryable(answer.error_message or "", facts.status)

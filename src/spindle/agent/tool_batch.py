@@ -101,9 +101,6 @@ class ToolBatch:
         self._signal = signal
         self._calls = [_Call(block) for block in message.content if isinstance(block, ToolCall)]
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
     async def run(self) -> tuple[list[ToolResultMessage], bool]:
         """Run every call. Returns the result messages, and whether all of them ask to end the run."""
         for item in self._calls:

@@ -15,7 +15,8 @@ from spindle.cli.process_limits import allowed_in
 from spindle.protocol.live import Wanted
 from spindle.resources.loader import ResourceOptions, Resources, load_resources
 from spindle.sessions import open as sessions
-from spindle.sessions.index import SessionInfo, find_session, is_path, list_all_sessions, list_sessions
+from spindle.sessions.file import is_path
+from spindle.sessions.index import SessionInfo, find_session, list_all_sessions, list_sessions
 from spindle.sessions.session import Saving, Session
 
 

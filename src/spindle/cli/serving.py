@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from spindle.children import kill_all
 from spindle.cli import warn
-from spindle.cli.args import Options, UsageError
+from spindle.cli.args import DIALECTS, Options, UsageError
 from spindle.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
 from spindle.cli.process_limits import allowed_in, apply, chosen_limits, sessions_with_files
 from spindle.cli.session_choice import choosing_options
-from spindle.protocol.dialect import DIALECTS, Dialect, find_dialect
+from spindle.protocol.dialect import Dialect, find_dialect
 from spindle.resources.loader import load_resources
 
 if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network

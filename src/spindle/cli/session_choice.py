@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from spindle.agent_dir import agent_dir_problem
 from spindle.cli import tell, warn
@@ -11,9 +12,11 @@ from spindle.cli.args import Options, UsageError
 from spindle.config.settings import Settings
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError
-from spindle.sessions.file import SessionLocked
-from spindle.sessions.index import Found, SessionInfo, find_by_id, find_sessions, is_path, list_sessions
+from spindle.sessions.file import SessionLocked, is_path
 from spindle.sessions.session import Saving, Session
+
+if TYPE_CHECKING:  # loaded if one is looked for
+    from spindle.sessions.index import Found, SessionInfo
 
 _LISTED = 20
 _BY_STRENGTH = ("--no-session", "--fork", "--session", "--session-id", "--resume", "--continue")
@@ -50,6 +53,8 @@ def _choose(options: Options, settings: Settings, cwd: str) -> Session:
     if options.session is not None:
         return _open_named(options.session, cwd, directory, saving)
     if options.session_id is not None:
+        from spindle.sessions.index import find_by_id
+
         found = find_by_id(cwd, options.session_id, directory)
         if found is not None:
             return _open(found, directory, saving)
@@ -60,6 +65,8 @@ def _choose(options: Options, settings: Settings, cwd: str) -> Session:
         warn(f"No session with id {options.session_id}, creating it")
         return session
     if options.resume:
+        from spindle.sessions.index import list_sessions
+
         return _open(_pick(list_sessions(cwd, directory)), directory, saving)
     if options.continue_recent:
         return sessions.recent(cwd, directory, **saving)
@@ -119,7 +126,9 @@ def locate(name: str, cwd: str, directory: str | None) -> str:
     return os.path.join(cwd, name) if is_path(name) else _search(name, cwd, directory).path
 
 
-def _search(name: str, cwd: str, directory: str | None) -> Found:
+def _search(name: str, cwd: str, directory: str | None) -> "Found":
+    from spindle.sessions.index import find_sessions
+
     found = find_sessions(name, cwd, directory)
     if not found:
         raise SessionError(f"No session found matching '{name}'")
@@ -129,7 +138,7 @@ def _search(name: str, cwd: str, directory: str | None) -> Found:
     return found[0]
 
 
-def _pick(sessions: list[SessionInfo]) -> str:
+def _pick(sessions: "list[SessionInfo]") -> str:
     """Show the sessions as a numbered list and return the path of the one that is chosen."""
     if not sessions:
         raise NothingChosen("No sessions here yet")

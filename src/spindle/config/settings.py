@@ -42,8 +42,10 @@ class Compaction(_Group, frozen=True):
 
     def for_model(self, name: str) -> "Compaction":
         """Return what holds for the model `provider/id`; invalid overrides do not count."""
+        if not (changed := self.model_overrides.get(name)):
+            return self
         try:
-            return msgspec.convert({**msgspec.to_builtins(self), **self.model_overrides.get(name, {})}, Compaction)
+            return msgspec.convert({**msgspec.to_builtins(self), **changed}, Compaction)
         except msgspec.ValidationError:
             return self
 

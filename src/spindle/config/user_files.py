@@ -6,7 +6,6 @@ a lock that other programs sharing the agent directory respect: a `<file>.lock` 
 
 import asyncio
 import errno
-import json
 import os
 import re
 import stat
@@ -88,6 +87,8 @@ def parse_json(text: str, *, comments: bool = False) -> Any:
     except DecodeError as error:
         problem = str(error)
     # The standard parser knows line and column, which is what a person editing the file needs.
+    import json
+
     try:
         json.loads(text)
     except ValueError as error:
@@ -202,6 +203,8 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], None], mode: int = 
     Keys that `change` does not touch keep their values and order. Raises `BadFile`, and leaves the file alone,
     if it cannot be parsed.
     """
+    import json
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with file_lock(path):
         value = read_object(path) or {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import field
 
-from spindle.agent.compaction import CompactionPreparation
+from spindle.agent.compaction.plan import CompactionPreparation
 from spindle.agent.navigate import TreePreparation
 from spindle.shapes.events import (
     AgentEnd,

@@ -28,7 +28,6 @@ from spindle.shapes.messages import (
     Thinking,
     ToolCall,
     ToolResultMessage,
-    Usage,
     UserMessage,
     blocks_of,
 )
@@ -140,6 +139,8 @@ def transform_messages(messages: Iterable[ModelMessage], model: Model) -> list[M
 
 def _clean_answer(message: AssistantMessage, model: Model, new_ids: dict[str, str]) -> AssistantMessage:
     same = (message.provider, message.api, message.model) == (model.provider, model.api, model.id)
+    if same and _is_ascii_text(message.content):
+        return message
     clean: Callable[[Any], Any] = _own_block if same else _foreign_block
     content = [block for old in message.content if (block := clean(old)) is not None]
     if same:
@@ -149,6 +150,14 @@ def _clean_answer(message: AssistantMessage, model: Model, new_ids: dict[str, st
             new_ids[block.id] = _fitting_id(block.id, _ID_LIMITS.get(model.api, 64))
             content[index] = replace(block, id=new_ids[block.id])
     return replace(message, content=content)
+
+
+def _is_ascii_text(content: Sequence[object]) -> bool:
+    """Say whether there is nothing to clean, as in most messages: a long history is cleaned for every model call."""
+    for block in content:  # noqa: SIM110
+        if type(block) is not Text or not block.text.isascii():
+            return False
+    return True
 
 
 def _all_same(new: Sequence[object], old: Sequence[object]) -> bool:
@@ -198,6 +207,8 @@ def _clean_block(block: Text) -> Text:
 def _clean_content(content: str | list[Text | Image], image_text: str | None) -> str | list[Text | Image]:
     if isinstance(content, str):
         return clean_text(content)
+    if _is_ascii_text(content):
+        return content
     cleaned = [_clean_block(block) if isinstance(block, Text) else block for block in content]
     if image_text is not None:
         cleaned = _name_images(cleaned, image_text)
@@ -313,7 +324,7 @@ def estimate_tokens(message: AgentMessage) -> int:
 
 def _block_length(block: object) -> int:
     if isinstance(block, Text):
-        return _length(block.text)
+        return len(block.text) if block.text.isascii() else _length(block.text)
     if isinstance(block, Thinking):
         return _length(block.thinking)
     if isinstance(block, ToolCall):
@@ -325,11 +336,6 @@ def _block_length(block: object) -> int:
 def _length(text: str) -> int:
     """UTF-16 units, which is what other programs on the same session file count."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def context_tokens(usage: Usage) -> int:
-    """Return how full the context was when this usage was reported."""
-    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
 
 
 class ContextEstimate(Struct, frozen=True):
@@ -347,7 +353,7 @@ def estimate_context(messages: Sequence[AgentMessage]) -> ContextEstimate:
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
-            used = context_tokens(message.usage)
+            used = message.usage.context
             if used:
                 return ContextEstimate(used + trailing, used, trailing, index)
         trailing += estimate_tokens(message)

@@ -327,7 +327,6 @@ async def _error_body(response: Response) -> str:
 
 def _proxy_of_environment(url: str) -> str | None:
     from urllib.parse import urlsplit
-    from urllib.request import getproxies, proxy_bypass
 
     try:
         parts = urlsplit(url)
@@ -335,8 +334,11 @@ def _proxy_of_environment(url: str) -> str | None:
     except ValueError:
         return None  # not a URL; the client will say so
     # A proxy of the environment is for the way out; a server on this machine is not out there.
-    is_here = host in ("", "localhost", "::1") or host.startswith("127.")
-    if is_here or proxy_bypass(parts.netloc.rpartition("@")[2]):
+    if host in ("", "localhost", "::1") or host.startswith("127."):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    if proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
     proxies = getproxies()
     return proxies.get(parts.scheme) or proxies.get("all")

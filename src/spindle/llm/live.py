@@ -9,8 +9,6 @@ import time
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from spindle.llm.errors import ModelError
-from spindle.llm.partial_json import PartialJson
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import (
     LiveSource,
@@ -62,6 +60,8 @@ class LiveToolCall:
     __slots__ = ("arguments", "id", "name", "open", "signature")
 
     def __init__(self, id: str, name: str) -> None:
+        from spindle.llm.partial_json import PartialJson
+
         self.id = id
         self.name = name
         self.arguments = PartialJson()
@@ -157,6 +157,8 @@ class LiveMessage(LiveSource):
         self.raw_stop_reason = word
         reason = known.get(word, "toolUse" if self.calls_tools else "error")
         if reason == "error":
+            from spindle.llm.errors import ModelError
+
             raise ModelError(f"{problem}: {word}")
         return reason
 

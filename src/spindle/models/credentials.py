@@ -8,7 +8,6 @@ A login in `auth.json` is renewed when its token runs out, by one process at a t
 """
 
 import asyncio
-import json
 import os
 import re
 import time
@@ -21,7 +20,6 @@ from msgspec.structs import replace
 
 from spindle import limits
 from spindle.config.user_files import BadFile, Diagnostic, hold_lock, read_object, write_atomic
-from spindle.process import run
 from spindle.shapes.model import Model
 
 Entry: TypeAlias = dict[str, Any]
@@ -94,6 +92,8 @@ def _interpolate(value: str, env: Mapping[str, str]) -> str:
 
 
 async def _run(command: str) -> str:
+    from spindle.process import run
+
     # No grace: the group is killed as a whole, because a child of the command may be what hangs.
     done = await run(["/bin/sh", "-c", command], timeout=limits.CREDENTIAL_COMMAND, grace=0)
     text = done.output.decode("utf-8", "replace").strip()
@@ -175,7 +175,7 @@ class AuthStore:
 
     def env(self, provider: str) -> dict[str, str]:
         """Return the settings that are stored with the provider's key."""
-        return _env(self.stored(provider) or {})
+        return stored_env(self.stored(provider) or {})
 
     def entries(self) -> dict[str, Entry]:
         self.stored("")
@@ -200,7 +200,7 @@ class AuthStore:
             if entry.get("type") == "oauth":
                 if provider not in UNSUPPORTED:
                     return "auth.json (login)" if isinstance(entry.get("access"), str) else None
-            elif isinstance(key := entry.get("key"), str) and is_resolvable(key, _env(entry)):
+            elif isinstance(key := entry.get("key"), str) and is_resolvable(key, stored_env(entry)):
                 return "auth.json"
         return next((name for name in variables if os.environ.get(name)), None)
 
@@ -214,11 +214,10 @@ class AuthStore:
         keys = [entry.get("key") for entry in (self._stored or {}).values() if isinstance(entry, dict)]
         return {name for key in keys if isinstance(key, str) for name in referred_variables(key)}
 
-    async def from_user(self, provider: str) -> ModelAuth | None:
-        """Return the key of the command line or of `auth.json`. Raises `UnresolvedValue`, `MissingCredentials`."""
+    async def from_user(self, provider: str, entry: Entry | None) -> ModelAuth | None:
+        """Return the key of the command line, or of what is stored. Raises `UnresolvedValue`, `MissingCredentials`."""
         if key := self.api_keys.get(provider):
             return ModelAuth(key)
-        entry = self.stored(provider)
         if not entry or (entry.get("type") == "oauth" and provider in UNSUPPORTED):
             return None
         if entry.get("type") == "oauth":
@@ -227,7 +226,7 @@ class AuthStore:
         if not isinstance(key, str) or not key:
             return None
         if provider not in self._resolved:
-            self._resolved[provider] = await resolve_value(key, _env(entry))
+            self._resolved[provider] = await resolve_value(key, stored_env(entry))
         return ModelAuth(self._resolved[provider])
 
     def from_environment(self, variables: Sequence[str]) -> ModelAuth | None:
@@ -316,6 +315,8 @@ class AuthStore:
         """Change `auth.json`, whose lock is held."""
         entries = read_object(self.path) or {}
         change(entries)
+        import json
+
         write_atomic(self.path, json.dumps(entries, indent=2, ensure_ascii=False) + "\n", private=True)
         self.forget()
 
@@ -342,7 +343,8 @@ def _flaw(entry: Any) -> str | None:
     return None if isinstance(entry.get("key", ""), str) else '"key" must be a text'
 
 
-def _env(entry: Mapping[str, Any]) -> dict[str, str]:
+def stored_env(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that are stored with a key."""
     env = entry.get("env")
     return {k: v for k, v in env.items() if isinstance(v, str)} if isinstance(env, dict) else {}
 
@@ -361,11 +363,11 @@ def ambient_source(provider: str, entry: Mapping[str, Any] | None) -> str | None
     to use what the machine has.
     """
     if provider == "google-vertex":
-        return _google({**os.environ, **_env(entry or {})})
+        return _google({**os.environ, **stored_env(entry or {})})
     if provider != "amazon-bedrock":
         return None
     is_key = entry is not None and entry.get("type") == "api_key"
-    return "auth.json" if is_key else _amazon({**os.environ, **_env(entry or {})})
+    return "auth.json" if is_key else _amazon({**os.environ, **stored_env(entry or {})})
 
 
 def _amazon(env: Mapping[str, str]) -> str | None:

@@ -17,6 +17,7 @@ from spindle.models.credentials import (
     SIGN_IN_PROVIDERS,
     UNSUPPORTED,
     AuthStore,
+    Entry,
     MissingCredentials,
     ModelAuth,
     UnresolvedValue,
@@ -24,6 +25,7 @@ from spindle.models.credentials import (
     is_resolvable,
     referred_variables,
     resolve_value,
+    stored_env,
 )
 from spindle.models.loopback import LOOPBACK, is_loopback_url, list_models, server_url
 from spindle.models.models_file import (
@@ -237,7 +239,8 @@ class ModelRegistry:
         provider = model.provider
         specs = [spec for spec in (self.file.providers.get(provider), self._registered.get(provider)) if spec]
         try:
-            found = await self._key(provider, specs)
+            entry = self.auth.stored(provider)
+            found = await self._key(provider, entry, specs)
         except UnresolvedValue as error:
             raise MissingCredentials(f'Failed to resolve API key for provider "{provider}" from {error}') from None
         if found is None and self.credential_source(provider) is None:
@@ -250,7 +253,7 @@ class ModelRegistry:
             headers.update(await self._headers(spec, model))
             if spec.auth_header and auth.api_key:
                 headers["Authorization"] = f"Bearer {auth.api_key}"
-        env = self.auth.env(provider)
+        env = stored_env(entry or {})
         own_address = any(spec.base_url for spec in specs)
         return ModelAuth(auth.api_key, headers, env, None if own_address else auth.base_url, auth.if_refused)
 
@@ -326,8 +329,8 @@ class ModelRegistry:
         spec = self.file.providers.get(provider)
         return spec.base_url.rstrip("/") if spec and spec.base_url else server_url(provider)
 
-    async def _key(self, provider: str, specs: list[ProviderSpec]) -> ModelAuth | None:
-        if found := await self.auth.from_user(provider):
+    async def _key(self, provider: str, entry: Entry | None, specs: list[ProviderSpec]) -> ModelAuth | None:
+        if found := await self.auth.from_user(provider, entry):
             return found
         written = [spec.api_key for spec in reversed(specs) if spec.api_key]
         for value in written:

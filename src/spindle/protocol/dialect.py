@@ -49,145 +49,12 @@ def _leave_out(value: Any, path: Path) -> None:
             _leave_out(value[first], tuple(rest))
 
 
-def _keys(**lists: str) -> dict[str, tuple[Path, ...]]:
-    """Read `agent_end="willRetry", response_compact="data.usage data.…"`."""
-    return {
-        name.replace("response_", "response "): tuple(tuple(path.split(".")) for path in paths.split())
-        for name, paths in lists.items()
-    }
-
-
-# Keys of assistant messages that came after 0.74, wherever a message stands.
-_NEW_IN_MESSAGES = (
-    "{0}.rawStopReason {0}.usage.reasoning {0}.usage.cacheWrite1h "
-    "{0}.usage.cost.totalFromProvider {0}.usage.cost.unknown"
-)
-_MESSAGE, _MESSAGES = _NEW_IN_MESSAGES.format("message"), _NEW_IN_MESSAGES.format("messages")
-
-# Keys of events that are ours.
-_EVENTS_WITH_MORE = {
-    "message_end": "entryId",
-    "queue_update": "items",
-    "extension_ui_request confirm": "toolCallId always",
-    "extension_ui_request select": "toolCallId always",
-}
-
-# What neither pi 0.74 nor xcsh sends, as far as keys go.
-_KEYS_BEFORE_0_75 = {
-    "agent_end": f"willRetry {_MESSAGES}",
-    "message_start": _MESSAGE,
-    "message_update": f"usage assistantMessageEvent.id assistantMessageEvent.toolName {_MESSAGE}",
-    **_EVENTS_WITH_MORE,
-    "message_end": f"entryId {_MESSAGE}",
-    "turn_end": _MESSAGE,
-    "tool_execution_end": "durationMs",
-    "extension_error": "traceback",
-    "response_prompt": "data",
-    "response_abort_and_prompt": "data",
-    "response_steer": "data",
-    "response_follow_up": "data",
-    "response_compact": "data.estimatedTokensAfter data.usage",
-    "response_get_messages": _NEW_IN_MESSAGES.format("data.messages"),
-}
-_EVENTS_AFTER_0_74 = {
-    "agent_settled",
-    "bash_execution_update",
-    "entry_appended",
-    "summarization_retry_attempt_start",
-    "summarization_retry_finished",
-    "summarization_retry_scheduled",
-}
-# These tell the other clients of a shared session what one client did.
-_EVENTS_FOR_OTHERS = {"session_changed", "state_changed"}
-_EVENTS_OF_SPINDLE = {"permission_denied"}
-_EVENTS_OF_XCSH = {
-    "auto_compaction_end",
-    "auto_compaction_start",
-    "notice",
-    "ready",
-    "todo_auto_clear",
-    "todo_reminder",
-    "ttsr_triggered",
-}
-# get_state: what is ours, and what only xcsh has besides.
-_STATE_OF_SPINDLE = (
-    "data.approval data.autoRetryEnabled data.contextUsage data.mcpServers data.permissionMode data.queue "
-    "data.queueItems data.saveError data.sessionSaved data.untrustedResources"
-)
-_STATS_OF_SPINDLE = "data.costSource data.knownCost"
-_WITHDRAWN = "extension_ui_request cancel"
 ANSWER_EDGES = "message_update start done error"
 """The updates at the start and the end of an answer, as the name of an event."""
-_TITLE = "extension_ui_request setTitle"
-_STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
-_BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
-_COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
-_ANSWERS_OF_PI = {
-    "response_get_session_stats": _STATS_OF_SPINDLE,
-    "response_get_state": f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
-    "response_bash": _BASH_OF_XCSH,
-    "response_get_commands": _COMMANDS_OF_SEEDS,
-}
-
+TITLE = "extension_ui_request setTitle"
+EVENTS_FOR_OTHERS = {"session_changed", "state_changed"}
+"""These tell the other clients of a shared session what one client did."""
 SPINDLE = Dialect("spindle")
-
-DIALECTS: Mapping[str, Dialect] = {
-    dialect.name: dialect
-    for dialect in (
-        SPINDLE,
-        Dialect(
-            "pi-0.74",
-            events=frozenset(
-                _EVENTS_AFTER_0_74
-                | _EVENTS_OF_XCSH
-                | _EVENTS_FOR_OTHERS
-                | _EVENTS_OF_SPINDLE
-                | {_WITHDRAWN, ANSWER_EDGES}
-            ),
-            keys=_keys(
-                **_KEYS_BEFORE_0_75, **_ANSWERS_OF_PI, compaction_end="result.estimatedTokensAfter result.usage"
-            ),
-        ),
-        Dialect(
-            "pi-0.87",
-            updates="delta",
-            events=frozenset(_EVENTS_OF_XCSH | _EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN, ANSWER_EDGES}),
-            keys=_keys(
-                **_EVENTS_WITH_MORE,
-                **_ANSWERS_OF_PI,
-                agent_settled="aborted stopReason errorMessage",
-                extension_error="traceback",
-                tool_execution_end="durationMs",
-                response_prompt="data",
-                response_abort_and_prompt="data",
-                response_steer="data",
-                response_follow_up="data",
-            ),
-        ),
-        Dialect(
-            "xcsh",
-            events=frozenset(
-                _EVENTS_AFTER_0_74
-                | _EVENTS_FOR_OTHERS
-                | _EVENTS_OF_SPINDLE
-                | {
-                    _TITLE,
-                    "compaction_end",
-                    "compaction_start",
-                    "queue_update",
-                    "session_info_changed",
-                    "thinking_level_changed",
-                }
-            ),
-            keys=_keys(
-                **{name: keys for name, keys in _KEYS_BEFORE_0_75.items() if name != "queue_update"},
-                auto_compaction_end="reason result.estimatedTokensAfter result.usage",
-                response_get_session_stats=_STATS_OF_SPINDLE,
-                response_get_state=f"{_STATE_OF_SPINDLE} data.pendingMessageCount",
-            ),
-        ),
-    )
-}
 
 
 def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
@@ -195,11 +62,15 @@ def find_dialect(name: str, env: Mapping[str, str]) -> Dialect:
 
     `PI_RPC_EMIT_TITLE` in `env` says whether titles go out, whatever the dialect does.
     """
-    dialect = DIALECTS[name]
-    unknown = dialect.events | _EVENTS_FOR_OTHERS
+    dialect = SPINDLE
+    if name != SPINDLE.name:
+        from spindle.protocol.neighbours import DIALECTS
+
+        dialect = DIALECTS[name]
+    unknown = dialect.events | EVENTS_FOR_OTHERS
     wanted = env.get("PI_RPC_EMIT_TITLE", "").strip().lower()
     if wanted in ("1", "true", "yes", "on"):
-        unknown -= {_TITLE}
+        unknown -= {TITLE}
     elif wanted in ("0", "false", "no", "off"):
-        unknown |= {_TITLE}
+        unknown |= {TITLE}
     return replace(dialect, events=unknown)

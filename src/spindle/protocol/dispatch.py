@@ -54,7 +54,7 @@ class Dispatcher:
         try:
             value = decode(line)
         except DecodeError as error:
-            self.refuse_line(str(error), _id_of(line) if _UNREADABLE.search(str(error)) else msgspec.UNSET)
+            self.refuse_line(str(error), _id_of(line) if re.search(_UNREADABLE, str(error)) else msgspec.UNSET)
         else:
             self.receive_value(value)
 
@@ -115,15 +115,16 @@ class Dispatcher:
         self._output.put(Response(id=id, command=command, success=False, error=error))
 
 
-_UNREADABLE = re.compile("out of range|nested too deeply")
+# Patterns are compiled when they are needed: by then something is wrong.
+_UNREADABLE = "out of range|nested too deeply"
 """What is wrong with a line that is JSON, but more than can be held."""
 _SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[-+.\w]+)'
-_ID = re.compile(rf'\s*\{{(?:\s*"(?:[^"\\]|\\.)*"\s*:\s*{_SCALAR}\s*,)*?\s*"id"\s*:\s*({_SCALAR})')
+_ID = rf'\s*\{{(?:\s*"(?:[^"\\]|\\.)*"\s*:\s*{_SCALAR}\s*,)*?\s*"id"\s*:\s*({_SCALAR})'
 
 
 def _id_of(line: bytes) -> Any:
     """Return the id of a frame that cannot be read as a whole, if it stands before what cannot be read."""
-    found = _ID.match(line.decode("utf-8", "replace"))
+    found = re.match(_ID, line.decode("utf-8", "replace"))
     try:
         return decode(found[1]) if found else msgspec.UNSET
     except DecodeError:
@@ -142,27 +143,27 @@ def read_fields(frame: dict[str, Any], shape: type[msgspec.Struct]) -> msgspec.S
         raise InvalidFields("Invalid text: it holds half of a surrogate pair") from None
 
 
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
-_AT = re.compile(r"^(.*) - at `\$\.(.+)`$")
+_MISSING = r"Object missing required field `(\w+)`"
+_AT = r"^(.*) - at `\$\.(.+)`$"
 
 
 def _explain(problem: str, shape: type[msgspec.Struct]) -> str:
     """Turn a validation error into a sentence that names the field first."""
-    missing = _MISSING.match(problem)
+    missing = re.match(_MISSING, problem)
     if missing:
         return f"{missing[1]} is required"
-    placed = _AT.match(problem)
+    placed = re.match(_AT, problem)
     if placed is None:
         return problem.replace("`", "")
     what, field = placed[1].replace("`", "").replace("Expected", "expected", 1), placed[2]
-    what = _JSON_KINDS.sub(lambda kind: _JSON_WORDS[kind[0]], what)
+    what = re.sub(_JSON_KINDS, lambda kind: _JSON_WORDS[kind[0]], what)
     if what.startswith("Invalid enum value "):
         return f"Invalid {field}: {what.removeprefix('Invalid enum value ')} is none of {_choices(field, shape)}"
     return f"Invalid {field}: {what}"
 
 
 _JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
-_JSON_KINDS = re.compile(rf"\b({'|'.join(_JSON_WORDS)})\b")
+_JSON_KINDS = rf"\b({'|'.join(_JSON_WORDS)})\b"
 
 
 def _choices(field: str, shape: type[msgspec.Struct]) -> str:

@@ -1,6 +1,7 @@
 """What a command is: a handler whose parameters are its fields, and what it may ask of the wire it came in on."""
 
 from collections.abc import Callable
+from functools import cache
 from inspect import iscoroutinefunction
 from typing import Any, Protocol, TypeVar
 
@@ -90,9 +91,10 @@ class Call(msgspec.Struct, frozen=True):
 
 class CommandSpec(msgspec.Struct, frozen=True):
     name: str
-    fields: type[msgspec.Struct]
-    data: Any
-    """Type of `data` in the answer; None if there is none."""
+    shape_name: str
+    """What its shapes are called: the first of the names that its handler has."""
+    answer: Any
+    """Type of `data` in the answer, or of what stands there under `key`; None if there is none."""
     key: str | None
     """`data` is an object with what the handler returns under this key; None: it is what the handler returns."""
     handler: Callable[..., Any]
@@ -102,6 +104,16 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """The field without which that never waits either."""
     doc: str
 
+    @property
+    def fields(self) -> type[msgspec.Struct]:
+        """What a client sends."""
+        return _fields(self.handler, self.shape_name)
+
+    @property
+    def data(self) -> Any:
+        """Type of `data` in the answer; None if there is none."""
+        return self.answer if self.key is None else _keyed(self.shape_name, self.key, self.answer)
+
     def may_wait(self, frame: dict[str, Any]) -> bool:
         return self.waits and (self.waits_for is None or bool(frame.get(self.waits_for)))
 
@@ -110,9 +122,25 @@ class CommandSpec(msgspec.Struct, frozen=True):
         result = self.handler(call, *msgspec.structs.astuple(fields))
         if self.waits:
             result = await result
-        if self.data is None:
+        if self.answer is None:
             return msgspec.UNSET
         return result if self.key is None else {self.key: result}
+
+
+# A client uses a few of the commands: shapes are made when they are needed, which spares a start 200 KB.
+
+
+@cache
+def _fields(handler: Callable[..., Any], name: str) -> type[msgspec.Struct]:
+    kinds = {field: kind for field, kind in handler.__annotations__.items() if field not in ("call", "return")}
+    defaults = dict(zip(reversed(kinds), reversed(handler.__defaults__ or ()), strict=False))
+    given = [(field, kind, defaults[field]) if field in defaults else (field, kind) for field, kind in kinds.items()]
+    return msgspec.defstruct(name, given, bases=(Wire,))
+
+
+@cache
+def _keyed(name: str, key: str, kind: Any) -> type[msgspec.Struct]:
+    return msgspec.defstruct(f"{name}_data", [(key, kind)])
 
 
 COMMANDS: dict[str, CommandSpec] = {}
@@ -122,16 +150,10 @@ def command(*names: str, key: str | None = None, data: Any = None, waits_for: st
     """Register a handler under the names of its command. `data` says what is in an answer that is JSON already."""
 
     def register(handler: Any) -> Any:
-        kinds = dict(handler.__annotations__)
-        del kinds["call"]
-        returned = kinds.pop("return")
-        answer = data or returned if key is None else msgspec.defstruct(f"{names[0]}_data", [(key, returned)])
-        defaults = dict(zip(reversed(kinds), reversed(handler.__defaults__ or ()), strict=False))
-        given = [(name, kind, defaults[name]) if name in defaults else (name, kind) for name, kind in kinds.items()]
-        fields = msgspec.defstruct(names[0], given, bases=(Wire,))
-        waits = iscoroutinefunction(handler)
+        answer = (data if key is None else None) or handler.__annotations__["return"]
+        waits, doc = iscoroutinefunction(handler), handler.__doc__.strip()
         for name in names:
-            COMMANDS[name] = CommandSpec(name, fields, answer, key, handler, waits, waits_for, handler.__doc__.strip())
+            COMMANDS[name] = CommandSpec(name, names[0], answer, key, handler, waits, waits_for, doc)
         return handler
 
     return register

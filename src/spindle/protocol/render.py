@@ -6,14 +6,13 @@ it, not an encoding. The bytes are the same either way.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
 from spindle.llm.live import LiveMessage
 from spindle.protocol.dialect import ANSWER_EDGES, SPINDLE, Dialect, UpdateMode, without
-from spindle.protocol.live_json import LiveJson
 from spindle.shapes import codec
 from spindle.shapes.events import (
     DELTAS,
@@ -29,6 +28,9 @@ from spindle.shapes.events import (
     SessionChanged,
     StreamEvent,
 )
+
+if TYPE_CHECKING:  # loaded with the first answer
+    from spindle.protocol.live_json import LiveJson
 
 EDGES = (AnswerStart, AnswerDone, AnswerFailed)
 _UPDATE = b'{"type":"message_update","assistantMessageEvent":'
@@ -114,12 +116,14 @@ class Renderer:
         # No JSON string has a raw newline in it: each one here stands between two updates.
         return head + codec.encode_strs(deltas)[:-1].replace(b"\n", tail + head) + tail
 
-    def _kept(self, live: LiveMessage) -> LiveJson:
+    def _kept(self, live: LiveMessage) -> "LiveJson":
         if self._live is None or self._live.live is not live:
+            from spindle.protocol.live_json import LiveJson
+
             self._live = LiveJson(live, self._unknown_in_message)
         return self._live
 
-    def _usage(self, kept: LiveJson) -> bytes:
+    def _usage(self, kept: "LiveJson") -> bytes:
         """Return what closes `assistantMessageEvent`, and the usage behind it."""
         return b'},"usage":' + kept.usage() if self._with_usage else b"}"
 
@@ -137,15 +141,17 @@ class Renderer:
 
     def _edge(self, edge: AnswerEdge, message: Any) -> bytes:
         """Return the update at the start or at the end of an answer."""
+        if self.update_mode == "delta":
+            usage = codec.encode({"usage": message.usage}) if self._with_usage else b"{}"
+            usage = without(usage, self._unknown_in_message)[1:-1]
+            return _UPDATE + codec.encode(edge) + (b"," + usage if usage else b"") + b"}\n"
         value = codec.decode(without(codec.encode(message), self._unknown_in_message))
         event = codec.to_builtins(edge)
+        event[_MESSAGE_KEYS[type(edge)]] = value
         update = {"type": "message_update", "assistantMessageEvent": event}
         if self._with_usage:
             update["usage"] = value.get("usage")
-        if self.update_mode == "full":
-            event[_MESSAGE_KEYS[type(edge)]] = value
-            update["message"] = value
-        return codec.encode(update) + b"\n"
+        return codec.encode(update | {"message": value}) + b"\n"
 
     def _head(self, piece: Delta) -> bytes:
         """Return the frame of a delta up to the delta."""

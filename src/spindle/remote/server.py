@@ -14,8 +14,9 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from spindle import limits
-from spindle.protocol.dialect import DIALECTS, SPINDLE
+from spindle.protocol.dialect import SPINDLE
 from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
+from spindle.protocol.neighbours import DIALECTS
 from spindle.remote.access import Access, Refusal, Slowdown, can_tell, is_loopback, owner
 from spindle.remote.answers import failed, healthy, page_file, plain
 from spindle.remote.chat_connection import ChatConnection, ChatSeat

@@ -21,7 +21,7 @@ InterruptMode = Literal["never", "prose-only", "tool-only", "always"]
 _MODES = get_args(InterruptMode)
 _CLINERULES = ".clinerules"
 """A folder, or one file."""
-_SCOPE = re.compile(r"(?P<name>[\w-]+)(?::(?P<tool>[\w-]+))?(?:\((?P<glob>[^)]*)\))?")
+_SCOPE = r"(?P<name>[\w-]+)(?::(?P<tool>[\w-]+))?(?:\((?P<glob>[^)]*)\))?"
 
 
 class RuleScope(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ def _is_file_glob(token: str) -> bool:
 
 
 def _parse_scope(token: str) -> RuleScope | None:
-    match = _SCOPE.fullmatch(token)
+    match = re.fullmatch(_SCOPE, token)
     if match is None:
         return None
     name, tool, glob = match["name"], match["tool"], match["glob"] or None

@@ -4,7 +4,6 @@ Decisions are remembered in `<agent dir>/trust.json` by real path and hold for e
 project is not trusted.
 """
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +66,8 @@ class TrustStore:
 
     def remember(self, directory: Path, trusted: bool) -> None:
         """Keep a decision. Raises `BadFile`, `OSError`."""
+        import json
+
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(self.path):
             decisions = (read_object(self.path) or {}) | {str(directory.resolve()): trusted}

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import queue
 import select
 import socket
 import stat
@@ -218,9 +217,11 @@ def _watch_for_end(number: int) -> "select.epoll | None":
 
 class _ThreadSource:
     def __init__(self, descriptor: int) -> None:
+        from queue import SimpleQueue
+
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
-        self._asked: queue.SimpleQueue[asyncio.Future[bytes] | None] = queue.SimpleQueue()
+        self._asked: SimpleQueue[asyncio.Future[bytes] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="stdin", daemon=True).start()
 
     async def read(self) -> bytes:
@@ -247,12 +248,14 @@ class _ThreadSource:
 
 class _ThreadTarget:
     def __init__(self, descriptor: int, on_ready: Callable[[], None], on_broken: Callable[[OSError], None]) -> None:
+        from queue import SimpleQueue
+
         self.busy = False
         self._descriptor = descriptor
         self._on_ready = on_ready
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
-        self._asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._asked: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=self._run, name="stdout", daemon=True).start()
 
     def write(self, data: bytes) -> bool:

@@ -104,14 +104,14 @@ class StdioWire:
         """Give the lines that the client writes, each when what was said to the one before is on its way."""
         reader = LineReader()
         async for chunk in self.chunks():
-            for line in reader.receive(chunk):
-                self.flush()  # what a prompt would hold up
-                yield line
-                # The answer to a short line may be long, so it comes before the next line is looked at.
-                self.flush()
-                await asyncio.sleep(0)
+            for number, line in enumerate(reader.receive(chunk)):
+                if number:  # the answer to a short line may be long, so it comes before the next line is looked at
+                    await asyncio.sleep(0)
                 if self._outbox is not None and self._outbox.flooded:
                     await self._outbox.room()
+                self.flush()  # what a prompt would hold up
+                yield line
+                self.flush()
         if (last := reader.close()) is not None:
             yield last
 

@@ -4,13 +4,17 @@ A library of its own: `Session`, and `SessionManager` with pi's names, work with
 session files.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from spindle.sessions.entries import Entry, Header, SessionError
 from spindle.sessions.file import SessionLocked
-from spindle.sessions.index import SessionInfo
 from spindle.sessions.load import Damage, InvalidSession
-from spindle.sessions.manager import SessionManager
 from spindle.sessions.session import Session
 from spindle.sessions.tree import EntryNotFound, SessionContext, build_context
+
+if TYPE_CHECKING:  # what an agent does without most of the time
+    from spindle.sessions.index import SessionInfo
+    from spindle.sessions.manager import SessionManager
 
 __all__ = [
     "Damage",
@@ -26,3 +30,15 @@ __all__ = [
     "SessionManager",
     "build_context",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SessionInfo":
+        from spindle.sessions.index import SessionInfo
+
+        return SessionInfo
+    if name == "SessionManager":
+        from spindle.sessions.manager import SessionManager
+
+        return SessionManager
+    raise AttributeError(f"module 'spindle.sessions' has no attribute {name!r}")

@@ -5,7 +5,6 @@ id, parent and time is decoded when it is asked for.
 """
 
 import gc
-import json
 import os
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -292,6 +291,8 @@ def _decode_object(line: bytes) -> dict[str, Any]:
     try:
         value = decode(line)
     except (DecodeError, RecursionError):
+        import json
+
         try:  # a number out of range: other programs read it, so must we
             value = json.loads(line.decode("utf-8", "replace"))
         except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The session file as bytes: read it, add to its end, replace it whole, lock it.
+"""The session file: where it is, and as bytes: read it, add to its end, replace it whole, lock it.
 
 Added bytes go out in one write at the end of the file. What could not be written stays queued here, exactly
 from the byte where the disk refused, so that the next attempt goes on as if nothing had happened.
@@ -10,6 +10,7 @@ died; the text in the side file only tells people who it is. Readers and other p
 import errno
 import io
 import os
+import re
 import sys
 import threading
 import weakref
@@ -18,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeAlias
 
-from spindle.agent_dir import expand_home
+from spindle.agent_dir import agent_dir, expand_home
 from spindle.sessions.entries import SessionError
 from spindle.shapes.codec import DecodeError, decode, encode
 
@@ -34,6 +35,27 @@ def open_for_reading(path: Path) -> BinaryIO:
 def absolute(path: StrPath) -> str:
     """Return `path` with `~` expanded, absolute and normalised; links are not followed."""
     return os.path.abspath(expand_home(os.fspath(path)))
+
+
+def is_path(name: str) -> bool:
+    """Say whether this names a session by its file, and not by its id."""
+    return "/" in name or "\\" in name or name.endswith(".jsonl")
+
+
+def session_dir_for(cwd: StrPath) -> Path:
+    """Return the directory for sessions of the project in `cwd`; it may not exist yet."""
+    return agent_dir() / "sessions" / encode_cwd(absolute(cwd))
+
+
+def encode_cwd(cwd: str) -> str:
+    """Return the directory name for `cwd`. Two projects may share one: `/a/b` and `/a-b` encode alike."""
+    without_root = re.sub(r"^[/\\]", "", cwd)
+    return "--" + re.sub(r"[/\\:]", "-", without_root) + "--"
+
+
+def session_file_name(timestamp: str, session_id: str) -> str:
+    """Return the name of a new session's file; `timestamp` is the one in its header."""
+    return f"{re.sub('[:.]', '-', timestamp)}_{session_id}.jsonl"
 
 
 def make_private_dir(path: Path) -> None:

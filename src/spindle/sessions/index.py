@@ -1,10 +1,9 @@
-"""Where session files live, and which there are: lists for people, the latest one, one by its id.
+"""Which session files there are: lists for people, the latest one, one by its id.
 
 One directory per project under the agent directory, or one that the user names. Reads files, never changes them.
 """
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from spindle.agent_dir import agent_dir
 from spindle.sessions.entries import UNREADABLE, Header, parse_time, text_or_empty
-from spindle.sessions.file import StrPath, absolute
+from spindle.sessions.file import StrPath, absolute, session_dir_for
 from spindle.sessions.load import read_header
 from spindle.shapes.codec import DecodeError, decode, encode
 
@@ -46,11 +45,6 @@ class Found(msgspec.Struct, frozen=True):
     cwd: str
     in_project: bool
     """It was found among the sessions of the project that was asked about."""
-
-
-def is_path(name: str) -> bool:
-    """Say whether this names a session by its file, and not by its id."""
-    return "/" in name or "\\" in name or name.endswith(".jsonl")
 
 
 def list_sessions(
@@ -280,19 +274,3 @@ def _modification_time(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def session_dir_for(cwd: StrPath) -> Path:
-    """Return the directory for sessions of the project in `cwd`; it may not exist yet."""
-    return agent_dir() / "sessions" / encode_cwd(absolute(cwd))
-
-
-def encode_cwd(cwd: str) -> str:
-    """Return the directory name for `cwd`. Two projects may share one: `/a/b` and `/a-b` encode alike."""
-    without_root = re.sub(r"^[/\\]", "", cwd)
-    return "--" + re.sub(r"[/\\:]", "-", without_root) + "--"
-
-
-def session_file_name(timestamp: str, session_id: str) -> str:
-    """Return the name of a new session's file; `timestamp` is the one in its header."""
-    return f"{re.sub('[:.]', '-', timestamp)}_{session_id}.jsonl"

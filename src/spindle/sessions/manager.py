@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from spindle.sessions import index
 from spindle.sessions import open as opening
-from spindle.sessions.file import StrPath
+from spindle.sessions.file import StrPath, session_dir_for
 from spindle.sessions.session import Session
 
 P = ParamSpec("P")
@@ -111,7 +111,7 @@ class SessionManager:
     get_session_dir = _inner(lambda session: str(session.directory or ""))
     get_cwd = _inner(lambda session: session.cwd)
     is_persisted = _inner(lambda session: session.directory is not None)
-    uses_default_session_dir = _inner(lambda session: session.directory == index.session_dir_for(session.cwd))
+    uses_default_session_dir = _inner(lambda session: session.directory == session_dir_for(session.cwd))
     damage = property(_inner(lambda session: session.damage))
 
     # -- the file --------------------------------------------------------------------------------

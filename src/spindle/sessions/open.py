@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Unpack
 
 from spindle.sessions.entries import SessionError, new_header
-from spindle.sessions.file import SessionLock, StrPath, absolute, try_lock
-from spindle.sessions.index import most_recent_session, session_dir_for
+from spindle.sessions.file import SessionLock, StrPath, absolute, session_dir_for, try_lock
 from spindle.sessions.load import Loaded, load_session
 from spindle.sessions.session import Saving, Session
 from spindle.sessions.store import is_worth_a_file
@@ -18,7 +17,7 @@ from spindle.sessions.tree import Tree, branched_entries
 
 __all__ = ["branched", "create", "following", "forked_from", "in_memory", "load", "loaded_after", "recent"]
 
-_SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SESSION_ID = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
 def wanted_directory(given: str | None, setting: str | None) -> str | None:
@@ -73,6 +72,8 @@ def load(
 
 def recent(cwd: StrPath, session_dir: StrPath | None = None, **saving: Unpack[Saving]) -> Session:
     """Load the project's session that was written to last, or begin one. Raises as `load` does."""
+    from spindle.sessions.index import most_recent_session
+
     path = most_recent_session(cwd, session_dir)
     return create(cwd, session_dir, **saving) if path is None else load(path, session_dir, cwd, **saving)
 
@@ -149,7 +150,7 @@ def _read(file: Path, read_only: bool) -> tuple[Loaded | None, SessionLock | Non
 
 
 def _empty(cwd: str, session_id: str | None = None, parent: StrPath | None = None) -> Tree:
-    if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+    if session_id is not None and not re.fullmatch(_SESSION_ID, session_id):
         raise SessionError(
             "Session id must be non-empty, contain only alphanumeric characters, '-', '_', and '.', "
             "and start and end with an alphanumeric character"

@@ -2,10 +2,9 @@
 
 `encode` writes compact UTF-8, escapes U+2028/U+2029 (many clients read with line readers that split on
 them) and writes a lone surrogate as an escape. `decode` falls back to the standard decoder for the rare
-line msgspec refuses but other programs accept (lone surrogates, invalid UTF-8).
+line msgspec refuses but other programs accept (lone surrogates, invalid UTF-8); most processes never load it.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -83,6 +82,8 @@ def decode(data: bytes | str) -> Any:
         # msgspec refuses lone surrogates, which JSON.parse and json.loads take.
         if b"\\u" not in (data if isinstance(data, bytes) else data.encode("utf-8", "replace")):
             raise error from None
+    import json
+
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
         return json.loads(text, parse_constant=_no_constant)
@@ -92,6 +93,8 @@ def decode(data: bytes | str) -> Any:
 
 def decode_strict(text: str) -> Any:
     """Parse one JSON value whose objects have no key twice. Raises `DecodeError`."""
+    import json
+
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -110,6 +113,8 @@ def _no_constant(name: str) -> Any:
 
 
 def _encode_surrogates(value: Any) -> bytes:
+    import json
+
     plain = msgspec.to_builtins(value, enc_hook=_enc_hook, builtin_types=(msgspec.Raw,))
     text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain_raw)
     return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()
@@ -117,5 +122,7 @@ def _encode_surrogates(value: Any) -> bytes:
 
 def _plain_raw(value: Any) -> Any:
     if isinstance(value, msgspec.Raw):
+        import json
+
         return json.loads(bytes(value))
     raise TypeError(f"Objects of type {type(value).__name__} cannot be written as JSON")

@@ -111,6 +111,11 @@ class Usage(Wire, gc=False, omit_defaults=False):
     reasoning: int | UnsetType = UNSET
     cache_write_1h: int | UnsetType = msgspec.field(default=UNSET, name="cacheWrite1h")
 
+    @property
+    def context(self) -> int:
+        """How full the context was when this was reported."""
+        return self.total_tokens or self.input + self.output + self.cache_read + self.cache_write
+
 
 class Message(Wire, gc=False, tag_field="role"):
     """Base of all messages we can read."""

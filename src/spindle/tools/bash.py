@@ -7,10 +7,9 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spindle.children import environment, on_path
-from spindle.process import Process
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
@@ -26,6 +25,9 @@ from spindle.tools.base import (
     well_formed,
 )
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
+
+if TYPE_CHECKING:
+    from spindle.process import Process
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647
@@ -127,8 +129,10 @@ def _notice(cut: TruncationResult, buffer: OutputBuffer) -> str:
 
 def start_shell(
     command: str, cwd: str, settings: ToolSettings, env: Mapping[str, str], on_output: Callable[[bytes], None]
-) -> Process:
+) -> "Process":
     """Start `command` in the user's shell. Raises `ToolError` if that is not possible."""
+    from spindle.process import Process
+
     if settings.shell_command_prefix:
         command = f"{settings.shell_command_prefix}\n{command}"
     if "\0" in command:

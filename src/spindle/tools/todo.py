@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from typing import Any, Literal
 
 import msgspec
@@ -116,6 +115,8 @@ def todo_parameters() -> dict[str, Any]:
 
 def apply_ops(phases: Sequence[TodoPhase], ops: Sequence[dict[str, Any]]) -> tuple[list[TodoPhase], list[str]]:
     """Run the operations on a copy. Returns the new list and what went wrong on the way."""
+    from copy import deepcopy
+
     work = deepcopy(list(phases))
     errors: list[str] = []
     for op in ops:

@@ -11,7 +11,7 @@ from spindle.tools.base import ToolSettings
 from spindle.tools.bash import start_shell
 from spindle.tools.truncate import OutputBuffer
 
-_ESCAPE = re.compile(
+_ESCAPE = (
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
     r"|\x1b[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
@@ -19,7 +19,7 @@ _ESCAPE = re.compile(
     # The same, cut off by the end of the text.
     r"|(?P<cut>(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|\x1b\][^\x07\x1b]*\x1b?|\x1b[PX^_][^\x1b]*\x1b?|\x1b[ -/]*)\Z)"
 )
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\ufff9-\ufffb]")
+_CONTROL = "[\x00-\x08\x0b-\x1f\ufff9-\ufffb]"
 _LONGEST_ESCAPE = 4096
 """What is not closed within so many characters is no escape sequence."""
 
@@ -113,12 +113,12 @@ class Sanitizer:
 
     def feed(self, text: str) -> str:
         text, self._held = self._held + text, ""
-        return _CONTROL.sub("", _ESCAPE.sub(self._drop, text))
+        return re.sub(_CONTROL, "", re.sub(_ESCAPE, self._drop, text))
 
     def flush(self) -> str:
         """Return what was held back for a rest that did not come."""
         text, self._held = self._held, ""
-        return _CONTROL.sub("", text)
+        return re.sub(_CONTROL, "", text)
 
     def _drop(self, escape: re.Match[str]) -> str:
         if escape["cut"] is not None:

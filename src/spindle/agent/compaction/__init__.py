@@ -1,6 +1,7 @@
 """Carries a compaction out: events, hooks, the summary calls, the entry in the session."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Coroutine, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -9,27 +10,18 @@ import msgspec
 from msgspec import UNSET
 
 from spindle.agent import AgentError
-from spindle.agent.compaction.plan import (
-    NO_HISTORY,
-    CompactionLimits,
-    CompactionPreparation,
-    append_file_lists,
-    limits_for,
-    prepare_compaction,
-)
-from spindle.agent.compaction.summary import FIRST, PREFIX, UPDATE, Summary, SummaryFailed, summarize, summary_request
 from spindle.agent.lifecycle import Aborted, AbortSignal
-from spindle.llm.errors import is_overflow
-from spindle.llm.history import context_tokens, estimate_tokens
+from spindle.config.settings import Compaction
 from spindle.llm.stream import Failure, Request
 from spindle.sessions.entries import Entry
 from spindle.shapes import events
 from spindle.shapes.messages import AssistantMessage, Cost, Usage, joint_source
+from spindle.shapes.model import Model
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded with the first compaction
+    from spindle.agent.compaction.plan import CompactionPreparation
+    from spindle.agent.compaction.summary import Summary
     from spindle.agent.engine import Engine
-
-__all__ = ["CompactionPreparation", "Compactor", "add_usage"]
 
 CANCELLED = "Compaction cancelled"
 TOO_SMALL = "Nothing to compact (session too small)"
@@ -40,6 +32,32 @@ _FAILURE = {
     "threshold": "Auto-compaction failed",
     "overflow": "Context overflow recovery failed",
 }
+
+
+class CompactionLimits(msgspec.Struct, frozen=True):
+    """The user's settings as they apply to one model."""
+
+    automatic: bool
+    reserve_tokens: int
+    keep_recent_tokens: int
+    threshold: float
+    """Tokens in the context above which it is compacted."""
+
+
+def limits_for(settings: Compaction, model: Model | None) -> CompactionLimits:
+    """Return what holds for a model: its overrides, and never more than its context window can bear.
+
+    A compaction that kept more than fits under the threshold would be followed by the next one at once.
+    """
+    if model is None:
+        return CompactionLimits(settings.enabled, settings.reserve_tokens, settings.keep_recent_tokens, math.inf)
+    chosen = settings.for_model(f"{model.provider}/{model.id}")
+    window = model.context_window
+    if window <= 0:
+        return CompactionLimits(chosen.enabled, chosen.reserve_tokens, chosen.keep_recent_tokens, math.inf)
+    reserve = chosen.reserve_tokens if chosen.reserve_tokens < window else window // 2
+    keep = min(chosen.keep_recent_tokens, (window - reserve) // 2)
+    return CompactionLimits(chosen.enabled, reserve, keep, window - reserve)
 
 
 class Compactor:
@@ -57,6 +75,8 @@ class Compactor:
         return self.refusal() is None
 
     def refusal(self) -> str | None:
+        from spindle.agent.compaction.plan import prepare_compaction
+
         branch = self._engine.conversation.session.branch()
         if branch and branch[-1].type == "compaction":
             return ALREADY
@@ -67,10 +87,12 @@ class Compactor:
         model, limits, conversation = self._engine.model, self.limits, self._engine.conversation
         if model is None or not (self.automatic and limits.automatic) or conversation.is_stale(answer):
             return None
+        from spindle.llm.errors import is_overflow
+
         own = (answer.provider, answer.model) == (model.provider, model.id)
         if own and is_overflow(answer, model.context_window):
             return "overflow"
-        used = 0 if answer.stop_reason == "error" else context_tokens(answer.usage)
+        used = 0 if answer.stop_reason == "error" else answer.usage.context
         if (used or conversation.tokens()) <= limits.threshold:
             return None
         # An answer that was cut although the model could have said more had no room left.
@@ -132,6 +154,9 @@ class Compactor:
             self._engine.publish(event)
 
     async def _compact(self, reason: str, instructions: str | None, will_retry: bool) -> "_Made":
+        from spindle.agent.compaction.plan import prepare_compaction
+        from spindle.llm.history import estimate_tokens
+
         conversation = self._engine.conversation
         branch = conversation.session.branch()
         if branch and branch[-1].type == "compaction":
@@ -162,7 +187,7 @@ class Compactor:
         return _Made(result, entry.value if entry else {}, bool(replacement))
 
     async def _ask_hooks(
-        self, plan: CompactionPreparation, branch: Sequence[Entry], **facts: Any
+        self, plan: "CompactionPreparation", branch: Sequence[Entry], **facts: Any
     ) -> events.CompactionResult | None:
         """Let hooks cancel the compaction or do it themselves. Raises `AgentError` if they cancel it."""
         settings = msgspec.to_builtins(self._engine.settings.compaction)
@@ -180,8 +205,11 @@ class Compactor:
         return None if given is None else _supplied_result(given, plan)
 
     async def _summarize(
-        self, plan: CompactionPreparation, reason: str, instructions: str | None
+        self, plan: "CompactionPreparation", reason: str, instructions: str | None
     ) -> events.CompactionResult:
+        from spindle.agent.compaction.plan import NO_HISTORY, append_file_lists
+        from spindle.agent.compaction.summary import FIRST, PREFIX, UPDATE, summary_request
+
         reserve = self.limits.reserve_tokens
         before, whole_turns = plan.previous_summary, plan.messages_to_summarize
         task = FIRST if before is None else UPDATE
@@ -206,8 +234,10 @@ class Compactor:
             usage=reduce(add_usage, (summary.answer.usage for summary in summaries)),
         )
 
-    async def ask(self, request: Request, max_tokens: int, failure: str, source: str, reason: str | None) -> Summary:
+    async def ask(self, request: Request, max_tokens: int, failure: str, source: str, reason: str | None) -> "Summary":
         """Ask the model for one summary, again if that may help. Raises `AgentError` that begins with `failure`."""
+        from spindle.agent.compaction.summary import SummaryFailed, summarize
+
         if (reached := self._engine.limit_reached()) is not None:
             raise AgentError(f"{failure}: {reached} is reached")
         model = self._engine.model
@@ -263,7 +293,7 @@ def _endings(
     return [*automatic, events.CompactionEnd(*end)]
 
 
-async def _one_by_one(jobs: Sequence[Coroutine[Any, Any, Summary]]) -> list[Summary]:
+async def _one_by_one(jobs: "Sequence[Coroutine[Any, Any, Summary]]") -> "list[Summary]":
     """Run one summary call after the other: the first may use up what is left."""
     try:
         return [await job for job in jobs]
@@ -272,7 +302,7 @@ async def _one_by_one(jobs: Sequence[Coroutine[Any, Any, Summary]]) -> list[Summ
             job.close()
 
 
-async def _both(jobs: Sequence[Awaitable[Summary]]) -> list[Summary]:
+async def _both(jobs: "Sequence[Awaitable[Summary]]") -> "list[Summary]":
     """Run the summary calls side by side; the first failure stops the other."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
@@ -283,7 +313,7 @@ async def _both(jobs: Sequence[Awaitable[Summary]]) -> list[Summary]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _supplied_result(value: dict[str, Any], plan: CompactionPreparation) -> events.CompactionResult:
+def _supplied_result(value: dict[str, Any], plan: "CompactionPreparation") -> events.CompactionResult:
     if not isinstance(value.get("summary"), str):
         raise AgentError("An extension supplied a compaction without a summary")
     return events.CompactionResult(

@@ -1,12 +1,10 @@
 """Where to cut a conversation that grew too long, and what of it to summarise. Pure functions over session entries."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import field
 
-from spindle.config.settings import Compaction
 from spindle.llm.history import estimate_context, estimate_tokens
 from spindle.sessions.entries import Entry
 from spindle.sessions.tree import build_context, entry_message, results_in_call_order
@@ -19,38 +17,9 @@ from spindle.shapes.messages import (
     UserMessage,
     Wire,
 )
-from spindle.shapes.model import Model
 
 NO_HISTORY = "No prior history."
 _TURN_ENTRIES = ("custom_message", "branch_summary")
-
-
-class CompactionLimits(Struct, frozen=True):
-    """The user's settings as they apply to one model."""
-
-    automatic: bool
-    reserve_tokens: int
-    keep_recent_tokens: int
-    threshold: float
-    """Tokens in the context above which it is compacted."""
-
-
-def limits_for(settings: Compaction, model: Model | None) -> CompactionLimits:
-    """Return what holds for a model: its overrides, and never more than its context window can bear.
-
-    A compaction that kept more than fits under the threshold would be followed by the next one at once.
-    """
-    if model is None:
-        return CompactionLimits(settings.enabled, settings.reserve_tokens, settings.keep_recent_tokens, math.inf)
-    chosen = settings.for_model(f"{model.provider}/{model.id}")
-    window = model.context_window
-    if window <= 0:
-        return CompactionLimits(chosen.enabled, chosen.reserve_tokens, chosen.keep_recent_tokens, math.inf)
-    reserve = chosen.reserve_tokens if chosen.reserve_tokens < window else window // 2
-    keep = min(chosen.keep_recent_tokens, (window - reserve) // 2)
-    return CompactionLimits(chosen.enabled, reserve, keep, window - reserve)
-
-
 FileLists: TypeAlias = dict[str, list[str]]
 """`readFiles` and `modifiedFiles` of the part that is summarised; sorted, disjoint."""
 

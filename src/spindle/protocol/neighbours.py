@@ -1,0 +1,139 @@
+"""The dialects, ours and those of neighbours: what each of them does not know."""
+
+from collections.abc import Mapping
+
+from spindle.protocol.dialect import ANSWER_EDGES, EVENTS_FOR_OTHERS, SPINDLE, TITLE, Dialect, Path
+
+
+def _keys(**lists: str) -> dict[str, tuple[Path, ...]]:
+    """Read `agent_end="willRetry", response_compact="data.usage data.…"`."""
+    return {
+        name.replace("response_", "response "): tuple(tuple(path.split(".")) for path in paths.split())
+        for name, paths in lists.items()
+    }
+
+
+# Keys of assistant messages that came after 0.74, wherever a message stands.
+_NEW_IN_MESSAGES = (
+    "{0}.rawStopReason {0}.usage.reasoning {0}.usage.cacheWrite1h "
+    "{0}.usage.cost.totalFromProvider {0}.usage.cost.unknown"
+)
+_MESSAGE, _MESSAGES = _NEW_IN_MESSAGES.format("message"), _NEW_IN_MESSAGES.format("messages")
+
+# Keys of events that are ours.
+_EVENTS_WITH_MORE = {
+    "message_end": "entryId",
+    "queue_update": "items",
+    "extension_ui_request confirm": "toolCallId always",
+    "extension_ui_request select": "toolCallId always",
+}
+
+# What neither pi 0.74 nor xcsh sends, as far as keys go.
+_KEYS_BEFORE_0_75 = {
+    "agent_end": f"willRetry {_MESSAGES}",
+    "message_start": _MESSAGE,
+    "message_update": f"usage assistantMessageEvent.id assistantMessageEvent.toolName {_MESSAGE}",
+    **_EVENTS_WITH_MORE,
+    "message_end": f"entryId {_MESSAGE}",
+    "turn_end": _MESSAGE,
+    "tool_execution_end": "durationMs",
+    "extension_error": "traceback",
+    "response_prompt": "data",
+    "response_abort_and_prompt": "data",
+    "response_steer": "data",
+    "response_follow_up": "data",
+    "response_compact": "data.estimatedTokensAfter data.usage",
+    "response_get_messages": _NEW_IN_MESSAGES.format("data.messages"),
+}
+_EVENTS_AFTER_0_74 = {
+    "agent_settled",
+    "bash_execution_update",
+    "entry_appended",
+    "summarization_retry_attempt_start",
+    "summarization_retry_finished",
+    "summarization_retry_scheduled",
+}
+_EVENTS_OF_SPINDLE = {"permission_denied"}
+_EVENTS_OF_XCSH = {
+    "auto_compaction_end",
+    "auto_compaction_start",
+    "notice",
+    "ready",
+    "todo_auto_clear",
+    "todo_reminder",
+    "ttsr_triggered",
+}
+# get_state: what is ours, and what only xcsh has besides.
+_STATE_OF_SPINDLE = (
+    "data.approval data.autoRetryEnabled data.contextUsage data.mcpServers data.permissionMode data.queue "
+    "data.queueItems data.saveError data.sessionSaved data.untrustedResources"
+)
+_STATS_OF_SPINDLE = "data.costSource data.knownCost"
+_WITHDRAWN = "extension_ui_request cancel"
+_STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
+_BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
+_COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
+_ANSWERS_OF_PI = {
+    "response_get_session_stats": _STATS_OF_SPINDLE,
+    "response_get_state": f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
+    "response_bash": _BASH_OF_XCSH,
+    "response_get_commands": _COMMANDS_OF_SEEDS,
+}
+
+DIALECTS: Mapping[str, Dialect] = {
+    dialect.name: dialect
+    for dialect in (
+        SPINDLE,
+        Dialect(
+            "pi-0.74",
+            events=frozenset(
+                _EVENTS_AFTER_0_74
+                | _EVENTS_OF_XCSH
+                | EVENTS_FOR_OTHERS
+                | _EVENTS_OF_SPINDLE
+                | {_WITHDRAWN, ANSWER_EDGES}
+            ),
+            keys=_keys(
+                **_KEYS_BEFORE_0_75, **_ANSWERS_OF_PI, compaction_end="result.estimatedTokensAfter result.usage"
+            ),
+        ),
+        Dialect(
+            "pi-0.87",
+            updates="delta",
+            events=frozenset(_EVENTS_OF_XCSH | EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN, ANSWER_EDGES}),
+            keys=_keys(
+                **_EVENTS_WITH_MORE,
+                **_ANSWERS_OF_PI,
+                agent_settled="aborted stopReason errorMessage",
+                extension_error="traceback",
+                tool_execution_end="durationMs",
+                response_prompt="data",
+                response_abort_and_prompt="data",
+                response_steer="data",
+                response_follow_up="data",
+            ),
+        ),
+        Dialect(
+            "xcsh",
+            events=frozenset(
+                _EVENTS_AFTER_0_74
+                | EVENTS_FOR_OTHERS
+                | _EVENTS_OF_SPINDLE
+                | {
+                    TITLE,
+                    "compaction_end",
+                    "compaction_start",
+                    "queue_update",
+                    "session_info_changed",
+                    "thinking_level_changed",
+                }
+            ),
+            keys=_keys(
+                **{name: keys for name, keys in _KEYS_BEFORE_0_75.items() if name != "queue_update"},
+                auto_compaction_end="reason result.estimatedTokensAfter result.usage",
+                response_get_session_stats=_STATS_OF_SPINDLE,
+                response_get_state=f"{_STATE_OF_SPINDLE} data.pendingMessageCount",
+            ),
+        ),
+    )
+}
