@@ -183,6 +183,7 @@ def test_one_that_breaks_harms_no_other(agent, tmp_path):
     id = agent.data("open_session", cwd=str(tmp_path / "other"))["id"]
     agent.call("prompt", message="hi", sessionId=id)
     assert "broken" in agent.wait(of(id, "extension_error"))["error"]
+    agent.wait(of(id, "agent_settled"))
     agent.run("hi")
     agent.call("prompt", message="/leave", sessionId=id)
     assert "extension" in agent.wait(of(id, "session_closed"))["reason"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.agent.navigate import Navigated
 from spindle.extensions.generation import Binding
-from spindle.extensions.threads import HERE
+from spindle.extensions.threads import HERE, Home
 from spindle.extensions.ui import UI
 from spindle.models.model_registry import ModelRegistry
 from spindle.sessions import SessionManager
@@ -36,10 +36,11 @@ class Replaced(Wire):
 class Context:
     """The agent as it stands, and a few things one may do to it."""
 
-    __slots__ = ("_binding", "_cancelled", "agent", "ui")
+    __slots__ = ("_binding", "_cancelled", "_home", "agent", "ui")
 
-    def __init__(self, binding: Binding, ui: UI, agent: "Agent | None") -> None:
+    def __init__(self, binding: Binding, ui: UI, agent: "Agent | None", home: Home = HERE) -> None:
         self._binding = binding
+        self._home = home
         self._cancelled: threading.Event | None = None
         self.ui = ui
         self.agent = agent
@@ -150,8 +151,7 @@ class CommandContext(Context):
         with_session: WithSession | None = None,
     ) -> Replaced:
         """Begin an empty session. `setup(session)`, with a `SessionManager`, may write to it before it is in force."""
-        home = self.agent._extension.home if self.agent is not None else HERE
-        prepare = None if setup is None else (lambda session: home.call(setup, SessionManager(session)))
+        prepare = None if setup is None else (lambda session: self._home.call(setup, SessionManager(session)))
         cancelled = await self._binding.carry_out(lambda agent: agent.new_session(parent_session, prepare))
         return await self._replaced(Replaced(cancelled), with_session)
 

@@ -163,7 +163,9 @@ class ExtensionHooks(Hooks):
         return Context(self._binding, self._ui(), extension.agent)
 
     def command_context(self, extension: Extension | None) -> CommandContext:
-        return CommandContext(self._binding, self._ui(), extension.agent if extension else None)
+        if extension is None:
+            return CommandContext(self._binding, self._ui(), None)
+        return CommandContext(self._binding, self._ui(), extension.agent, extension.home)
 
     def _ui(self) -> UI:
         return UI(self._binding, lambda event, kind, title: self.each(events.EVENTS[event](kind, title)))
