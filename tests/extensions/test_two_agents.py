@@ -71,7 +71,7 @@ def test_hooks_tools_providers_and_commands_stay_where_they_are(tmp_path):
             # A command of the other is just text here.
             assert await a.ask("/go-b x") == "this is a"
             assert await a.ask("/go-a x") == ""
-            await a.session.finished()
+            await asyncio.gather(a.session.finished(), b.session.finished())
             assert sorted(log) == [
                 ("a", "command", "x"),
                 ("a", "settled", "m-a"),
