@@ -225,6 +225,23 @@ def test_conversations_are_found_renamed_pinned_and_deleted(browser: Any, shared
         assert tab.trouble == []
 
 
+def test_a_key_takes_what_fits_though_the_list_is_of_a_moment_ago(browser: Any, shared: ServerProcess) -> None:
+    for name in ("quay.md", "quill.md"):
+        (shared.cwd / name).write_text("x")
+    with Tab(browser, shared) as tab:
+        tab.page.locator("#prompt").press_sequentially("look at @qu")
+        tab.sees("#completions", "quay.md")
+        tab.sees("#completions", "quill.md")
+        tab.js(
+            "() => { const { send } = WebSocket.prototype; WebSocket.prototype.send = function (data) {"
+            " if (!String(data).includes('complete_path')) send.call(this, data); } }"
+        )
+        for typed, taken in (("il", "quill.md "), (" @qua", "@qua")):
+            tab.page.locator("#prompt").press_sequentially(typed)
+            tab.press("Tab")
+            assert tab.page.locator("#prompt").input_value().endswith(taken)
+
+
 def test_files_come_along_and_are_completed(browser: Any, shared: ServerProcess, tmp_path: Path) -> None:
     shared.mock.script(reply("seen"))
     (shared.cwd / "docs").mkdir(exist_ok=True)

@@ -94,6 +94,7 @@ class AgentProcess:
             stderr=subprocess.PIPE,
         )
         self.frames: list[Frame] = []
+        self._killed = False
         self.lines: list[bytes] = []
         self.stderr = b""
         self._arrived: queue.Queue[Frame | None] = queue.Queue()
@@ -178,6 +179,7 @@ class AgentProcess:
         return self.process.wait(WAIT_S)
 
     def kill(self, number: int = signal.SIGKILL) -> int:
+        self._killed = True
         self.process.send_signal(number)
         return self.process.wait(WAIT_S)
 
@@ -208,6 +210,8 @@ class AgentProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
+            if self._killed and not line.endswith(b"\n"):
+                break  # in the middle of it
             frame = json.loads(line)
             self.frames.append(frame)
             self._arrived.put(frame)

@@ -31,11 +31,21 @@ export class Completions {
     const at = /(?:^|\s)@([^\s@]*)$/.exec(before);
     if (!slash && !at) return this.hide();
     const asked = this.field.value;
-    const found = slash ? await this.commandsFor(slash[1]) : await this.filesFor(at[1], before.length - at[1].length);
+    const [, typed] = slash ?? at;
+    const from = slash ? 0 : before.length - typed.length;
+    this.narrow(typed.toLowerCase(), from);
+    const found = slash ? await this.commandsFor(typed) : await this.filesFor(typed, from);
     if (this.field.value !== asked) return undefined; // something else was typed meanwhile
     this.found = found.slice(0, MAX_COMPLETIONS);
     this.chosen = 0;
     return this.show();
+  }
+
+  /** Keep of the list what still fits: Tab and Enter may come before the list for what was typed now. */
+  narrow(low, from) {
+    this.found = this.found.filter(item => item.from === from && item.label.toLowerCase().includes(low));
+    this.chosen = 0;
+    if (this.open) this.show();
   }
 
   async commandsFor(typed) {
