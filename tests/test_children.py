@@ -1,7 +1,9 @@
 """No process outlives the agent or a stopped command, and none gets our secrets: looked up in the process table."""
 
+import marshal
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from spindle.supervisor import __file__ as supervisor_file
 
 from .support.agent_process import AgentProcess
 from .support.mock_model import call, reply
@@ -232,6 +236,24 @@ def supervisors(agent: AgentProcess) -> list[int]:
     """Return the supervisors of an agent; the first one only forks."""
     first = int(Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text())
     return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
+
+def test_a_command_does_not_begin_after_the_agent_was_killed(tmp_path: Path) -> None:
+    """The agent's part is played here: it asks for a command, and is gone before the supervisor has looked."""
+    agent, supervisor = socket.socketpair()
+    control, of_fork = socket.socketpair()
+    output, written = os.pipe()
+    words = [b"sh", b"-c", b"touch late"]
+    request = marshal.dumps((b"/bin/sh", words, os.fsencode(tmp_path), {}, False, False))
+    socket.send_fds(agent, [b"F"], [of_fork.fileno()])
+    socket.send_fds(control, [b"R" + len(request).to_bytes(4, "little") + request], [0, written, written])
+    for end in (agent, control, of_fork):
+        end.close()
+    subprocess.run([sys.executable, "-I", "-S", supervisor_file], stdin=supervisor, check=True, timeout=20)
+    os.close(written)
+    assert os.read(output, 1) == b""  # its fork has ended, too
+    os.close(output)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_supervisor_serves_one_command_after_another(tmp_path: Path) -> None:

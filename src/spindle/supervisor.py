@@ -81,6 +81,8 @@ def _serve(control: socket.socket) -> "NoReturn":
         data += _read(control, 5 - len(data))
         data += _read(control, 5 + int.from_bytes(data[1:5], "little") - len(data))
         program, argv, cwd, env, keep, tied = marshal.loads(data[5:])
+        if _is_gone(control):  # it was killed after it had asked: nothing begins any more
+            os._exit(0)
         where, pid = "cwd", 0
         try:
             os.chdir(cwd)
@@ -181,6 +183,15 @@ def _hold(control: socket.socket, wake: int, poll: select.poll, command: int, ke
                 killing = True
             elif b"T" in order:
                 _signal_all(signal.SIGTERM)
+
+
+def _is_gone(control: socket.socket) -> bool:
+    try:
+        return not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _tell(control: socket.socket, line: bytes) -> None:
