@@ -28,7 +28,6 @@ from spindle.agent.retry import Retry
 from spindle.agent.structured import StructuredAnswer
 from spindle.agent.submission import Run, RunOptions
 from spindle.agent.toolbox import Toolbox
-from spindle.agent_dir import agent_dir
 from spindle.config.settings import Settings
 from spindle.flow import turnstile
 from spindle.llm import stream as llm
@@ -58,7 +57,7 @@ from spindle.shapes.messages import (
     UserMessage,
 )
 from spindle.shapes.model import Model
-from spindle.tools.base import ReadText, Tool, ToolContext, ToolSettings
+from spindle.tools.base import ReadText, Tool, ToolContext
 
 if TYPE_CHECKING:  # loaded with the first prompt
     from spindle.agent.loop import Ending
@@ -186,8 +185,7 @@ class Engine:
         """Tell of something, to hooks first, and wait while listeners cannot keep up."""
         hooks = self._active_hooks
         try:
-            if hooks.hears(type(event).__struct_config__.tag):
-                await hooks.observe(event)
+            await self.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.hub.publish(event)
         if hooks.sees_pieces and type(event) is MessageUpdate:
@@ -598,18 +596,5 @@ class Engine:
             env["PI_SESSION_FILE"] = str(session.path)
         if self.model:
             env |= {"PI_PROVIDER": self.model.provider, "PI_MODEL": self.model.id}
-        return ToolContext(session.cwd, update, self.model, env, self.tool_settings(), self.read_text, self.may_read)
-
-    def tool_settings(self, *, for_user: bool = False) -> ToolSettings:
-        """Return what built-in tools obey. Commands of the user get the whole environment."""
-        settings = self.settings
-        withheld = frozenset() if for_user else self.resources.secret_variables()
-        return ToolSettings(
-            shell_path=settings.shell_path,
-            shell_command_prefix=settings.shell_command_prefix,
-            auto_resize_images=settings.images.auto_resize,
-            bin_dir=str(agent_dir() / "bin"),
-            withheld_variables=withheld,
-            keep_background_processes=settings.keep_background_processes,
-            owner=self,
-        )
+        settings = self.resources.tool_settings(self)
+        return ToolContext(session.cwd, update, self.model, env, settings, self.read_text, self.may_read)

@@ -51,7 +51,7 @@ class Shell:
             self._engine.publish(BashExecutionUpdate(id=id, delta=delta))
 
         cwd = self._engine.conversation.session.cwd
-        settings = self._engine.tool_settings(for_user=True)
+        settings = self._engine.resources.tool_settings(self._engine, for_user=True)
         return await run_user_bash(command, cwd, settings, on_delta=tell, pace=self._engine.hub)
 
     def _remember(self, command: str, result: BashOutput, exclude_from_context: bool) -> None:

@@ -136,8 +136,8 @@ class Commands:
     def _bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return MethodType(function, self)
 
-    async def _send(self, command: str, timeout: Timeout, fields: Json) -> Any:
-        raise NotImplementedError
+    _send: Callable[[str, Timeout, Json], Coroutine[Any, Any, Any]]
+    """How the handle that has the event loop sends a command."""
 
     @Method
     async def request(self, command: str, /, *, timeout: Timeout = UNSET, **fields: Any) -> Any:

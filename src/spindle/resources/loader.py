@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from spindle.resources.rule_files import Rule, load_rules
 from spindle.resources.slash_commands import Skill, Template, load_skills, load_templates
 from spindle.resources.sources import CommandItem, Source, Sources
 from spindle.resources.trust import TrustDecision, TrustStore, decide
-from spindle.tools.base import Tool
+from spindle.tools.base import Tool, ToolSettings
 
 _COMMAND = r"(?s)/(\S+)(?:\s+(.*))?"
 
@@ -78,6 +79,19 @@ class Resources(Struct):
     def secret_variables(self) -> frozenset[str]:
         """Return the names of the variables that hold keys and that programs we start do not get."""
         return self.registry.secret_variables(self.settings.keep_variables)
+
+    def tool_settings(self, owner: Any, *, for_user: bool = False) -> ToolSettings:
+        """Return what built-in tools of `owner` obey. Commands of the user get the whole environment."""
+        settings = self.settings
+        return ToolSettings(
+            shell_path=settings.shell_path,
+            shell_command_prefix=settings.shell_command_prefix,
+            auto_resize_images=settings.images.auto_resize,
+            bin_dir=str(agent_dir() / "bin"),
+            withheld_variables=frozenset() if for_user else self.secret_variables(),
+            keep_background_processes=settings.keep_background_processes,
+            owner=owner,
+        )
 
     def system_prompt(self, tools: Sequence[Tool], cwd: str, custom: str | None = None) -> str:
         """Return the system prompt for these tools; `custom` takes the place of its built-in part."""
