@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
@@ -129,13 +129,18 @@ class Mailbox(Generic[T]):
         self._room.set()
 
 
+STARTS: Final = 32
+"""Runs, of all sessions, that may begin in one turn of the event loop. Of a hundred that are asked for at once the last
+would wait for the answers of the first if they were few; if they were many, all else would wait for them."""
+
+
 class Turnstile:
     """Lets so many through in each turn of the event loop.
 
     Work that takes milliseconds and begins in many places at once would fill a whole turn, and quick work would wait.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int = STARTS) -> None:
         self._width = self._free = width
         """How many may pass, and how many still may in this turn."""
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -164,18 +169,18 @@ class Turnstile:
 _turnstiles: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
 
 
-def turnstile(width: int) -> Turnstile:
+def turnstile() -> Turnstile:
     """Return the one of the running event loop."""
     loop = asyncio.get_running_loop()
     if (found := _turnstiles.get(loop)) is None:
-        found = _turnstiles[loop] = Turnstile(width)
+        found = _turnstiles[loop] = Turnstile()
     return found
 
 
 class Dues(threading.local):
-    """Work to be done before anything more leaves the process, and at the latest in the next turn of the event loop.
+    """Work to be done before anything more leaves the process, at the latest two turns of the event loop later.
 
-    What runs before that may make it unnecessary. Each thread that has an event loop has its own.
+    What runs until then may make it unnecessary. Each thread that has an event loop has its own.
     """
 
     def __init__(self) -> None:
@@ -183,11 +188,17 @@ class Dues(threading.local):
 
     def add(self, work: Callable[[], None]) -> None:
         self.waiting.append(work)
-        asyncio.get_running_loop().call_soon(self.settle)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._do, work)
 
     def settle(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for work in waiting:
+        """Do all of it."""
+        while self.waiting:
+            self.waiting.pop(0)()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        if work in self.waiting:
+            self.waiting.remove(work)
             work()
 
 

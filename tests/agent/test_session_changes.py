@@ -336,10 +336,11 @@ def test_a_slow_disk_holds_up_nobody_but_the_end_of_the_process(tmp_path, monkey
 
         def fsync(descriptor: int) -> None:
             asked.set()
-            assert disk.wait(10)
+            assert disk.wait(30)
 
         async with Rig(tmp_path, ["ok"], session=True) as rig:
             monkeypatch.setattr(os, "fsync", fsync)
+            monkeypatch.setattr(limits, "DISK_SYNC", 0.2)
             await rig.run("hi")
             await rig.run("at once")
             await until_true(asked.is_set)

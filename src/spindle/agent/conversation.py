@@ -2,10 +2,11 @@
 
 import asyncio
 import errno
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -26,9 +27,6 @@ from spindle.shapes.messages import (
     text_of,
 )
 
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
 DISK_WAITS = 4
 """So many files are waited for at once. Each thread that comes back takes the interpreter from the event loop for a
 moment, and of more threads more come back one by one."""
@@ -36,12 +34,33 @@ COUNT_AT_ONCE = 1000
 """Entries that are counted in a few milliseconds."""
 
 
-@cache
-def _disk() -> "ThreadPoolExecutor":
-    """Return where threads wait for the disk."""
-    from concurrent.futures import ThreadPoolExecutor
+class _Disk:
+    """Threads that wait for the disk. Those of an executor cost half as much again, and hold up the exit."""
 
-    return ThreadPoolExecutor(DISK_WAITS, "spindle-disk")
+    def __init__(self) -> None:
+        from queue import SimpleQueue
+
+        self._works: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._idle: list[bool] = []
+        """An item for each thread that has nothing to do; lists may be used by several threads."""
+        self._threads = 0
+
+    def submit(self, work: Callable[[], None]) -> None:
+        try:
+            self._idle.pop()
+        except IndexError:
+            if self._threads < DISK_WAITS:
+                self._threads += 1
+                threading.Thread(target=self._run, name="spindle-disk", daemon=True).start()
+        self._works.put(work)
+
+    def _run(self) -> None:
+        while True:
+            self._works.get()()
+            self._idle.append(True)
+
+
+_disk = cache(_Disk)
 
 
 class Conversation:

@@ -72,8 +72,6 @@ Prepare = Callable[[Run], Awaitable[list[AgentMessage] | None]]
 """Makes the messages that a run begins with; None: there is nothing to run. Raises `AgentError`, `Aborted`."""
 PIECES_AT_ONCE = 32
 """Pieces of an answer that are told before the next look at whether the listeners keep up."""
-STARTS = 4
-"""Runs, of all sessions, that may begin in one turn of the event loop."""
 
 
 class Engine:
@@ -292,7 +290,7 @@ class Engine:
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
-            await turnstile(STARTS).turn()
+            await turnstile().turn()
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from spindle.children import kill_all
-from spindle.flow import dues
+from spindle.flow import STARTS, dues
 from spindle.protocol.outbox import Outbox
 from spindle.rpc.descriptors import Source, Target, open_source, open_target
 from spindle.rpc.framing import LineReader, LineTooLong
@@ -105,8 +105,9 @@ class StdioWire:
         reader = LineReader()
         async for chunk in self.chunks():
             for number, line in enumerate(reader.receive(chunk)):
-                if number:  # the answer to a short line may be long, so it comes before the next line is looked at
-                    await asyncio.sleep(0)
+                if number and number % STARTS == 0:
+                    await asyncio.sleep(0)  # the runs begin that they asked for
+                    await asyncio.sleep(0)  # what was due is done, so what there is to say can leave
                 if self._outbox is not None and self._outbox.flooded:
                     await self._outbox.room()
                 self.flush()  # what a prompt would hold up
