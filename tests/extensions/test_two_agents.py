@@ -1,6 +1,7 @@
 """Two agents in one process: nothing that an extension brings to one reaches the other."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -47,6 +48,27 @@ def bringing(name, log):
 
 def names(agent):
     return [tool.name for tool in agent.session.active_tools()], [item.name for item in agent.session.commands()]
+
+
+def test_finished_waits_for_events_that_are_on_their_way(tmp_path):
+    seen = []
+
+    def extension(agent):
+        @agent.on("agent_settled")
+        def slow(event, ctx):
+            time.sleep(0.2)
+            seen.append(event.type)
+
+    async def main():
+        async with await Agent.create(
+            cwd=tmp_path, model=Script(["ok"]).model(), persist=False, extensions=[extension]
+        ) as agent:
+            assert await agent.ask("hello") == "ok"
+            assert not seen
+            await agent.session.finished()
+            assert seen == ["agent_settled"]
+
+    run(main())
 
 
 def test_hooks_tools_providers_and_commands_stay_where_they_are(tmp_path):

@@ -556,10 +556,12 @@ class AgentSession:
 
     async def finished(self) -> None:
         """Return when nothing goes on any more: no run, no command of an extension, no event on its way to one."""
-        while self.busy or len(self._prompting.commands):
+        while True:
             await self.wait_idle()
             await self._prompting.commands.join()
             await self.hooks.caught_up()
+            if not self.busy and not len(self._prompting.commands):
+                return
 
     async def close(self) -> None:
         """End all work at once and leave the session file whole."""
