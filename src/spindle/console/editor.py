@@ -4,7 +4,6 @@ import asyncio
 import io
 import os
 import sys
-import textwrap
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
@@ -78,12 +77,6 @@ class _Prompt(Application[None]):
     def timeoutlen(self, _: float) -> None:
         """Called by prompt_toolkit for its default."""
 
-    @property
-    def is_resizing(self) -> bool:
-        if self._settling is None and self.renderer._last_size not in (None, self.output.get_size()):
-            self._on_resize()  # its signal is still on the way
-        return self._settling is not None
-
     def _on_resize(self) -> None:
         if self._settling is not None:
             self._settling.cancel()
@@ -98,7 +91,9 @@ class _Prompt(Application[None]):
     def _redraw(self, render_as_done: bool = False) -> None:
         if render_as_done:
             self._find_cursor()
-        if render_as_done or not self.is_resizing:
+        elif self._settling is None and self.renderer._last_size not in (None, self.output.get_size()):
+            self._on_resize()  # its signal is still on the way
+        if render_as_done or self._settling is None:
             self.output.held = True
             super()._redraw(render_as_done)
             self.output.held = False
@@ -155,8 +150,6 @@ class _Above(io.TextIOBase):
 class Editor(Input):
     def __init__(self, look: Look, talk: "Talk", completer: Completer, history: Path, *, vi: bool) -> None:
         super().__init__(look, talk)
-        self._draft = Document()
-        """What was being typed when a question came."""
         self._shown_at: float | None = None
         """When the question was drawn."""
         self._stopped_at = float("-inf")
@@ -164,12 +157,11 @@ class Editor(Input):
         self._closed = False
         self._unwritten = ""
         self._buffer = Buffer(
-            completer=completer,
-            complete_while_typing=Condition(lambda: self._question is None),
-            history=_history(history),
-            tempfile_suffix=".md",
-            on_text_changed=self._typed,
+            completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
+        self._search = SearchToolbar()
+        self._control = BufferControl(self._buffer, search_buffer_control=self._search.control, preview_search=True)
+        """Shows the message that is being written; while there is a question, a buffer for the answer."""
         # No questions about where the cursor is: they cost a slow line a turn, and some terminals do not answer.
         self._output = _Output(
             sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
@@ -191,14 +183,11 @@ class Editor(Input):
         """Show the prompt until `close`."""
         if self._closed:  # a signal came early
             return
-        above, ticking = _Above(self), asyncio.create_task(self._tick())
+        above = _Above(self)
         try:
             with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
-                await self._app.run_async(set_exception_handler=False)
+                await self._app.run_async(pre_run=self._begin_ticking, set_exception_handler=False)
         finally:
-            ticking.cancel()
-            if self._question is not None:
-                self._end()
             self._print()
             self._remember()  # a draft, if it was not the user who ended it
             self.entries.close()
@@ -207,6 +196,9 @@ class Editor(Input):
         self._closed = True
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
+
+    def _begin_ticking(self) -> None:
+        self._app.create_background_task(self._tick())
 
     async def _tick(self) -> None:
         while True:
@@ -239,13 +231,8 @@ class Editor(Input):
 
     def put(self, text: str) -> None:
         """Put a text before what is being typed."""
-        asking = self._question is not None
-        typed = self._draft.text if asking else self._buffer.text
-        document = Document(self._folded(text) + (f"\n\n{typed}" if typed else ""))
-        if asking:
-            self._draft = document
-        else:
-            self._buffer.document = document
+        typed = self._buffer.text
+        self._buffer.document = Document(self._folded(text) + (f"\n\n{typed}" if typed else ""))
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -255,12 +242,12 @@ class Editor(Input):
         if len(shown := rows(question.title[: width * lines], width)) > lines // 2:  # the user must see all of it
             self._talk.view.say(question.title, "yellow", kind="question")
             self._question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
-        self._draft, self._buffer.document = self._buffer.document, Document(question.prefill)
+        self._control.buffer = Buffer(document=Document(question.prefill), on_text_changed=self._typed)
         self._shown_at = None
         self.refresh()
 
     def _end(self) -> None:
-        self._buffer.document = self._draft
+        self._control.buffer = self._buffer
         self.refresh()
 
     @property
@@ -273,29 +260,34 @@ class Editor(Input):
 
     def _move(self, steps: int) -> None:
         if (question := self._question) is not None:
-            question.chosen = max(
-                0, min(question.chosen + steps, len(fitting(question.options, self._buffer.text)) - 1)
-            )
+            last = len(fitting(question.options, self._control.buffer.text)) - 1
+            question.chosen = max(0, min(question.chosen + steps, last))
 
     def _press(self, key: str) -> None:
         """Take a key that answers a question at once; no other is taken."""
         if self._too_soon:
-            before, after = self._draft.text_before_cursor + key, self._draft.text_after_cursor
-            self._draft = Document(before + after, len(before))
+            self._buffer.insert_text(key)
         elif self._question is not None and key in self._question.keys:
             self._settle(self._question.keys.index(key))
 
     # -- what is drawn ---------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
-        search = SearchToolbar()
-        control = BufferControl(self._buffer, search_buffer_control=search.control, preview_search=True)
-        text = Window(control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
         above, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
-        spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago
-        status = Window(below, height=1, dont_extend_height=True)
-        menu = CompletionsMenu(max_height=8, scroll_offset=1)
-        return Layout(HSplit([Window(above, dont_extend_height=True), text, menu, search, status, spare]), text)
+        text = Window(self._control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
+        return Layout(
+            HSplit(
+                [
+                    Window(above, wrap_lines=True, dont_extend_height=True),
+                    text,
+                    CompletionsMenu(max_height=8, scroll_offset=1),
+                    self._search,
+                    Window(below, height=1, dont_extend_height=True),
+                    Window(height=Dimension(min=0, preferred=0, weight=1000)),  # rows that were needed a moment ago
+                ]
+            ),
+            text,
+        )
 
     def _prefix(self, line: int, wrapped: int) -> str:
         return self._look.signs("? " if self._question else "❯ ") if (line, wrapped) == (0, 0) else "  "
@@ -305,12 +297,10 @@ class Editor(Input):
         if question is None:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
         self._shown_at = self._shown_at or time.monotonic()
-        lines = ["", *(look.paint(row, "bold", "yellow") for row in rows(question.title, width))]
-        for option, chosen in question.lines(self._buffer.text):
-            words = "\n".join(textwrap.wrap(option, width - 5))
-            first, *more = rows(words, width - 5) if question.keys else [fit(option, width - 2)]
-            option_rows = [f"{'❯' if chosen else ' '} {first}", *(f"     {row}" for row in more)]
-            lines += [look.paint(row, "cyan") if chosen else row for row in option_rows]
+        lines = ["", *(look.paint(line, "bold", "yellow") for line in question.title.split("\n"))]
+        for option, chosen in question.lines(self._control.buffer.text):
+            line = f"{'❯' if chosen else ' '} {option if question.keys else fit(option, width - 2)}"
+            lines.append(look.paint(line, "cyan") if chosen else line)
         return ANSI(look.signs("\n".join(lines)))
 
     # -- keys ------------------------------------------------------------------------------------
@@ -319,23 +309,23 @@ class Editor(Input):
         asking = Condition(lambda: self._question is not None)
         choosing = Condition(lambda: self._question is not None and bool(self._question.options))
         with_keys = Condition(lambda: self._question is not None and bool(self._question.keys))
-        empty = Condition(lambda: not self._buffer.text)
+        empty = Condition(lambda: not self._control.buffer.text)
         queue = Condition(lambda: bool(self._talk.queue))
         keys = KeyBindings()
         for key, when, run in [
             ("enter", ~completion_is_selected & ~is_searching, lambda event: self._send(later=False)),
             ("enter", completion_is_selected, lambda event: setattr(self._buffer, "complete_state", None)),
             ("escape enter", True, lambda event: self._send(later=True)),
-            ("c-j", ~is_searching, lambda event: self._buffer.insert_text("\n")),
+            ("c-j", ~is_searching, lambda event: event.current_buffer.insert_text("\n")),
             ("escape", (~vi_insert_mode | asking) & ~is_searching, lambda event: self._escape()),
             ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
             ("c-l", True, lambda event: self._clear()),
             ("c-z", True, lambda event: event.app.suspend_to_background()),
-            ("c-g", ~is_searching, lambda event: self._buffer.open_in_editor()),
-            ("c-x c-e", ~is_searching, lambda event: self._buffer.open_in_editor()),
-            ("v", vi_navigation_mode, lambda event: self._buffer.open_in_editor()),
+            ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
+            ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
+            ("v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
             ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
             (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
             ("c-o", True, lambda event: self._talk.unfold("result")),
@@ -350,7 +340,7 @@ class Editor(Input):
         return keys
 
     def _send(self, *, later: bool) -> None:
-        text, question = self._buffer.text, self._question
+        text, question = self._control.buffer.text, self._question
         if question is not None:
             if not question.options:
                 self._settle(text)
@@ -393,7 +383,7 @@ class Editor(Input):
         self._talk.view.printed = 0
 
     def _paste(self, text: str) -> None:
-        self._buffer.insert_text(self._pasted(text) if self._question is None else text)
+        self._control.buffer.insert_text(self._pasted(text) if self._question is None else text)
 
     async def _paste_picture(self) -> None:
         if (mark := await self._clipboard()) is None:

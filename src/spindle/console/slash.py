@@ -7,6 +7,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from prompt_toolkit.completion import CompleteEvent, Completion, DummyCompleter,
 from prompt_toolkit.document import Document
 
 from spindle.agent.permissions import MODES
-from spindle.agent_dir import agent_dir
+from spindle.client import CommandFailed
 from spindle.console.input import Question, fitting
 from spindle.console.look import one_line
 from spindle.console.view import text_of
@@ -40,10 +41,9 @@ _KEYS = {
     "@, !, !!": "A file; a shell command; one in private",
     "Ctrl-Z, Ctrl-D": "Suspend, leave",
 }
-_FILES = 20_000
 _SHOWN = 30
-_FRESH = 10.0
-"""Seconds for which a list of files is good."""
+"""So many of what may be written next are offered."""
+_PAGES = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
 
 
 class Command(NamedTuple):
@@ -58,8 +58,6 @@ class Slash(DummyCompleter):
         self._talk = talk
         self._client = talk.client
         self._say = talk.view.say
-        self._files: list[str] = []
-        self._listed = float("-inf")
         self.commands = {
             "model": Command(self._model, "[NAME]", "Choose the model", self._models),
             "thinking": Command(self._thinking, "[LEVEL]", "How hard the model thinks", self._levels),
@@ -82,23 +80,26 @@ class Slash(DummyCompleter):
     # -- what may be written next ----------------------------------------------------------------
 
     async def get_completions_async(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
-        text = document.text_before_cursor
-        word = document.get_word_before_cursor(WORD=True)
+        text, word = document.text_before_cursor, document.get_word_before_cursor(WORD=True)
         name, space, argument = text[1:].partition(" ")
         if not text.startswith("/") or "\n" in text:
-            for path in await self._files_like(word[1:].lower()) if word.startswith("@") else ():
+            for path in await self._files(word[1:]) if word.startswith("@") else ():
                 yield Completion(f'"{path}"' if " " in path else path, 1 - len(word), display=path)
         elif not space:
             for command, about in sorted(self._talk.commands.items()):
                 if command.startswith(name):
                     yield Completion(command, -len(name), display=f"/{command}", display_meta=about)
         elif name == "export" and self._talk.url is None:  # a server has files of its own
-            pages = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
-            for found in pages.get_completions(Document(argument), event):
-                yield found
+            for page in _PAGES.get_completions(Document(argument), event):
+                yield page
         else:
             for value, about in (await self._arguments(name, argument))[:_SHOWN]:
                 yield Completion(value, -len(argument), display_meta=about)
+
+    async def _files(self, typed: str) -> list[str]:
+        with suppress(CommandFailed):  # there are none without ripgrep
+            return await self._client.complete_path(typed)
+        return []
 
     async def _arguments(self, name: str, typed: str) -> Found:
         command = self.commands.get(name)
@@ -107,35 +108,13 @@ class Slash(DummyCompleter):
         found = [] if command.complete is None else await command.complete()
         return [found[at] for at in fitting((" ".join(item) for item in found), typed)]
 
-    async def _files_like(self, typed: str) -> list[str]:
-        """Return files that are not ignored with these letters in this order; first those whose names begin so.
-
-        There are none without ripgrep.
-        """
-        from spindle.limits import FILE_LIST
-        from spindle.process import run
-        from spindle.tools.grep import find_ripgrep
-
-        rg = find_ripgrep(str(agent_dir() / "bin"))
-        if rg is not None and time.monotonic() - self._listed > _FRESH:
-            output = (await run([rg, "--files", "--null"], timeout=FILE_LIST)).output
-            self._files = [name for name in os.fsdecode(output).split("\0")[:_FILES] if name and name.isprintable()]
-            self._listed = time.monotonic()
-
-        def is_like(path: str) -> bool:
-            letters = iter(path.lower())
-            return all(letter in letters for letter in typed)  # each behind the one before it
-
-        def rank(path: str) -> tuple[bool, bool, int, str]:
-            name = os.path.basename(path)
-            return not name.lower().startswith(typed), not path.lower().startswith(typed), len(path), path
-
-        return sorted(filter(is_like, self._files), key=rank)[:_SHOWN]
-
-    async def _choose(self, title: str, labels: list[str], at: int = 0) -> int | None:
-        """Let the user pick one of a list, beginning `at` one."""
-        chosen: int | None = await self._talk.editor.ask(Question(title, labels, chosen=at))
-        return chosen
+    async def _pick(self, title: str, options: Found, now: str = "", *, is_named: object = False) -> str | None:
+        """Let the user choose, beginning with `now`, unless the only one is named; return what stands before it."""
+        values = [value for value, _ in options]
+        at = values.index(now) if now in values else 0
+        if not (is_named and len(values) == 1):
+            at = await self._talk.editor.ask(Question(title, [label for _, label in options], chosen=at))
+        return None if at is None else values[at]
 
     # -- model -----------------------------------------------------------------------------------
 
@@ -151,24 +130,20 @@ class Slash(DummyCompleter):
             like = f'No model is like "{wanted}"' if wanted else "No other model is ready"
             self._talk.view.fail(f"{like}; spindle doctor says what is missing")
             return
-        now = self._talk.state.get("model") or {"provider": "", "id": ""}
-        name = f"{now['provider']}/{now['id']}"
-        at = names.index(name) if name in names else 0
-        number = 0 if wanted and len(names) == 1 else await self._choose("Which model?", names, at)
-        if number is not None:
-            await self._client.set_model(*names[number].split("/", 1))
-            self._say(f"Model: {names[number]}", "dim")
+        model = self._talk.state.get("model") or {"provider": "", "id": ""}
+        options = [(name, name) for name in names]
+        name = await self._pick("Which model?", options, f"{model['provider']}/{model['id']}", is_named=wanted)
+        if name is not None:
+            await self._client.set_model(*name.split("/", 1))
+            self._say(f"Model: {name}", "dim")
 
     async def _levels(self) -> Found:
-        return [(level, "") for level in await self._client.get_available_thinking_levels()]
+        return [(level, level) for level in await self._client.get_available_thinking_levels()]
 
     async def _thinking(self, level: str) -> None:
-        levels = [name for name, _ in await self._levels()]
-        if not level:
-            number = await self._choose("How hard to think?", levels, levels.index(self._talk.state["thinkingLevel"]))
-            level = "" if number is None else levels[number]
-        if level:
-            await self._client.set_thinking_level(level)
+        now = self._talk.state["thinkingLevel"]
+        if wanted := level or await self._pick("How hard to think?", await self._levels(), now):
+            await self._client.set_thinking_level(wanted)
             await self._talk.learn()
             self._say(f"Thinking: {self._talk.state['thinkingLevel']}", "dim")
 
@@ -183,19 +158,18 @@ class Slash(DummyCompleter):
         if not found:
             self._say(f'No session begins with "{wanted}"' if wanted else "No sessions here yet", "yellow")
             return False
-        alone = newest or (wanted and len(found) == 1)
-        number = 0 if alone else await self._choose("Which session?", [_session_label(item) for item in found])
-        if number is not None:
-            await self._client.switch_session(found[number]["path"])
-        return number is not None
+        options = [(item["path"], _session_label(item)) for item in found[: 1 if newest else None]]
+        path = await self._pick("Which session?", options, is_named=wanted or newest)
+        if path is not None:
+            await self._client.switch_session(path)
+        return path is not None
 
     async def _fork(self, _: str) -> None:
-        messages = await self._client.get_fork_messages()
-        labels = [one_line(item["text"])[:200] for item in messages]
-        if not labels:
+        messages = [(item["entryId"], one_line(item["text"])[:200]) for item in await self._client.get_fork_messages()]
+        if not messages:
             self._say("There is nothing to fork yet", "yellow")
-        elif (number := await self._choose("Fork before which message?", labels, at=len(labels) - 1)) is not None:
-            self._talk.editor.put((await self._client.fork(messages[number]["entryId"]))["text"])
+        elif id := await self._pick("Fork before which message?", messages, now=messages[-1][0]):
+            self._talk.editor.put((await self._client.fork(id))["text"])
 
     async def _tree(self, _: str) -> None:
         answer = await self._client.request("get_tree", flat=True)
@@ -203,13 +177,13 @@ class Slash(DummyCompleter):
         if not places:
             self._say("There is nothing in this session yet", "yellow")
             return
-        here = max((number for number, (_, label) in enumerate(places) if label.startswith("●")), default=0)
-        number = await self._choose("Go on from where?", [label for _, label in places], at=here)
-        if number is None or places[number][0] == answer["leafId"]:
+        now = [id for id, label in places if label.startswith("●")][-1:]
+        place = await self._pick("Go on from where?", places, *now)
+        if place is None or place == answer["leafId"]:
             return
         how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ["No", "Yes"], "ny"))
         if how is not None:
-            done = await self._client.navigate_tree(places[number][0], summarize=how == 1)
+            done = await self._client.navigate_tree(place, summarize=how == 1)
             self._talk.editor.put(done.get("editorText") or "")
 
     async def _compact(self, hints: str) -> None:
@@ -281,7 +255,7 @@ def _session_label(item: Json) -> str:
     return f"{day}{when:%H:%M}  {title} ({item['messageCount']} messages)"
 
 
-def _places(nodes: list[Json], leaf: str | None) -> list[tuple[str, str]]:
+def _places(nodes: list[Json], leaf: str | None) -> Found:
     """Return ids and labels of the entries worth going to, branches indented; ● marks where we are and came from."""
     parents = {node["id"]: node["parentId"] for node in nodes}
     current: set[str | None] = set()
@@ -289,20 +263,15 @@ def _places(nodes: list[Json], leaf: str | None) -> list[tuple[str, str]]:
         current.add(leaf)
         leaf = parents[leaf]
     children: dict[str | None, list[Json]] = defaultdict(list)
-    shown: dict[str | None, str | None] = {None: None}
-    """Of each entry the nearest at or above it that is shown."""
-    for node in nodes:  # parents come first
-        above = shown.get(node["parentId"])
-        shown[node["id"]] = node["id"] if _title(node["entry"]) else above
-        if _title(node["entry"]):
-            children[above].append(node)
-    found: list[tuple[str, str]] = []
+    for node in nodes:
+        children[node["parentId"]].append(node)
+    found: Found = []
     waiting = [(node, 0) for node in reversed(children[None])]
     while waiting:
         node, depth = waiting.pop()
-        label = f" [{one_line(node['label'])}]" if node.get("label") else ""
-        mark = "●" if node["id"] in current else " "
-        found.append((node["id"], f"{mark} {'  ' * depth}{_title(node['entry'])}{label}"))
+        if title := _title(node["entry"]):
+            label = f" [{one_line(node['label'])}]" if node.get("label") else ""
+            found.append((node["id"], f"{'●' if node['id'] in current else ' '} {'  ' * depth}{title}{label}"))
         below = children[node["id"]]
         waiting += [(child, depth + (len(below) > 1)) for child in reversed(below)]
     return found
