@@ -190,7 +190,6 @@ class Editor(Input):
         finally:
             self._print()
             self._remember()  # a draft, if it was not the user who ended it
-            self.entries.close()
 
     def close(self) -> None:
         self._closed = True
@@ -349,8 +348,8 @@ class Editor(Input):
         elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
             self._buffer.delete_before_cursor(1)
             self._buffer.insert_text("\n")
-        elif text.strip() and (entry := self._enter(text.strip(), later=later)) is not None:
-            self._buffer.text = entry.text if len(entry.text) <= _HISTORY_ENTRY else text
+        elif text.strip() and (sent := self._enter(text.strip(), later=later)) is not None:
+            self._buffer.text = sent if len(sent) <= _HISTORY_ENTRY else text
             self._remember()
 
     def _remember(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
 from spindle.console.editor import Editor
-from spindle.console.input import Entry, LineInput, Question
+from spindle.console.input import LineInput, Question
 from spindle.console.look import Look, clean, fit, one_line
 from spindle.console.slash import Slash
 from spindle.console.view import View
@@ -63,24 +63,23 @@ class Talk:
             self.view.show({"type": "agent_start"})
         editing = asyncio.create_task(self.editor.run())
         watching = asyncio.create_task(self._watch(events))
-        working = asyncio.create_task(self._work(messages, images, resume=resume, newest=newest))
-        parts = [editing, watching, working]
+        self.do(self._open(messages, images, resume=resume, newest=newest))
         try:
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([editing, watching], return_when=asyncio.FIRST_COMPLETED)
         finally:  # whatever happened, the terminal is given back first
             self.view.flush()
             self.editor.close()
             await asyncio.wait([editing])
-            failed = [error for part in parts if part.done() and (error := part.exception()) is not None]
             watching.cancel()
-            working.cancel()
-            await asyncio.wait(parts)
+            await asyncio.wait([watching])
             await self._tasks.end(COMMANDS_END)
-        if failed and not isinstance(failed[0], RpcError):
-            raise failed[0]  # a bug of ours
-        if failed:
-            print(f"Error: {failed[0]}")
-        return 1 if failed else 0
+        for part in (editing, watching):
+            if not part.cancelled() and (error := part.exception()) is not None:
+                if not isinstance(error, RpcError):
+                    raise error  # a bug of ours
+                print(f"Error: {error}")
+                return 1
+        return 0
 
     @property
     def _model(self) -> str:
@@ -89,21 +88,19 @@ class Talk:
 
     # -- what the user enters --------------------------------------------------------------------
 
-    async def _work(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
+    async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
+        """Begin with the session and the messages of the command line."""
         if resume or newest:
             try:
                 if not await self._slash.resume(newest=newest) and resume:
                     self.editor.close()
                     return
-            except RpcError as error:  # such as: it is in use
-                self._fail(error)
+            except RpcError:  # such as: it is in use
                 self.editor.put("\n\n".join(messages))  # they were not meant for another session
-                messages = ()
+                raise
         for message in messages:
-            self.do(self._enter(Entry(message, list(images), later=True)))
+            self.do(self.enter(message, images, later=True))
             images = ()
-        async for entry in self.editor.entries:
-            self.do(self._enter(entry))
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Begin something without waiting for it."""
@@ -113,17 +110,16 @@ class Talk:
         """Wait for something that the agent was asked; what goes wrong is told, and nothing more."""
         try:
             await work
-        except RpcError as error:
-            self._fail(error)
+        except CommandFailed as failed:
+            self.view.fail(failed.error)
+        except RequestTimeout as late:
+            self.view.fail(str(late))
+        except RpcError:
+            pass  # the end of the agent is told by `run`, once
         self.editor.refresh()
 
-    def _fail(self, error: RpcError) -> None:
-        """Tell what went wrong. The end of the agent is told by `run`, once."""
-        if isinstance(error, CommandFailed | RequestTimeout):
-            self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
-
-    async def _enter(self, entry: Entry) -> None:
-        text = entry.text
+    async def enter(self, text: str, images: Sequence[Json] = (), *, later: bool = False) -> None:
+        """Do what the user has entered. `later`: a message for when the run is over."""
         name, _, argument = text[1:].partition(" ")
         is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name)
         near = did_you_mean(name, self.commands, "/") if is_name else ""
@@ -134,15 +130,14 @@ class Talk:
         elif is_name and (near or not argument):
             self.view.fail(f"There is no command /{name}.{near or ' See /help'}")
         else:
-            await self._prompt(entry)
+            await self._prompt(text, images, "followUp" if later else "steer")
 
-    async def _prompt(self, entry: Entry) -> None:
-        behavior: Any = "followUp" if entry.later else "steer"
+    async def _prompt(self, text: str, images: Sequence[Json], behavior: Any) -> None:
         try:
-            given = await self.client.prompt(entry.text, images=entry.images or None, streaming_behavior=behavior)
+            given = await self.client.prompt(text, images=images or None, streaming_behavior=behavior)
         except CommandFailed:
-            if len(entry.text) < _PUT_BACK and not self._look.plain:
-                self.editor.put(entry.text)  # to be changed and sent again
+            if len(text) < _PUT_BACK and not self._look.plain:
+                self.editor.put(text)  # to be changed and sent again
             raise
         if given.get("disposition") == "started":
             self.view.show({"type": "agent_start"})
