@@ -320,7 +320,6 @@ class Editor(Input):
             ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
-            ("c-l", True, lambda event: self._clear()),
             ("c-z", True, lambda event: event.app.suspend_to_background()),
             ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
@@ -376,10 +375,6 @@ class Editor(Input):
         else:
             self._stopped_at = time.monotonic()
             self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
-
-    def _clear(self) -> None:
-        self._app.renderer.clear()
-        self._talk.view.printed = 0
 
     def _paste(self, text: str) -> None:
         self._control.buffer.insert_text(self._pasted(text) if self._question is None else text)

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ class Talk:
         self._statuses: dict[str, str] = {}
         """Lines of extensions for the status, by their keys; the next are those above the input."""
         self._widgets: dict[str, list[str]] = {}
-        self._shell: list[str] = []
-        """Commands of the user that run."""
+        self._shell: list[tuple[str, float]] = []
+        """Commands of the user that run, and since when."""
         self._shell_line = ""
         """The end of their output, as far as it is no whole line."""
         self._tasks = Tasks()
@@ -143,12 +144,13 @@ class Talk:
             self.view.show({"type": "agent_start"})
 
     async def _run_shell(self, command: str, *, secret: bool) -> None:
-        self.view.say(f"$ {one_line(command)}", "bold", kind="bash")
-        self._shell.append(command)
+        line = f"$ {one_line(command)}"
+        self.view.say(line, "bold", kind="bash")
+        self._shell.append(running := (line, time.monotonic()))
         try:
             done = await self.client.request("bash", timeout=None, command=command, excludeFromContext=secret)
         finally:
-            self._shell.remove(command)
+            self._shell.remove(running)
         if self._shell_line:
             self.view.say(self._shell_line, kind="bash")
             self._shell_line = ""
@@ -164,13 +166,15 @@ class Talk:
 
     def above(self) -> list[str]:
         """Return the lines to draw above the input: what goes on, of extensions, the queue."""
-        paint, width = self._look.paint, self.view.width
-        widgets = [fit(line, width) for lines in self._widgets.values() for line in lines]
-        running = [paint(fit(f"{self.view.spinner()} $ {one_line(line)}", width), "cyan") for line in self._shell]
         most = max(2, self._look.size()[1] // 5)
-        waiting = [f"  queued: {one_line(text)}" for text in self.queue[:most]]
-        waiting += [f"  … {len(self.queue) - most} more"] if len(self.queue) > most else []
-        return [*self.view.live(), *running, *widgets, *(paint(fit(line, width), "yellow") for line in waiting)]
+        queue = [f"  queued: {one_line(text)}" for text in self.queue[:most]]
+        queue += [f"  … {len(self.queue) - most} more"] if len(self.queue) > most else []
+        return [
+            *self.view.live(),
+            *(self.view.going_on(fit(line, self.view.width // 2), since) for line, since in self._shell),
+            *(fit(line, self.view.width) for lines in self._widgets.values() for line in lines),
+            *(self._look.paint(fit(line, self.view.width), "yellow") for line in queue),
+        ]
 
     def status(self) -> str:
         """Return the line below the input."""
@@ -254,8 +258,7 @@ class Talk:
             case "select" | "confirm" | "input" | "editor":
                 return await self._ask(request)
             case "notify":
-                bad = request.get("notifyType") in ("error", "warning")
-                self.view.say(clean(request.get("message") or ""), "yellow" if bad else "dim")
+                self.view.note(request.get("message") or "", request.get("notifyType"))
             case "setStatus":
                 self._statuses[request["statusKey"]] = one_line(request.get("statusText") or "")
             case "setWidget":
