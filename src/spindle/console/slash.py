@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from spindle.console.talk import Talk
 
 Json = dict[str, Any]
-Found = list[tuple[str, str]]
-"""What an argument may become, and what is said about each."""
 
 _KEYS = {
     "Enter": "Send; while the agent works: steer it",
@@ -46,11 +44,20 @@ _SHOWN = 30
 _PAGES = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
 
 
+class Option(NamedTuple):
+    value: str
+    """What the argument may be."""
+    label: str = ""
+    is_now: bool = False
+
+
 class Command(NamedTuple):
     run: Callable[[str], Awaitable[Any]]
     usage: str
     about: str
-    complete: Callable[[], Awaitable[Found]] | None = None
+    options: Callable[[], Awaitable[list[Option]]] | None = None
+    question: str = ""
+    """Asked if the argument is not one of the options; without it the argument may be left out."""
 
 
 class Slash(DummyCompleter):
@@ -59,13 +66,15 @@ class Slash(DummyCompleter):
         self._client = talk.client
         self._say = talk.view.say
         self.commands = {
-            "model": Command(self._model, "[NAME]", "Choose the model", self._models),
-            "thinking": Command(self._thinking, "[LEVEL]", "How hard the model thinks", self._levels),
+            "model": Command(self._model, "[NAME]", "Choose the model", self._models, "Which model?"),
+            "thinking": Command(self._think, "[LEVEL]", "How hard to think", self._levels, "How hard to think?"),
             "new": Command(lambda _: self._client.new_session(), "", "Begin an empty session"),
-            "resume": Command(self.resume, "[ID]", "Go on with another session", self._sessions),
-            "tree": Command(self._tree, "", "Go to another place in this session"),
-            "fork": Command(self._fork, "", "Begin a session before one of your messages"),
-            "compact": Command(self._compact, "[HINTS]", "Replace the older part of the context by a summary"),
+            "resume": Command(self._resume, "[ID]", "Go on with another session", self._sessions, "Which session?"),
+            "tree": Command(self._go, "", "Go to another place in this session", self._places, "Go on from where?"),
+            "fork": Command(self._fork, "", "Go back in a new session", self._asked, "Fork before which message?"),
+            "compact": Command(
+                lambda hints: self._client.compact(hints or None), "[HINTS]", "Put a summary for the older messages"
+            ),
             "cost": Command(self._cost, "", "Tokens and money so far"),
             "name": Command(self._name, "[NAME]", "Name this session"),
             "export": Command(self._export, "[FILE]", "Write this session as an HTML page"),
@@ -76,6 +85,26 @@ class Slash(DummyCompleter):
         }
         if talk.url is not None:
             self.commands["share-link"] = Command(self._share_link, "", "The address of this session's web page")
+
+    async def run(self, name: str, argument: str = "") -> bool:
+        """Do a command; return whether it was done: the user may choose nothing, or there is nothing to choose."""
+        command = self.commands[name]
+        if command.options is not None and command.question:
+            options = await command.options()
+            exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
+            fits = exact or _fitting(options, argument)
+            if not fits:
+                self._say(f'Nothing fits "{argument}"' if argument else "There is nothing to choose from", "yellow")
+                return False
+            at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
+            if not argument or len(fits) > 1:
+                labels = [f"{value}  {label}".rstrip() if command.usage else label for value, label, _ in fits]
+                at = await self._talk.editor.ask(Question(command.question, labels, chosen=at))
+            if at is None:
+                return False
+            argument = fits[at].value
+        await command.run(argument)
+        return True
 
     # -- what may be written next ----------------------------------------------------------------
 
@@ -93,110 +122,72 @@ class Slash(DummyCompleter):
             for page in _PAGES.get_completions(Document(argument), event):
                 yield page
         else:
-            for value, about in (await self._arguments(name, argument))[:_SHOWN]:
-                yield Completion(value, -len(argument), display_meta=about)
+            for option in (await self._arguments(name, argument))[:_SHOWN]:
+                yield Completion(option.value, -len(argument), display_meta=option.label)
 
     async def _files(self, typed: str) -> list[str]:
-        with suppress(CommandFailed):  # there are none without ripgrep
+        with suppress(CommandFailed):  # there is no ripgrep
             return await self._client.complete_path(typed)
         return []
 
-    async def _arguments(self, name: str, typed: str) -> Found:
+    async def _arguments(self, name: str, typed: str) -> list[Option]:
         command = self.commands.get(name)
         if command is None:
-            return [(text, "") for text in await self._client.complete_command(name, typed)]
-        found = [] if command.complete is None else await command.complete()
-        return [found[at] for at in fitting((" ".join(item) for item in found), typed)]
+            return [Option(text) for text in await self._client.complete_command(name, typed)]
+        return [] if command.options is None else _fitting(await command.options(), typed)
 
-    async def _pick(self, title: str, options: Found, now: str = "", *, is_named: object = False) -> str | None:
-        """Let the user choose, beginning with `now`, unless the only one is named; return what stands before it."""
-        values = [value for value, _ in options]
-        at = values.index(now) if now in values else 0
-        if not (is_named and len(values) == 1):
-            at = await self._talk.editor.ask(Question(title, [label for _, label in options], chosen=at))
-        return None if at is None else values[at]
+    # -- what may be chosen ----------------------------------------------------------------------
 
-    # -- model -----------------------------------------------------------------------------------
+    async def _models(self) -> list[Option]:
+        models, now = await self._client.get_available_models(), self._talk.state.get("model")
+        return [Option(f"{model['provider']}/{model['id']}", one_line(model["name"]), model == now) for model in models]
 
-    async def _models(self) -> Found:
-        models = await self._client.get_available_models()
-        return [(f"{model['provider']}/{model['id']}", one_line(model["name"])) for model in models]
+    async def _model(self, name: str) -> None:
+        await self._client.set_model(*name.split("/", 1))
+        self._say(f"Model: {name}", "dim")
 
-    async def _model(self, wanted: str) -> None:
-        names = [name for name, _ in await self._models()]
-        exact = [name for name in names if wanted.lower() in (name.lower(), name.lower().partition("/")[2])]
-        names = exact or [names[at] for at in fitting(names, wanted)]
-        if not names:
-            like = f'No model is like "{wanted}"' if wanted else "No other model is ready"
-            self._talk.view.fail(f"{like}; spindle doctor says what is missing")
-            return
-        model = self._talk.state.get("model") or {"provider": "", "id": ""}
-        options = [(name, name) for name in names]
-        name = await self._pick("Which model?", options, f"{model['provider']}/{model['id']}", is_named=wanted)
-        if name is not None:
-            await self._client.set_model(*name.split("/", 1))
-            self._say(f"Model: {name}", "dim")
+    async def _levels(self) -> list[Option]:
+        levels, now = await self._client.get_available_thinking_levels(), self._talk.state["thinkingLevel"]
+        return [Option(level, is_now=level == now) for level in levels]
 
-    async def _levels(self) -> Found:
-        return [(level, level) for level in await self._client.get_available_thinking_levels()]
+    async def _think(self, level: str) -> None:
+        await self._client.set_thinking_level(level)
+        self._say(f"Thinking: {level}", "dim")
 
-    async def _thinking(self, level: str) -> None:
-        now = self._talk.state["thinkingLevel"]
-        if wanted := level or await self._pick("How hard to think?", await self._levels(), now):
-            await self._client.set_thinking_level(wanted)
-            await self._talk.learn()
-            self._say(f"Thinking: {self._talk.state['thinkingLevel']}", "dim")
+    async def _sessions(self) -> list[Option]:
+        return [Option(item["id"], _session_label(item)) for item in await self._client.list_sessions()]
 
-    # -- sessions --------------------------------------------------------------------------------
+    async def _resume(self, id: str) -> None:
+        paths = {item["id"]: item["path"] for item in await self._client.list_sessions()}
+        await self._client.switch_session(paths[id])
 
-    async def _sessions(self) -> Found:
-        return [(item["id"][:13], _session_label(item)) for item in await self._client.list_sessions()]
+    async def _asked(self) -> list[Option]:
+        messages = await self._client.get_fork_messages()
+        return [Option(message["entryId"], one_line(message["text"])[:200], is_now=True) for message in messages]
 
-    async def resume(self, wanted: str = "", *, newest: bool = False) -> bool:
-        """Let the user choose a session, unless one is named; return whether there is one now."""
-        found = [item for item in await self._client.list_sessions() if item["id"].startswith(wanted)]
-        if not found:
-            self._say(f'No session begins with "{wanted}"' if wanted else "No sessions here yet", "yellow")
-            return False
-        options = [(item["path"], _session_label(item)) for item in found[: 1 if newest else None]]
-        path = await self._pick("Which session?", options, is_named=wanted or newest)
-        if path is not None:
-            await self._client.switch_session(path)
-        return path is not None
+    async def _fork(self, id: str) -> None:
+        self._talk.editor.put((await self._client.fork(id))["text"])
 
-    async def _fork(self, _: str) -> None:
-        messages = [(item["entryId"], one_line(item["text"])[:200]) for item in await self._client.get_fork_messages()]
-        if not messages:
-            self._say("There is nothing to fork yet", "yellow")
-        elif id := await self._pick("Fork before which message?", messages, now=messages[-1][0]):
-            self._talk.editor.put((await self._client.fork(id))["text"])
-
-    async def _tree(self, _: str) -> None:
+    async def _places(self) -> list[Option]:
         answer = await self._client.request("get_tree", flat=True)
-        places = _places(answer["tree"], answer["leafId"])
-        if not places:
-            self._say("There is nothing in this session yet", "yellow")
-            return
-        now = [id for id, label in places if label.startswith("●")][-1:]
-        place = await self._pick("Go on from where?", places, *now)
-        if place is None or place == answer["leafId"]:
-            return
+        return _tree(answer["tree"], answer["leafId"])
+
+    async def _go(self, id: str) -> None:
         how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ["No", "Yes"], "ny"))
         if how is not None:
-            done = await self._client.navigate_tree(place, summarize=how == 1)
+            done = await self._client.navigate_tree(id, summarize=how == 1)
             self._talk.editor.put(done.get("editorText") or "")
 
-    async def _compact(self, hints: str) -> None:
-        await self._client.compact(hints or None)
+    async def _modes(self) -> list[Option]:
+        return [Option(mode) for mode in MODES]
 
-    async def _name(self, name: str) -> None:
-        name = name or await self._talk.editor.ask(Question("Name of this session?")) or ""
-        if name.strip():
-            await self._client.set_session_name(name.strip())
-            self._say(f"This session is called {one_line(name)}", "dim")
-
-    async def _export(self, path: str) -> None:
-        self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
+    async def _permissions(self, mode: str) -> None:
+        if mode:
+            await self._client.request("set_permissions", mode=mode)
+        held = await self._client.request("get_permissions")
+        self._say(f"Permission mode: {held['mode']}")
+        for rule in held["rules"]:
+            self._say(f"  {rule['behavior']:<5} {one_line(rule['rule'])}  ({rule['source']})", "dim", kind="more")
 
     # -- the rest --------------------------------------------------------------------------------
 
@@ -209,20 +200,16 @@ class Slash(DummyCompleter):
         self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
         self._say(f"{messages}, {stats['toolCalls']} tool calls", "dim", kind="more")
 
-    async def _modes(self) -> Found:
-        return [(mode, "") for mode in MODES]
+    async def _name(self, name: str) -> None:
+        if name := name or await self._talk.editor.ask(Question("Name of this session?")) or "":
+            await self._client.set_session_name(name)
+            self._say(f"This session is called {one_line(name)}", "dim")
 
-    async def _permissions(self, mode: str) -> None:
-        if mode:
-            await self._client.request("set_permissions", mode=mode)
-        held = await self._client.request("get_permissions")
-        self._say(f"Permission mode: {held['mode']}")
-        for rule in held["rules"]:
-            self._say(f"  {rule['behavior']:<5} {one_line(rule['rule'])}  ({rule['source']})", "dim", kind="more")
+    async def _export(self, path: str) -> None:
+        self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
 
     async def _mcp(self, _: str) -> None:
-        await self._talk.learn()
-        servers = self._talk.state.get("mcpServers") or []
+        servers = (await self._client.get_state()).get("mcpServers") or []
         for server in servers:
             tools = f" · {server['tools']} tools" if server.get("tools") is not None else ""
             self._say(one_line(f"{server['name']}: {server['state']}{tools} · {server.get('source') or ''}"))
@@ -248,6 +235,10 @@ class Slash(DummyCompleter):
         self._talk.editor.close()
 
 
+def _fitting(options: list[Option], typed: str) -> list[Option]:
+    return [options[at] for at in fitting((f"{option.value} {option.label}" for option in options), typed)]
+
+
 def _session_label(item: Json) -> str:
     when = datetime.fromisoformat(item["modified"]).astimezone()
     day = "" if time.time() - when.timestamp() < 43_200 else when.strftime("%Y-%m-%d ")
@@ -255,8 +246,8 @@ def _session_label(item: Json) -> str:
     return f"{day}{when:%H:%M}  {title} ({item['messageCount']} messages)"
 
 
-def _places(nodes: list[Json], leaf: str | None) -> Found:
-    """Return ids and labels of the entries worth going to, branches indented; ● marks where we are and came from."""
+def _tree(nodes: list[Json], leaf: str | None) -> list[Option]:
+    """Return the entries worth going to, branches indented; ● marks where we are and came from."""
     parents = {node["id"]: node["parentId"] for node in nodes}
     current: set[str | None] = set()
     while leaf in parents:
@@ -265,13 +256,14 @@ def _places(nodes: list[Json], leaf: str | None) -> Found:
     children: dict[str | None, list[Json]] = defaultdict(list)
     for node in nodes:
         children[node["parentId"]].append(node)
-    found: Found = []
+    found: list[Option] = []
     waiting = [(node, 0) for node in reversed(children[None])]
     while waiting:
         node, depth = waiting.pop()
         if title := _title(node["entry"]):
             label = f" [{one_line(node['label'])}]" if node.get("label") else ""
-            found.append((node["id"], f"{'●' if node['id'] in current else ' '} {'  ' * depth}{title}{label}"))
+            is_now = node["id"] in current
+            found.append(Option(node["id"], f"{'●' if is_now else ' '} {'  ' * depth}{title}{label}", is_now))
         below = children[node["id"]]
         waiting += [(child, depth + (len(below) > 1)) for child in reversed(below)]
     return found

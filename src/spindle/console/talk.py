@@ -91,14 +91,15 @@ class Talk:
 
     async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
         """Begin with the session and the messages of the command line."""
-        if resume or newest:
-            try:
-                if not await self._slash.resume(newest=newest) and resume:
-                    self.editor.close()
-                    return
-            except RpcError:  # such as: it is in use
-                self.editor.put("\n\n".join(messages))  # they were not meant for another session
-                raise
+        try:
+            if newest and (found := await self.client.list_sessions()):
+                await self.client.switch_session(found[0]["path"])
+            elif resume and not await self._slash.run("resume"):
+                self.editor.close()
+                return
+        except RpcError:  # such as: it is in use
+            self.editor.put("\n\n".join(messages))  # they were not meant for another session
+            raise
         for message in messages:
             self.do(self.enter(message, images, later=True))
             images = ()
@@ -127,7 +128,7 @@ class Talk:
         if text.startswith("!") and text.strip("! "):
             await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
         elif text.startswith("/") and name in self._slash.commands:
-            await self._slash.commands[name].run(argument.strip())
+            await self._slash.run(name, argument.strip())
         elif is_name and (near or not argument):
             self.view.fail(f"There is no command /{name}.{near or ' See /help'}")
         else:
