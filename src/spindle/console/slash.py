@@ -94,11 +94,12 @@ class Slash(DummyCompleter):
             exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
             fits = exact or _fitting(options, argument)
             if not fits:
-                self._say(f'Nothing fits "{argument}"' if argument else "There is nothing to choose from", "yellow")
+                problem = f'nothing fits "{argument}"' if argument else "there is nothing to choose from"
+                self._say(f"/{name}: {problem}", "yellow")
                 return False
             at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
             if not argument or len(fits) > 1:
-                labels = [f"{value}  {label}".rstrip() if command.usage else label for value, label, _ in fits]
+                labels = [option.label or option.value for option in fits]
                 at = await self._talk.editor.ask(Question(command.question, labels, chosen=at))
             if at is None:
                 return False
@@ -140,7 +141,7 @@ class Slash(DummyCompleter):
 
     async def _models(self) -> list[Option]:
         models, now = await self._client.get_available_models(), self._talk.state.get("model")
-        return [Option(f"{model['provider']}/{model['id']}", one_line(model["name"]), model == now) for model in models]
+        return [Option(f"{model['provider']}/{model['id']}", is_now=model == now) for model in models]
 
     async def _model(self, name: str) -> None:
         await self._client.set_model(*name.split("/", 1))
@@ -173,6 +174,8 @@ class Slash(DummyCompleter):
         return _tree(answer["tree"], answer["leafId"])
 
     async def _go(self, id: str) -> None:
+        if id in [place.value for place in await self._places() if place.is_now][-1:]:
+            return  # we are there
         how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ["No", "Yes"], "ny"))
         if how is not None:
             done = await self._client.navigate_tree(id, summarize=how == 1)
