@@ -335,6 +335,9 @@ def test_resizing_leaves_one_prompt(chat: Chat) -> None:
         text = terminal.wait_for(".\n❯\n")
         assert len(re.findall(r"(?m)^❯$", text)) == 1, text
         assert text.replace("\n", "").count("fox jumps") <= 6, text
+    assert (
+        b"\x1b[?7l" not in terminal.output
+    )  # rows that come late to a narrower terminal are broken as it breaks others
 
 
 def test_suspending_and_going_on(place: Place) -> None:

@@ -119,6 +119,9 @@ class _Output(Vt100_Output):
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
 
+    def disable_autowrap(self) -> None:
+        """Leave it on: what comes to a terminal that is narrower already has to take as many rows as it counts for."""
+
     def flush(self) -> None:
         with suppress(OSError):  # the terminal is gone, and its input ends
             if not self.held:
