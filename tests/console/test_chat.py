@@ -502,7 +502,7 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.keys("/mo")
     terminal.wait_for("\n /model  Choose the model")
     terminal.keys("del ")
-    terminal.wait_for(" here/m1 ", " here/m2 ")
+    terminal.wait_for("\n here/m1\n here/m2\n")
     terminal.keys("m2\t\r\r")
     terminal.wait_for("Model: here/m2", "\nm2 ·")
     terminal.keys("/thinking hi\r")
