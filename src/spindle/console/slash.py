@@ -94,8 +94,7 @@ class Slash(DummyCompleter):
             exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
             fits = exact or _fitting(options, argument)
             if not fits:
-                problem = f'nothing fits "{argument}"' if argument else "there is nothing to choose from"
-                self._say(f"/{name}: {problem}", "yellow")
+                self._say(f"Nothing fits /{name} {argument}".rstrip(), "yellow")
                 return False
             at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
             if not argument or len(fits) > 1:
