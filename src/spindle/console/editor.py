@@ -52,8 +52,6 @@ _SETTLED = 0.3
 """Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
 _DRAWN = 0.05
 """Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
-_TICK = 0.2
-"""Seconds between two looks at the clock while something runs."""
 
 
 class _Prompt(Application[None]):
@@ -189,7 +187,7 @@ class Editor(Input):
         above = _Above(self)
         try:
             with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
-                await self._app.run_async(pre_run=self._begin_ticking, set_exception_handler=False)
+                await self._app.run_async(set_exception_handler=False)
         finally:
             self._print()
             self._remember()  # a draft, if it was not the user who ended it
@@ -198,15 +196,6 @@ class Editor(Input):
         self._closed = True
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
-
-    def _begin_ticking(self) -> None:
-        self._app.create_background_task(self._tick())
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK)
-            if self._talk.busy:
-                self.refresh()
 
     def write(self, text: str) -> None:
         """Print above the prompt when it is next drawn: so what goes on never stands there before what is finished."""

@@ -94,7 +94,8 @@ class Slash(DummyCompleter):
             exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
             fits = exact or _fitting(options, argument)
             if not fits:
-                self._say(f"Nothing fits /{name} {argument}".rstrip(), "yellow")
+                problem = f"Nothing fits /{name} {argument}" if argument else f"/{name} has nothing to choose from yet"
+                self._say(problem, "yellow")
                 return False
             at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
             if not argument or len(fits) > 1:

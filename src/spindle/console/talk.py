@@ -65,6 +65,7 @@ class Talk:
         editing = asyncio.create_task(self.editor.run())
         watching = asyncio.create_task(self._watch(events))
         self.do(self._open(messages, images, resume=resume, newest=newest))
+        self.do(self._tick())
         try:
             await asyncio.wait([editing, watching], return_when=asyncio.FIRST_COMPLETED)
         finally:  # whatever happened, the terminal is given back first
@@ -158,6 +159,13 @@ class Talk:
         if done.get("cancelled") or done.get("exitCode"):
             how = "interrupted" if done.get("cancelled") else f"exit code {done['exitCode']}"
             self.view.say(f"({how})", "yellow", kind="bash")
+
+    async def _tick(self) -> None:
+        """Draw how long it takes, whatever goes on."""
+        while True:
+            await asyncio.sleep(1)
+            if self.busy:
+                self.editor.refresh()
 
     # -- what the input asks ---------------------------------------------------------------------
 

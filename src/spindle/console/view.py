@@ -156,7 +156,7 @@ class View:
                 blocks = self._blocks.feed(clean(piece["delta"]))
                 self._print(blocks if self._whole else ())
             case "text_end" | "thinking_end" if self._whole:
-                self._flush()
+                self.flush()
             case "thinking_delta":
                 self._thinking += clean(piece["delta"])
             case "toolcall_start":
@@ -172,13 +172,10 @@ class View:
             self.say(fit(f"∴ Thought: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
         self._thinking = ""
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Print what has come of a message, or of one part of it: no more will."""
         self._thought(self._thinking)
         self._print(self._blocks.flush())
-
-    def flush(self) -> None:
-        """Print what has come of a message: no more will."""
-        self._flush()
         if self._streamed:
             self._write("\n")
         self._streamed, self._doing = False, "Working"
