@@ -420,8 +420,10 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     first.wait_for("Third.", PROMPT)
     first.enter("/tree")
     first.wait_for("  ● agent: First.\n      you: question two\n      agent: Second.\n  ●   you: question three\n")
-    first.keys("\x1b")
+    first.quiet()
+    first.keys("\r")  # where it is: nothing happens, nothing is asked
     first.wait_for(PROMPT, without="Go on from where?")
+    assert "Summarise" not in first.quiet(0.3)
     first.enter("/fork")
     first.wait_for("Fork before which message?", "  question one\n")
     first.quiet()
@@ -437,6 +439,10 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     second.wait_for("Session The talk\n\n❯ question one\n\nFirst.\n\n❯ question three\n\nThird.\n" + PROMPT)
     second.enter("/new")
     second.wait_for("(empty)\n" + PROMPT)
+    second.enter("/fork")
+    second.wait_for("/fork has nothing to choose from yet")
+    second.keys("/resume talk\r")  # only one has this in its name
+    second.wait_for("nothing to choose from yet\n\nSession The talk\n\n❯ question one\n")
     second.enter("/quit")
     assert second.wait_exit() == 0
 
@@ -505,6 +511,15 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.wait_for("\n here/m1\n here/m2\n")
     terminal.keys("m2\t\r\r")
     terminal.wait_for("Model: here/m2", "\nm2 ·")
+    terminal.keys("/model here\r")  # several fit
+    terminal.wait_for("Which model?\n  here/m1\n❯ here/m2\n?")
+    terminal.quiet()
+    terminal.keys("\x1b[A\r")
+    terminal.wait_for("Model: here/m1", "\nm1 ·")
+    terminal.keys("/model M2\r")  # a name without its provider
+    terminal.wait_for("\nm2 ·")
+    terminal.keys("/model none\r")
+    terminal.wait_for("Nothing fits /model none")
     terminal.keys("/thinking hi\r")
     terminal.wait_for("Nothing fits /thinking hi")
     place.write("project/pages/old.html", "x")
