@@ -671,6 +671,7 @@ def test_without_a_model_it_says_how_to_get_one(place: Place, answer: str) -> No
     with Terminal([], env=place.environment(), cwd=place.project, columns=80) as terminal:
         text = terminal.wait_for("Get it now? [y/N]")
         assert len(text.strip().split("\n")) == 4 and "ANTHROPIC_API_KEY" in text and "models pull smollm2" in text
+        terminal.quiet(0.2)  # no person presses Ctrl-C between the question and the reading of the answer
         terminal.keys(answer)
         assert terminal.wait_exit() == 0
         assert "\nNo model was chosen" in terminal.text
