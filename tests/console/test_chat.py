@@ -609,6 +609,22 @@ def test_vi_keys(place: Place, chat: Chat) -> None:
     terminal.wait_for("❯ hello there\n\nFine.")
 
 
+def test_vi_keys_do_not_stand_in_the_way_of_an_answer(place: Place, chat: Chat) -> None:
+    place.write("agent/settings.json", {"editingMode": "vi"})
+    calls = [{"name": "bash", "arguments": {"command": "touch a"}}]
+    steps = [{"match": "go", "calls": calls}, {"match": "go", "text": "Done."}, "Fine."]
+    terminal = chat("--permission-mode", "default", steps=steps)
+    terminal.keys("go\x1b")
+    terminal.quiet(0.15)
+    terminal.keys("\r")  # sent in normal mode
+    terminal.wait_for("Allow bash? touch a", "n  Deny\n?")
+    terminal.quiet()
+    terminal.keys("y")
+    terminal.wait_for("Done.", PROMPT)
+    terminal.enter("hello")  # as every line, the next begins in insert mode
+    terminal.wait_for("❯ hello\n\nFine.")
+
+
 def test_what_a_model_writes_is_only_text(chat: Chat) -> None:
     evil = "before\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b5A\x07 after\rline \u202eturned"
     call = {"name": "bash", "arguments": {"command": "printf '\\033[2Jclear\\007 10%%\\r\\033[K20%%\\r30%%\\r'"}}

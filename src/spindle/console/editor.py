@@ -234,6 +234,7 @@ class Editor(Input):
             self._talk.view.say(question.title, "yellow", kind="question")
             self._question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
         self._control.buffer = Buffer(document=Document(question.prefill), on_text_changed=self._typed)
+        self._app.vi_state.reset()  # the first key is an answer, no command of vi
         self._shown_at = None
         self.refresh()
 
@@ -348,6 +349,7 @@ class Editor(Input):
         with suppress(OSError):  # the disk is full
             self._buffer.append_to_history()
         self._buffer.reset()
+        self._app.vi_state.reset()
 
     def _escape(self) -> None:
         if self._buffer.complete_state:

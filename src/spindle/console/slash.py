@@ -16,7 +16,7 @@ from prompt_toolkit.completion import CompleteEvent, Completion, DummyCompleter,
 from prompt_toolkit.document import Document
 
 from spindle.agent.permissions import MODES
-from spindle.client import CommandFailed
+from spindle.client import RpcError
 from spindle.console.input import Question, fitting
 from spindle.console.look import one_line
 from spindle.console.view import text_of
@@ -110,10 +110,15 @@ class Slash(DummyCompleter):
     # -- what may be written next ----------------------------------------------------------------
 
     async def get_completions_async(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
+        with suppress(RpcError):  # the agent is gone, or has no ripgrep to look for files
+            async for found in self._completions(document, event):
+                yield found
+
+    async def _completions(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
         text, word = document.text_before_cursor, document.get_word_before_cursor(WORD=True)
         name, space, argument = text[1:].partition(" ")
         if not text.startswith("/") or "\n" in text:
-            for path in await self._files(word[1:]) if word.startswith("@") else ():
+            for path in await self._client.complete_path(word[1:]) if word.startswith("@") else ():
                 yield Completion(f'"{path}"' if " " in path else path, 1 - len(word), display=path)
         elif not space:
             for command, about in sorted(self._talk.commands.items()):
@@ -125,11 +130,6 @@ class Slash(DummyCompleter):
         else:
             for option in (await self._arguments(name, argument))[:_SHOWN]:
                 yield Completion(option.value, -len(argument), display_meta=option.label)
-
-    async def _files(self, typed: str) -> list[str]:
-        with suppress(CommandFailed):  # there is no ripgrep
-            return await self._client.complete_path(typed)
-        return []
 
     async def _arguments(self, name: str, typed: str) -> list[Option]:
         command = self.commands.get(name)

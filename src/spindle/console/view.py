@@ -81,7 +81,7 @@ class View:
         if text := self._blocks.open.strip("\n"):
             lines += rows(text, narrow)[-most:]
         for id, (since, last) in self._running.items():
-            lines.append(self.going_on(fit(self._calls[id], self.width // 2), since, f"· {last}"))
+            lines.append(self.going_on(fit(self._calls[id], self.width // 2), since, last and f"· {last}"))
         if not lines and self.since is not None:
             lines.append(self.going_on(self._doing, self.since))
         return lines
