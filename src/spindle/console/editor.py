@@ -265,21 +265,13 @@ class Editor(Input):
     # -- what is drawn ---------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
-        above, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
+        live, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
+        above = Window(live, wrap_lines=True, dont_extend_height=True)
         text = Window(self._control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
-        return Layout(
-            HSplit(
-                [
-                    Window(above, wrap_lines=True, dont_extend_height=True),
-                    text,
-                    CompletionsMenu(max_height=8, scroll_offset=1),
-                    self._search,
-                    Window(below, height=1, dont_extend_height=True),
-                    Window(height=Dimension(min=0, preferred=0, weight=1000)),  # rows that were needed a moment ago
-                ]
-            ),
-            text,
-        )
+        menu = CompletionsMenu(max_height=8, scroll_offset=1)
+        status = Window(below, height=1, dont_extend_height=True)
+        spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago
+        return Layout(HSplit([above, text, menu, self._search, status, spare]), text)
 
     def _prefix(self, line: int, wrapped: int) -> str:
         return self._look.signs("? " if self._question else "❯ ") if (line, wrapped) == (0, 0) else "  "
@@ -306,7 +298,7 @@ class Editor(Input):
         keys = KeyBindings()
         for key, when, run in [
             ("enter", ~completion_is_selected & ~is_searching, lambda event: self._send(later=False)),
-            ("enter", completion_is_selected, lambda event: setattr(self._buffer, "complete_state", None)),
+            ("enter", completion_is_selected, lambda event: setattr(event.current_buffer, "complete_state", None)),
             ("escape enter", True, lambda event: self._send(later=True)),
             ("c-j", ~is_searching, lambda event: event.current_buffer.insert_text("\n")),
             ("escape", (~vi_insert_mode | asking) & ~is_searching, lambda event: self._escape()),
@@ -352,8 +344,8 @@ class Editor(Input):
         self._app.vi_state.reset()
 
     def _escape(self) -> None:
-        if self._buffer.complete_state:
-            self._buffer.cancel_completion()
+        if self._control.buffer.complete_state:
+            self._control.buffer.cancel_completion()
         elif self._question is not None:
             self._settle(None)
         else:
