@@ -156,8 +156,6 @@ STDIN_PATIENCE: Final = 2.0
 # -- the chat on a terminal ------------------------------------------------------------------------
 CLIPBOARD: Final = 5.0
 """For a program to hand over the picture in the clipboard."""
-FILE_LIST: Final = 10.0
-"""For a list of the files that a message may name."""
 
 # -- batches -------------------------------------------------------------------------------------
 GIT: Final = 600.0

@@ -335,6 +335,9 @@ def test_resizing_leaves_one_prompt(chat: Chat) -> None:
         text = terminal.wait_for(".\n❯\n")
         assert len(re.findall(r"(?m)^❯$", text)) == 1, text
         assert text.replace("\n", "").count("fox jumps") <= 6, text
+    assert (
+        b"\x1b[?7l" not in terminal.output
+    )  # rows that come late to a narrower terminal are broken as it breaks others
 
 
 def test_suspending_and_going_on(place: Place) -> None:
@@ -417,8 +420,10 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     first.wait_for("Third.", PROMPT)
     first.enter("/tree")
     first.wait_for("  ● agent: First.\n      you: question two\n      agent: Second.\n  ●   you: question three\n")
-    first.keys("\x1b")
+    first.quiet()
+    first.keys("\r")  # where it is: nothing happens, nothing is asked
     first.wait_for(PROMPT, without="Go on from where?")
+    assert "Summarise" not in first.quiet(0.3)
     first.enter("/fork")
     first.wait_for("Fork before which message?", "  question one\n")
     first.quiet()
@@ -434,6 +439,10 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     second.wait_for("Session The talk\n\n❯ question one\n\nFirst.\n\n❯ question three\n\nThird.\n" + PROMPT)
     second.enter("/new")
     second.wait_for("(empty)\n" + PROMPT)
+    second.enter("/fork")
+    second.wait_for("/fork has nothing to choose from yet")
+    second.keys("/resume talk\r")  # only one has this in its name
+    second.wait_for("nothing to choose from yet\n\nSession The talk\n\n❯ question one\n")
     second.enter("/quit")
     assert second.wait_exit() == 0
 
@@ -499,11 +508,20 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.keys("/mo")
     terminal.wait_for("\n /model  Choose the model")
     terminal.keys("del ")
-    terminal.wait_for(" here/m1 ", " here/m2 ")
+    terminal.wait_for("\n here/m1\n here/m2\n")
     terminal.keys("m2\t\r\r")
     terminal.wait_for("Model: here/m2", "\nm2 ·")
+    terminal.keys("/model here\r")  # several fit
+    terminal.wait_for("Which model?\n  here/m1\n❯ here/m2\n?")
+    terminal.quiet()
+    terminal.keys("\x1b[A\r")
+    terminal.wait_for("Model: here/m1", "\nm1 ·")
+    terminal.keys("/model M2\r")  # a name without its provider
+    terminal.wait_for("\nm2 ·")
+    terminal.keys("/model none\r")
+    terminal.wait_for("Nothing fits /model none")
     terminal.keys("/thinking hi\r")
-    terminal.wait_for("Invalid level")
+    terminal.wait_for("Nothing fits /thinking hi")
     place.write("project/pages/old.html", "x")
     place.write("project/pages/other.txt", "x")
     terminal.keys("/export pa")
@@ -591,6 +609,22 @@ def test_vi_keys(place: Place, chat: Chat) -> None:
     terminal.wait_for("❯ hello there\n\nFine.")
 
 
+def test_vi_keys_do_not_stand_in_the_way_of_an_answer(place: Place, chat: Chat) -> None:
+    place.write("agent/settings.json", {"editingMode": "vi"})
+    calls = [{"name": "bash", "arguments": {"command": "touch a"}}]
+    steps = [{"match": "go", "calls": calls}, {"match": "go", "text": "Done."}, "Fine."]
+    terminal = chat("--permission-mode", "default", steps=steps)
+    terminal.keys("go\x1b")
+    terminal.quiet(0.15)
+    terminal.keys("\r")  # sent in normal mode
+    terminal.wait_for("Allow bash? touch a", "n  Deny\n?")
+    terminal.quiet()
+    terminal.keys("y")
+    terminal.wait_for("Done.", PROMPT)
+    terminal.enter("hello")  # as every line, the next begins in insert mode
+    terminal.wait_for("❯ hello\n\nFine.")
+
+
 def test_what_a_model_writes_is_only_text(chat: Chat) -> None:
     evil = "before\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b5A\x07 after\rline \u202eturned"
     call = {"name": "bash", "arguments": {"command": "printf '\\033[2Jclear\\007 10%%\\r\\033[K20%%\\r30%%\\r'"}}
@@ -653,6 +687,7 @@ def test_without_a_model_it_says_how_to_get_one(place: Place, answer: str) -> No
     with Terminal([], env=place.environment(), cwd=place.project, columns=80) as terminal:
         text = terminal.wait_for("Get it now? [y/N]")
         assert len(text.strip().split("\n")) == 4 and "ANTHROPIC_API_KEY" in text and "models pull smollm2" in text
+        terminal.quiet(0.2)  # no person presses Ctrl-C between the question and the reading of the answer
         terminal.keys(answer)
         assert terminal.wait_exit() == 0
         assert "\nNo model was chosen" in terminal.text

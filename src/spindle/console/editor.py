@@ -4,7 +4,6 @@ import asyncio
 import io
 import os
 import sys
-import textwrap
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
@@ -53,8 +52,6 @@ _SETTLED = 0.3
 """Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
 _DRAWN = 0.05
 """Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
-_TICK = 0.2
-"""Seconds between two looks at the clock while something runs."""
 
 
 class _Prompt(Application[None]):
@@ -78,12 +75,6 @@ class _Prompt(Application[None]):
     def timeoutlen(self, _: float) -> None:
         """Called by prompt_toolkit for its default."""
 
-    @property
-    def is_resizing(self) -> bool:
-        if self._settling is None and self.renderer._last_size not in (None, self.output.get_size()):
-            self._on_resize()  # its signal is still on the way
-        return self._settling is not None
-
     def _on_resize(self) -> None:
         if self._settling is not None:
             self._settling.cancel()
@@ -98,7 +89,9 @@ class _Prompt(Application[None]):
     def _redraw(self, render_as_done: bool = False) -> None:
         if render_as_done:
             self._find_cursor()
-        if render_as_done or not self.is_resizing:
+        elif self._settling is None and self.renderer._last_size not in (None, self.output.get_size()):
+            self._on_resize()  # its signal is still on the way
+        if render_as_done or self._settling is None:
             self.output.held = True
             super()._redraw(render_as_done)
             self.output.held = False
@@ -123,6 +116,9 @@ class _Output(Vt100_Output):
     def erase_down(self) -> None:
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
+
+    def disable_autowrap(self) -> None:
+        """Leave it on: what comes to a terminal that is narrower already has to take as many rows as it counts for."""
 
     def flush(self) -> None:
         with suppress(OSError):  # the terminal is gone, and its input ends
@@ -155,8 +151,6 @@ class _Above(io.TextIOBase):
 class Editor(Input):
     def __init__(self, look: Look, talk: "Talk", completer: Completer, history: Path, *, vi: bool) -> None:
         super().__init__(look, talk)
-        self._draft = Document()
-        """What was being typed when a question came."""
         self._shown_at: float | None = None
         """When the question was drawn."""
         self._stopped_at = float("-inf")
@@ -164,12 +158,11 @@ class Editor(Input):
         self._closed = False
         self._unwritten = ""
         self._buffer = Buffer(
-            completer=completer,
-            complete_while_typing=Condition(lambda: self._question is None),
-            history=_history(history),
-            tempfile_suffix=".md",
-            on_text_changed=self._typed,
+            completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
+        self._search = SearchToolbar()
+        self._control = BufferControl(self._buffer, search_buffer_control=self._search.control, preview_search=True)
+        """Shows the message that is being written; while there is a question, a buffer for the answer."""
         # No questions about where the cursor is: they cost a slow line a turn, and some terminals do not answer.
         self._output = _Output(
             sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
@@ -191,28 +184,18 @@ class Editor(Input):
         """Show the prompt until `close`."""
         if self._closed:  # a signal came early
             return
-        above, ticking = _Above(self), asyncio.create_task(self._tick())
+        above = _Above(self)
         try:
             with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
                 await self._app.run_async(set_exception_handler=False)
         finally:
-            ticking.cancel()
-            if self._question is not None:
-                self._end()
             self._print()
             self._remember()  # a draft, if it was not the user who ended it
-            self.entries.close()
 
     def close(self) -> None:
         self._closed = True
         if self._app.is_running and not self._app.is_done:
             self._app.exit()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK)
-            if self._talk.busy:
-                self.refresh()
 
     def write(self, text: str) -> None:
         """Print above the prompt when it is next drawn: so what goes on never stands there before what is finished."""
@@ -239,13 +222,8 @@ class Editor(Input):
 
     def put(self, text: str) -> None:
         """Put a text before what is being typed."""
-        asking = self._question is not None
-        typed = self._draft.text if asking else self._buffer.text
-        document = Document(self._folded(text) + (f"\n\n{typed}" if typed else ""))
-        if asking:
-            self._draft = document
-        else:
-            self._buffer.document = document
+        typed = self._buffer.text
+        self._buffer.document = Document(self._folded(text) + (f"\n\n{typed}" if typed else ""))
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -255,12 +233,13 @@ class Editor(Input):
         if len(shown := rows(question.title[: width * lines], width)) > lines // 2:  # the user must see all of it
             self._talk.view.say(question.title, "yellow", kind="question")
             self._question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
-        self._draft, self._buffer.document = self._buffer.document, Document(question.prefill)
+        self._control.buffer = Buffer(document=Document(question.prefill), on_text_changed=self._typed)
+        self._app.vi_state.reset()  # the first key is an answer, no command of vi
         self._shown_at = None
         self.refresh()
 
     def _end(self) -> None:
-        self._buffer.document = self._draft
+        self._control.buffer = self._buffer
         self.refresh()
 
     @property
@@ -273,29 +252,26 @@ class Editor(Input):
 
     def _move(self, steps: int) -> None:
         if (question := self._question) is not None:
-            question.chosen = max(
-                0, min(question.chosen + steps, len(fitting(question.options, self._buffer.text)) - 1)
-            )
+            last = len(fitting(question.options, self._control.buffer.text)) - 1
+            question.chosen = max(0, min(question.chosen + steps, last))
 
     def _press(self, key: str) -> None:
         """Take a key that answers a question at once; no other is taken."""
         if self._too_soon:
-            before, after = self._draft.text_before_cursor + key, self._draft.text_after_cursor
-            self._draft = Document(before + after, len(before))
+            self._buffer.insert_text(key)
         elif self._question is not None and key in self._question.keys:
             self._settle(self._question.keys.index(key))
 
     # -- what is drawn ---------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
-        search = SearchToolbar()
-        control = BufferControl(self._buffer, search_buffer_control=search.control, preview_search=True)
-        text = Window(control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
-        above, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
-        spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago
-        status = Window(below, height=1, dont_extend_height=True)
+        live, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
+        above = Window(live, wrap_lines=True, dont_extend_height=True)
+        text = Window(self._control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
         menu = CompletionsMenu(max_height=8, scroll_offset=1)
-        return Layout(HSplit([Window(above, dont_extend_height=True), text, menu, search, status, spare]), text)
+        status = Window(below, height=1, dont_extend_height=True)
+        spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago
+        return Layout(HSplit([above, text, menu, self._search, status, spare]), text)
 
     def _prefix(self, line: int, wrapped: int) -> str:
         return self._look.signs("? " if self._question else "❯ ") if (line, wrapped) == (0, 0) else "  "
@@ -305,12 +281,10 @@ class Editor(Input):
         if question is None:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
         self._shown_at = self._shown_at or time.monotonic()
-        lines = ["", *(look.paint(row, "bold", "yellow") for row in rows(question.title, width))]
-        for option, chosen in question.lines(self._buffer.text):
-            words = "\n".join(textwrap.wrap(option, width - 5))
-            first, *more = rows(words, width - 5) if question.keys else [fit(option, width - 2)]
-            option_rows = [f"{'❯' if chosen else ' '} {first}", *(f"     {row}" for row in more)]
-            lines += [look.paint(row, "cyan") if chosen else row for row in option_rows]
+        lines = ["", *(look.paint(line, "bold", "yellow") for line in question.title.split("\n"))]
+        for option, chosen in question.lines(self._control.buffer.text):
+            line = f"{'❯' if chosen else ' '} {option if question.keys else fit(option, width - 2)}"
+            lines.append(look.paint(line, "cyan") if chosen else line)
         return ANSI(look.signs("\n".join(lines)))
 
     # -- keys ------------------------------------------------------------------------------------
@@ -319,23 +293,22 @@ class Editor(Input):
         asking = Condition(lambda: self._question is not None)
         choosing = Condition(lambda: self._question is not None and bool(self._question.options))
         with_keys = Condition(lambda: self._question is not None and bool(self._question.keys))
-        empty = Condition(lambda: not self._buffer.text)
+        empty = Condition(lambda: not self._control.buffer.text)
         queue = Condition(lambda: bool(self._talk.queue))
         keys = KeyBindings()
         for key, when, run in [
             ("enter", ~completion_is_selected & ~is_searching, lambda event: self._send(later=False)),
-            ("enter", completion_is_selected, lambda event: setattr(self._buffer, "complete_state", None)),
+            ("enter", completion_is_selected, lambda event: setattr(event.current_buffer, "complete_state", None)),
             ("escape enter", True, lambda event: self._send(later=True)),
-            ("c-j", ~is_searching, lambda event: self._buffer.insert_text("\n")),
+            ("c-j", ~is_searching, lambda event: event.current_buffer.insert_text("\n")),
             ("escape", (~vi_insert_mode | asking) & ~is_searching, lambda event: self._escape()),
             ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
-            ("c-l", True, lambda event: self._clear()),
             ("c-z", True, lambda event: event.app.suspend_to_background()),
-            ("c-g", ~is_searching, lambda event: self._buffer.open_in_editor()),
-            ("c-x c-e", ~is_searching, lambda event: self._buffer.open_in_editor()),
-            ("v", vi_navigation_mode, lambda event: self._buffer.open_in_editor()),
+            ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
+            ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
+            ("v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
             ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
             (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
             ("c-o", True, lambda event: self._talk.unfold("result")),
@@ -350,7 +323,7 @@ class Editor(Input):
         return keys
 
     def _send(self, *, later: bool) -> None:
-        text, question = self._buffer.text, self._question
+        text, question = self._control.buffer.text, self._question
         if question is not None:
             if not question.options:
                 self._settle(text)
@@ -359,8 +332,8 @@ class Editor(Input):
         elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
             self._buffer.delete_before_cursor(1)
             self._buffer.insert_text("\n")
-        elif text.strip() and (entry := self._enter(text.strip(), later=later)) is not None:
-            self._buffer.text = entry.text if len(entry.text) <= _HISTORY_ENTRY else text
+        elif text.strip() and (sent := self._enter(text.strip(), later=later)) is not None:
+            self._buffer.text = sent if len(sent) <= _HISTORY_ENTRY else text
             self._remember()
 
     def _remember(self) -> None:
@@ -368,10 +341,11 @@ class Editor(Input):
         with suppress(OSError):  # the disk is full
             self._buffer.append_to_history()
         self._buffer.reset()
+        self._app.vi_state.reset()
 
     def _escape(self) -> None:
-        if self._buffer.complete_state:
-            self._buffer.cancel_completion()
+        if self._control.buffer.complete_state:
+            self._control.buffer.cancel_completion()
         elif self._question is not None:
             self._settle(None)
         else:
@@ -388,12 +362,8 @@ class Editor(Input):
             self._stopped_at = time.monotonic()
             self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
 
-    def _clear(self) -> None:
-        self._app.renderer.clear()
-        self._talk.view.printed = 0
-
     def _paste(self, text: str) -> None:
-        self._buffer.insert_text(self._pasted(text) if self._question is None else text)
+        self._control.buffer.insert_text(self._pasted(text) if self._question is None else text)
 
     async def _paste_picture(self) -> None:
         if (mark := await self._clipboard()) is None:

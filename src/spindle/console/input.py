@@ -12,11 +12,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from spindle.client import image_file
 from spindle.console.look import Look, clean, one_line, visible
-from spindle.flow import Mailbox
 from spindle.limits import CLIPBOARD
 from spindle.process import run
 
@@ -34,15 +33,6 @@ _CLIPBOARDS = (
     ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
     ("pngpaste", "-"),
 )
-
-
-class Entry(NamedTuple):
-    """What the user has sent."""
-
-    text: str
-    images: list[dict[str, Any]]
-    later: bool = False
-    """To be delivered when the run is over."""
 
 
 def fitting(options: Iterable[str], typed: str) -> list[int]:
@@ -91,7 +81,7 @@ class Question:
         """Understand an answer that came as a line. None: it is none of the options."""
         word = line.strip()
         if not self.options:
-            return line
+            return word
         if word.isdecimal():
             return int(word) - 1 if 0 < int(word) <= len(self.options) else None
         key = word if word in self.keys else word[:1].lower()  # yes, always, no
@@ -99,10 +89,9 @@ class Question:
 
 
 class Input:
-    """What the input is on every terminal: messages come from it, and it asks one question at a time."""
+    """What the input is on every terminal: it sends messages, and asks one question at a time."""
 
     def __init__(self, look: Look, talk: "Talk") -> None:
-        self.entries: Mailbox[Entry] = Mailbox(sys.maxsize)
         self._look = look
         self._talk = talk
         self._pastes: dict[str, str] = {}
@@ -134,8 +123,11 @@ class Input:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
-    def _enter(self, text: str, *, later: bool = False) -> Entry | None:
-        """Send a message, with pastes and pictures for their marks; None if one that it names cannot be read."""
+    def _enter(self, text: str, *, later: bool = False) -> str | None:
+        """Send a message and return it, with pastes and pictures for their marks.
+
+        None if a picture that it names cannot be read. `later`: to be delivered when the run is over.
+        """
         images = [image for mark, image in self._images.items() if mark in text]
         named = [quoted or word for quoted, word in _NAMED.findall(text)]
         try:
@@ -145,8 +137,8 @@ class Input:
             return None
         for mark, pasted in self._pastes.items():
             text = text.replace(mark, pasted)
-        self.entries.put(entry := Entry(text, images, later))
-        return entry
+        self._talk.do(self._talk.enter(text, images, later=later))
+        return text
 
     def _interrupt(self) -> bool:
         """Stop what goes on; return whether anything did."""
@@ -200,7 +192,6 @@ class LineInput(Input):
 
     def __init__(self, look: Look, talk: "Talk") -> None:
         super().__init__(look, talk)
-        self._read = b""
         self._lines = ""
         """Of a message that goes on: they ended with a backslash."""
         self._prompted = False
@@ -216,7 +207,6 @@ class LineInput(Input):
         finally:
             loop.remove_reader(0)
             self.write("")  # after the prompt
-            self.entries.close()
 
     def close(self) -> None:
         self._done.set()
@@ -245,22 +235,21 @@ class LineInput(Input):
         self.write("\n".join([question.title, *options, f"?{how} "]))
 
     def _receive(self) -> None:
-        data = b""
+        """Take what the system gives: one line at a time."""
+        line = ""
         with suppress(OSError):
-            data = os.read(0, 65536)
-        *lines, self._read = (self._read + data).split(b"\n")
-        for line in lines:
-            self._take(line.decode("utf-8", "replace").rstrip("\r"))
-        if not data:
+            line = os.read(0, 65536).decode("utf-8", "replace")
+        if not line:
             self.close()
-
-    def _take(self, line: str) -> None:
+            return
         self._prompted = False
         if self._question is not None:
             self._settle(self._question.read(line))
-        elif line.endswith("\\"):
-            self._lines += line[:-1] + "\n"
-        else:
-            text, self._lines = (self._lines + line).strip(), ""
-            if not text or self._enter(text) is None:
-                self.refresh()
+            return
+        self._lines += line.rstrip("\r\n")
+        if self._lines.endswith("\\"):
+            self._lines = self._lines[:-1] + "\n"
+            return
+        text, self._lines = self._lines.strip(), ""
+        if not text or self._enter(text) is None:
+            self.refresh()

@@ -2,10 +2,8 @@
 
 import os
 import re
-from bisect import bisect_right
-from itertools import accumulate
 
-from prompt_toolkit.utils import get_cwidth
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _COLOURS = frozenset({"red", "green", "yellow", "cyan"})
@@ -40,21 +38,13 @@ def one_line(text: str) -> str:
 
 def fit(text: str, width: int) -> str:
     """Cut a line so that it takes at most so many columns."""
-    if get_cwidth(text) <= width:
-        return text
-    return text[: bisect_right(list(accumulate(map(get_cwidth, text))), width - 1)] + "…"
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def rows(text: str, width: int) -> list[str]:
     """Break lines where the terminal would; of a very long text only the end."""
-    found: list[str] = []
-    for line in text[max(0, len(text) // width - 40) * width :].split("\n"):
-        ends, start = list(accumulate(map(get_cwidth, line))), 0
-        while not start or start < len(line):
-            end = bisect_right(ends, (ends[start - 1] if start else 0) + width)
-            found.append(line[start:end])
-            start = max(end, 1)
-    return found
+    end = text[max(0, len(text) // width - 40) * width :]
+    return [row for line in end.split("\n") for row in chop_cells(line, width) or [line]]
 
 
 class Look:

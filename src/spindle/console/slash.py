@@ -7,6 +7,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from prompt_toolkit.completion import CompleteEvent, Completion, DummyCompleter,
 from prompt_toolkit.document import Document
 
 from spindle.agent.permissions import MODES
-from spindle.agent_dir import agent_dir
+from spindle.client import RpcError
 from spindle.console.input import Question, fitting
 from spindle.console.look import one_line
 from spindle.console.view import text_of
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from spindle.console.talk import Talk
 
 Json = dict[str, Any]
-Found = list[tuple[str, str]]
-"""What an argument may become, and what is said about each."""
 
 _KEYS = {
     "Enter": "Send; while the agent works: steer it",
@@ -40,17 +39,25 @@ _KEYS = {
     "@, !, !!": "A file; a shell command; one in private",
     "Ctrl-Z, Ctrl-D": "Suspend, leave",
 }
-_FILES = 20_000
 _SHOWN = 30
-_FRESH = 10.0
-"""Seconds for which a list of files is good."""
+"""So many of what may be written next are offered."""
+_PAGES = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
+
+
+class Option(NamedTuple):
+    value: str
+    """What the argument may be."""
+    label: str = ""
+    is_now: bool = False
 
 
 class Command(NamedTuple):
     run: Callable[[str], Awaitable[Any]]
     usage: str
     about: str
-    complete: Callable[[], Awaitable[Found]] | None = None
+    options: Callable[[], Awaitable[list[Option]]] | None = None
+    question: str = ""
+    """Asked if the argument is not one of the options; without it the argument may be left out."""
 
 
 class Slash(DummyCompleter):
@@ -58,16 +65,16 @@ class Slash(DummyCompleter):
         self._talk = talk
         self._client = talk.client
         self._say = talk.view.say
-        self._files: list[str] = []
-        self._listed = float("-inf")
         self.commands = {
-            "model": Command(self._model, "[NAME]", "Choose the model", self._models),
-            "thinking": Command(self._thinking, "[LEVEL]", "How hard the model thinks", self._levels),
+            "model": Command(self._model, "[NAME]", "Choose the model", self._models, "Which model?"),
+            "thinking": Command(self._think, "[LEVEL]", "How hard to think", self._levels, "How hard to think?"),
             "new": Command(lambda _: self._client.new_session(), "", "Begin an empty session"),
-            "resume": Command(self.resume, "[ID]", "Go on with another session", self._sessions),
-            "tree": Command(self._tree, "", "Go to another place in this session"),
-            "fork": Command(self._fork, "", "Begin a session before one of your messages"),
-            "compact": Command(self._compact, "[HINTS]", "Replace the older part of the context by a summary"),
+            "resume": Command(self._resume, "[ID]", "Go on with another session", self._sessions, "Which session?"),
+            "tree": Command(self._go, "", "Go to another place in this session", self._places, "Go on from where?"),
+            "fork": Command(self._fork, "", "Go back in a new session", self._asked, "Fork before which message?"),
+            "compact": Command(
+                lambda hints: self._client.compact(hints or None), "[HINTS]", "Put a summary for the older messages"
+            ),
             "cost": Command(self._cost, "", "Tokens and money so far"),
             "name": Command(self._name, "[NAME]", "Name this session"),
             "export": Command(self._export, "[FILE]", "Write this session as an HTML page"),
@@ -79,150 +86,111 @@ class Slash(DummyCompleter):
         if talk.url is not None:
             self.commands["share-link"] = Command(self._share_link, "", "The address of this session's web page")
 
+    async def run(self, name: str, argument: str = "") -> bool:
+        """Do a command; return whether it was done: the user may choose nothing, or there is nothing to choose."""
+        command = self.commands[name]
+        if command.options is not None and command.question:
+            options = await command.options()
+            exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
+            fits = exact or _fitting(options, argument)
+            if not fits:
+                problem = f"Nothing fits /{name} {argument}" if argument else f"/{name} has nothing to choose from yet"
+                self._say(problem, "yellow")
+                return False
+            at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
+            if not argument or len(fits) > 1:
+                labels = [option.label or option.value for option in fits]
+                at = await self._talk.editor.ask(Question(command.question, labels, chosen=at))
+            if at is None:
+                return False
+            argument = fits[at].value
+        await command.run(argument)
+        return True
+
     # -- what may be written next ----------------------------------------------------------------
 
     async def get_completions_async(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
-        text = document.text_before_cursor
-        word = document.get_word_before_cursor(WORD=True)
+        with suppress(RpcError):  # the agent is gone, or has no ripgrep to look for files
+            async for found in self._completions(document, event):
+                yield found
+
+    async def _completions(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
+        text, word = document.text_before_cursor, document.get_word_before_cursor(WORD=True)
         name, space, argument = text[1:].partition(" ")
         if not text.startswith("/") or "\n" in text:
-            for path in await self._files_like(word[1:].lower()) if word.startswith("@") else ():
+            for path in await self._client.complete_path(word[1:]) if word.startswith("@") else ():
                 yield Completion(f'"{path}"' if " " in path else path, 1 - len(word), display=path)
         elif not space:
             for command, about in sorted(self._talk.commands.items()):
                 if command.startswith(name):
                     yield Completion(command, -len(name), display=f"/{command}", display_meta=about)
         elif name == "export" and self._talk.url is None:  # a server has files of its own
-            pages = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
-            for found in pages.get_completions(Document(argument), event):
-                yield found
+            for page in _PAGES.get_completions(Document(argument), event):
+                yield page
         else:
-            for value, about in (await self._arguments(name, argument))[:_SHOWN]:
-                yield Completion(value, -len(argument), display_meta=about)
+            for option in (await self._arguments(name, argument))[:_SHOWN]:
+                yield Completion(option.value, -len(argument), display_meta=option.label)
 
-    async def _arguments(self, name: str, typed: str) -> Found:
+    async def _arguments(self, name: str, typed: str) -> list[Option]:
         command = self.commands.get(name)
         if command is None:
-            return [(text, "") for text in await self._client.complete_command(name, typed)]
-        found = [] if command.complete is None else await command.complete()
-        return [found[at] for at in fitting((" ".join(item) for item in found), typed)]
+            return [Option(text) for text in await self._client.complete_command(name, typed)]
+        return [] if command.options is None else _fitting(await command.options(), typed)
 
-    async def _files_like(self, typed: str) -> list[str]:
-        """Return files that are not ignored with these letters in this order; first those whose names begin so.
+    # -- what may be chosen ----------------------------------------------------------------------
 
-        There are none without ripgrep.
-        """
-        from spindle.limits import FILE_LIST
-        from spindle.process import run
-        from spindle.tools.grep import find_ripgrep
+    async def _models(self) -> list[Option]:
+        models, now = await self._client.get_available_models(), self._talk.state.get("model")
+        return [Option(f"{model['provider']}/{model['id']}", is_now=model == now) for model in models]
 
-        rg = find_ripgrep(str(agent_dir() / "bin"))
-        if rg is not None and time.monotonic() - self._listed > _FRESH:
-            output = (await run([rg, "--files", "--null"], timeout=FILE_LIST)).output
-            self._files = [name for name in os.fsdecode(output).split("\0")[:_FILES] if name and name.isprintable()]
-            self._listed = time.monotonic()
+    async def _model(self, name: str) -> None:
+        await self._client.set_model(*name.split("/", 1))
+        self._say(f"Model: {name}", "dim")
 
-        def is_like(path: str) -> bool:
-            letters = iter(path.lower())
-            return all(letter in letters for letter in typed)  # each behind the one before it
+    async def _levels(self) -> list[Option]:
+        levels, now = await self._client.get_available_thinking_levels(), self._talk.state["thinkingLevel"]
+        return [Option(level, is_now=level == now) for level in levels]
 
-        def rank(path: str) -> tuple[bool, bool, int, str]:
-            name = os.path.basename(path)
-            return not name.lower().startswith(typed), not path.lower().startswith(typed), len(path), path
+    async def _think(self, level: str) -> None:
+        await self._client.set_thinking_level(level)
+        self._say(f"Thinking: {level}", "dim")
 
-        return sorted(filter(is_like, self._files), key=rank)[:_SHOWN]
+    async def _sessions(self) -> list[Option]:
+        return [Option(item["id"], _session_label(item)) for item in await self._client.list_sessions()]
 
-    async def _choose(self, title: str, labels: list[str], at: int = 0) -> int | None:
-        """Let the user pick one of a list, beginning `at` one."""
-        chosen: int | None = await self._talk.editor.ask(Question(title, labels, chosen=at))
-        return chosen
+    async def _resume(self, id: str) -> None:
+        paths = {item["id"]: item["path"] for item in await self._client.list_sessions()}
+        await self._client.switch_session(paths[id])
 
-    # -- model -----------------------------------------------------------------------------------
-
-    async def _models(self) -> Found:
-        models = await self._client.get_available_models()
-        return [(f"{model['provider']}/{model['id']}", one_line(model["name"])) for model in models]
-
-    async def _model(self, wanted: str) -> None:
-        names = [name for name, _ in await self._models()]
-        exact = [name for name in names if wanted.lower() in (name.lower(), name.lower().partition("/")[2])]
-        names = exact or [names[at] for at in fitting(names, wanted)]
-        if not names:
-            like = f'No model is like "{wanted}"' if wanted else "No other model is ready"
-            self._talk.view.fail(f"{like}; spindle doctor says what is missing")
-            return
-        now = self._talk.state.get("model") or {"provider": "", "id": ""}
-        name = f"{now['provider']}/{now['id']}"
-        at = names.index(name) if name in names else 0
-        number = 0 if wanted and len(names) == 1 else await self._choose("Which model?", names, at)
-        if number is not None:
-            await self._client.set_model(*names[number].split("/", 1))
-            self._say(f"Model: {names[number]}", "dim")
-
-    async def _levels(self) -> Found:
-        return [(level, "") for level in await self._client.get_available_thinking_levels()]
-
-    async def _thinking(self, level: str) -> None:
-        levels = [name for name, _ in await self._levels()]
-        if not level:
-            number = await self._choose("How hard to think?", levels, levels.index(self._talk.state["thinkingLevel"]))
-            level = "" if number is None else levels[number]
-        if level:
-            await self._client.set_thinking_level(level)
-            await self._talk.learn()
-            self._say(f"Thinking: {self._talk.state['thinkingLevel']}", "dim")
-
-    # -- sessions --------------------------------------------------------------------------------
-
-    async def _sessions(self) -> Found:
-        return [(item["id"][:13], _session_label(item)) for item in await self._client.list_sessions()]
-
-    async def resume(self, wanted: str = "", *, newest: bool = False) -> bool:
-        """Let the user choose a session, unless one is named; return whether there is one now."""
-        found = [item for item in await self._client.list_sessions() if item["id"].startswith(wanted)]
-        if not found:
-            self._say(f'No session begins with "{wanted}"' if wanted else "No sessions here yet", "yellow")
-            return False
-        alone = newest or (wanted and len(found) == 1)
-        number = 0 if alone else await self._choose("Which session?", [_session_label(item) for item in found])
-        if number is not None:
-            await self._client.switch_session(found[number]["path"])
-        return number is not None
-
-    async def _fork(self, _: str) -> None:
+    async def _asked(self) -> list[Option]:
         messages = await self._client.get_fork_messages()
-        labels = [one_line(item["text"])[:200] for item in messages]
-        if not labels:
-            self._say("There is nothing to fork yet", "yellow")
-        elif (number := await self._choose("Fork before which message?", labels, at=len(labels) - 1)) is not None:
-            self._talk.editor.put((await self._client.fork(messages[number]["entryId"]))["text"])
+        return [Option(message["entryId"], one_line(message["text"])[:200], is_now=True) for message in messages]
 
-    async def _tree(self, _: str) -> None:
+    async def _fork(self, id: str) -> None:
+        self._talk.editor.put((await self._client.fork(id))["text"])
+
+    async def _places(self) -> list[Option]:
         answer = await self._client.request("get_tree", flat=True)
-        places = _places(answer["tree"], answer["leafId"])
-        if not places:
-            self._say("There is nothing in this session yet", "yellow")
-            return
-        here = max((number for number, (_, label) in enumerate(places) if label.startswith("●")), default=0)
-        number = await self._choose("Go on from where?", [label for _, label in places], at=here)
-        if number is None or places[number][0] == answer["leafId"]:
-            return
+        return _tree(answer["tree"], answer["leafId"])
+
+    async def _go(self, id: str) -> None:
+        if id in [place.value for place in await self._places() if place.is_now][-1:]:
+            return  # we are there
         how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ["No", "Yes"], "ny"))
         if how is not None:
-            done = await self._client.navigate_tree(places[number][0], summarize=how == 1)
+            done = await self._client.navigate_tree(id, summarize=how == 1)
             self._talk.editor.put(done.get("editorText") or "")
 
-    async def _compact(self, hints: str) -> None:
-        await self._client.compact(hints or None)
+    async def _modes(self) -> list[Option]:
+        return [Option(mode) for mode in MODES]
 
-    async def _name(self, name: str) -> None:
-        name = name or await self._talk.editor.ask(Question("Name of this session?")) or ""
-        if name.strip():
-            await self._client.set_session_name(name.strip())
-            self._say(f"This session is called {one_line(name)}", "dim")
-
-    async def _export(self, path: str) -> None:
-        self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
+    async def _permissions(self, mode: str) -> None:
+        if mode:
+            await self._client.request("set_permissions", mode=mode)
+        held = await self._client.request("get_permissions")
+        self._say(f"Permission mode: {held['mode']}")
+        for rule in held["rules"]:
+            self._say(f"  {rule['behavior']:<5} {one_line(rule['rule'])}  ({rule['source']})", "dim", kind="more")
 
     # -- the rest --------------------------------------------------------------------------------
 
@@ -235,20 +203,16 @@ class Slash(DummyCompleter):
         self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
         self._say(f"{messages}, {stats['toolCalls']} tool calls", "dim", kind="more")
 
-    async def _modes(self) -> Found:
-        return [(mode, "") for mode in MODES]
+    async def _name(self, name: str) -> None:
+        if name := name or await self._talk.editor.ask(Question("Name of this session?")) or "":
+            await self._client.set_session_name(name)
+            self._say(f"This session is called {one_line(name)}", "dim")
 
-    async def _permissions(self, mode: str) -> None:
-        if mode:
-            await self._client.request("set_permissions", mode=mode)
-        held = await self._client.request("get_permissions")
-        self._say(f"Permission mode: {held['mode']}")
-        for rule in held["rules"]:
-            self._say(f"  {rule['behavior']:<5} {one_line(rule['rule'])}  ({rule['source']})", "dim", kind="more")
+    async def _export(self, path: str) -> None:
+        self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
 
     async def _mcp(self, _: str) -> None:
-        await self._talk.learn()
-        servers = self._talk.state.get("mcpServers") or []
+        servers = (await self._client.get_state()).get("mcpServers") or []
         for server in servers:
             tools = f" · {server['tools']} tools" if server.get("tools") is not None else ""
             self._say(one_line(f"{server['name']}: {server['state']}{tools} · {server.get('source') or ''}"))
@@ -274,6 +238,10 @@ class Slash(DummyCompleter):
         self._talk.editor.close()
 
 
+def _fitting(options: list[Option], typed: str) -> list[Option]:
+    return [options[at] for at in fitting((f"{option.value} {option.label}" for option in options), typed)]
+
+
 def _session_label(item: Json) -> str:
     when = datetime.fromisoformat(item["modified"]).astimezone()
     day = "" if time.time() - when.timestamp() < 43_200 else when.strftime("%Y-%m-%d ")
@@ -281,28 +249,24 @@ def _session_label(item: Json) -> str:
     return f"{day}{when:%H:%M}  {title} ({item['messageCount']} messages)"
 
 
-def _places(nodes: list[Json], leaf: str | None) -> list[tuple[str, str]]:
-    """Return ids and labels of the entries worth going to, branches indented; ● marks where we are and came from."""
+def _tree(nodes: list[Json], leaf: str | None) -> list[Option]:
+    """Return the entries worth going to, branches indented; ● marks where we are and came from."""
     parents = {node["id"]: node["parentId"] for node in nodes}
     current: set[str | None] = set()
     while leaf in parents:
         current.add(leaf)
         leaf = parents[leaf]
     children: dict[str | None, list[Json]] = defaultdict(list)
-    shown: dict[str | None, str | None] = {None: None}
-    """Of each entry the nearest at or above it that is shown."""
-    for node in nodes:  # parents come first
-        above = shown.get(node["parentId"])
-        shown[node["id"]] = node["id"] if _title(node["entry"]) else above
-        if _title(node["entry"]):
-            children[above].append(node)
-    found: list[tuple[str, str]] = []
+    for node in nodes:
+        children[node["parentId"]].append(node)
+    found: list[Option] = []
     waiting = [(node, 0) for node in reversed(children[None])]
     while waiting:
         node, depth = waiting.pop()
-        label = f" [{one_line(node['label'])}]" if node.get("label") else ""
-        mark = "●" if node["id"] in current else " "
-        found.append((node["id"], f"{mark} {'  ' * depth}{_title(node['entry'])}{label}"))
+        if title := _title(node["entry"]):
+            label = f" [{one_line(node['label'])}]" if node.get("label") else ""
+            is_now = node["id"] in current
+            found.append(Option(node["id"], f"{'●' if is_now else ' '} {'  ' * depth}{title}{label}", is_now))
         below = children[node["id"]]
         waiting += [(child, depth + (len(below) > 1)) for child in reversed(below)]
     return found

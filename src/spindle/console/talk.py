@@ -2,13 +2,14 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
 from spindle.console.editor import Editor
-from spindle.console.input import Entry, LineInput, Question
+from spindle.console.input import LineInput, Question
 from spindle.console.look import Look, clean, fit, one_line
 from spindle.console.slash import Slash
 from spindle.console.view import View
@@ -40,8 +41,8 @@ class Talk:
         self._statuses: dict[str, str] = {}
         """Lines of extensions for the status, by their keys; the next are those above the input."""
         self._widgets: dict[str, list[str]] = {}
-        self._shell: list[str] = []
-        """Commands of the user that run."""
+        self._shell: list[tuple[str, float]] = []
+        """Commands of the user that run, and since when."""
         self._shell_line = ""
         """The end of their output, as far as it is no whole line."""
         self._tasks = Tasks()
@@ -63,24 +64,24 @@ class Talk:
             self.view.show({"type": "agent_start"})
         editing = asyncio.create_task(self.editor.run())
         watching = asyncio.create_task(self._watch(events))
-        working = asyncio.create_task(self._work(messages, images, resume=resume, newest=newest))
-        parts = [editing, watching, working]
+        self.do(self._open(messages, images, resume=resume, newest=newest))
+        self.do(self._tick())
         try:
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([editing, watching], return_when=asyncio.FIRST_COMPLETED)
         finally:  # whatever happened, the terminal is given back first
             self.view.flush()
             self.editor.close()
             await asyncio.wait([editing])
-            failed = [error for part in parts if part.done() and (error := part.exception()) is not None]
             watching.cancel()
-            working.cancel()
-            await asyncio.wait(parts)
+            await asyncio.wait([watching])
             await self._tasks.end(COMMANDS_END)
-        if failed and not isinstance(failed[0], RpcError):
-            raise failed[0]  # a bug of ours
-        if failed:
-            print(f"Error: {failed[0]}")
-        return 1 if failed else 0
+        for part in (editing, watching):
+            if not part.cancelled() and (error := part.exception()) is not None:
+                if not isinstance(error, RpcError):
+                    raise error  # a bug of ours
+                print(f"Error: {error}")
+                return 1
+        return 0
 
     @property
     def _model(self) -> str:
@@ -89,21 +90,20 @@ class Talk:
 
     # -- what the user enters --------------------------------------------------------------------
 
-    async def _work(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
-        if resume or newest:
-            try:
-                if not await self._slash.resume(newest=newest) and resume:
-                    self.editor.close()
-                    return
-            except RpcError as error:  # such as: it is in use
-                self._fail(error)
-                self.editor.put("\n\n".join(messages))  # they were not meant for another session
-                messages = ()
+    async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
+        """Begin with the session and the messages of the command line."""
+        try:
+            if newest and (found := await self.client.list_sessions()):
+                await self.client.switch_session(found[0]["path"])
+            elif resume and not await self._slash.run("resume"):
+                self.editor.close()
+                return
+        except RpcError:  # such as: it is in use
+            self.editor.put("\n\n".join(messages))  # they were not meant for another session
+            raise
         for message in messages:
-            self.do(self._enter(Entry(message, list(images), later=True)))
+            self.do(self.enter(message, images, later=True))
             images = ()
-        async for entry in self.editor.entries:
-            self.do(self._enter(entry))
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Begin something without waiting for it."""
@@ -113,53 +113,59 @@ class Talk:
         """Wait for something that the agent was asked; what goes wrong is told, and nothing more."""
         try:
             await work
-        except RpcError as error:
-            self._fail(error)
+        except CommandFailed as failed:
+            self.view.fail(failed.error)
+        except RequestTimeout as late:
+            self.view.fail(str(late))
+        except RpcError:
+            pass  # the end of the agent is told by `run`, once
         self.editor.refresh()
 
-    def _fail(self, error: RpcError) -> None:
-        """Tell what went wrong. The end of the agent is told by `run`, once."""
-        if isinstance(error, CommandFailed | RequestTimeout):
-            self.view.fail(error.error if isinstance(error, CommandFailed) else str(error))
-
-    async def _enter(self, entry: Entry) -> None:
-        text = entry.text
+    async def enter(self, text: str, images: Sequence[Json] = (), *, later: bool = False) -> None:
+        """Do what the user has entered. `later`: a message for when the run is over."""
         name, _, argument = text[1:].partition(" ")
         is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name)
         near = did_you_mean(name, self.commands, "/") if is_name else ""
         if text.startswith("!") and text.strip("! "):
             await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
         elif text.startswith("/") and name in self._slash.commands:
-            await self._slash.commands[name].run(argument.strip())
+            await self._slash.run(name, argument.strip())
         elif is_name and (near or not argument):
             self.view.fail(f"There is no command /{name}.{near or ' See /help'}")
         else:
-            await self._prompt(entry)
+            await self._prompt(text, images, "followUp" if later else "steer")
 
-    async def _prompt(self, entry: Entry) -> None:
-        behavior: Any = "followUp" if entry.later else "steer"
+    async def _prompt(self, text: str, images: Sequence[Json], behavior: Any) -> None:
         try:
-            given = await self.client.prompt(entry.text, images=entry.images or None, streaming_behavior=behavior)
+            given = await self.client.prompt(text, images=images or None, streaming_behavior=behavior)
         except CommandFailed:
-            if len(entry.text) < _PUT_BACK and not self._look.plain:
-                self.editor.put(entry.text)  # to be changed and sent again
+            if len(text) < _PUT_BACK and not self._look.plain:
+                self.editor.put(text)  # to be changed and sent again
             raise
         if given.get("disposition") == "started":
             self.view.show({"type": "agent_start"})
 
     async def _run_shell(self, command: str, *, secret: bool) -> None:
-        self.view.say(f"$ {one_line(command)}", "bold", kind="bash")
-        self._shell.append(command)
+        line = f"$ {one_line(command)}"
+        self.view.say(line, "bold", kind="bash")
+        self._shell.append(running := (line, time.monotonic()))
         try:
             done = await self.client.request("bash", timeout=None, command=command, excludeFromContext=secret)
         finally:
-            self._shell.remove(command)
+            self._shell.remove(running)
         if self._shell_line:
             self.view.say(self._shell_line, kind="bash")
             self._shell_line = ""
         if done.get("cancelled") or done.get("exitCode"):
             how = "interrupted" if done.get("cancelled") else f"exit code {done['exitCode']}"
             self.view.say(f"({how})", "yellow", kind="bash")
+
+    async def _tick(self) -> None:
+        """Draw how long it takes, whatever goes on."""
+        while True:
+            await asyncio.sleep(1)
+            if self.busy:
+                self.editor.refresh()
 
     # -- what the input asks ---------------------------------------------------------------------
 
@@ -169,13 +175,15 @@ class Talk:
 
     def above(self) -> list[str]:
         """Return the lines to draw above the input: what goes on, of extensions, the queue."""
-        paint, width = self._look.paint, self.view.width
-        widgets = [fit(line, width) for lines in self._widgets.values() for line in lines]
-        running = [paint(fit(f"{self.view.spinner()} $ {one_line(line)}", width), "cyan") for line in self._shell]
         most = max(2, self._look.size()[1] // 5)
-        waiting = [f"  queued: {one_line(text)}" for text in self.queue[:most]]
-        waiting += [f"  … {len(self.queue) - most} more"] if len(self.queue) > most else []
-        return [*self.view.live(), *running, *widgets, *(paint(fit(line, width), "yellow") for line in waiting)]
+        queue = [f"  queued: {one_line(text)}" for text in self.queue[:most]]
+        queue += [f"  … {len(self.queue) - most} more"] if len(self.queue) > most else []
+        return [
+            *self.view.live(),
+            *(self.view.going_on(fit(line, self.view.width // 2), since) for line, since in self._shell),
+            *(fit(line, self.view.width) for lines in self._widgets.values() for line in lines),
+            *(self._look.paint(fit(line, self.view.width), "yellow") for line in queue),
+        ]
 
     def status(self) -> str:
         """Return the line below the input."""
@@ -259,8 +267,7 @@ class Talk:
             case "select" | "confirm" | "input" | "editor":
                 return await self._ask(request)
             case "notify":
-                bad = request.get("notifyType") in ("error", "warning")
-                self.view.say(clean(request.get("message") or ""), "yellow" if bad else "dim")
+                self.view.note(request.get("message") or "", request.get("notifyType"))
             case "setStatus":
                 self._statuses[request["statusKey"]] = one_line(request.get("statusText") or "")
             case "setWidget":

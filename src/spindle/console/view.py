@@ -13,7 +13,6 @@ _OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
 """So many lines, or messages, are shown of each."""
 _NARROW = 20
 """Columns that every terminal has: so wide is what goes on if nothing stands above it that could be moved up."""
-_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
@@ -31,7 +30,6 @@ class View:
         """The answer that goes on was seen from its beginning; one that was not is printed at its end."""
         self._thinking = ""
         """What the model is thinking now."""
-        self._thinking_since = 0.0
         self.folded = {"result": "", "thoughts": ""}
         """The last tool's whole result and the model's last thoughts."""
         self._calls: dict[str, str] = {}
@@ -58,6 +56,9 @@ class View:
         self._write(self._look.signs("\n" * (bool(gap) + self._streamed) + painted) + "\n")
         self._streamed = False
 
+    def note(self, text: str, level: str | None) -> None:
+        self.say(clean(text), "yellow" if level in ("warning", "error") else "dim")
+
     def fail(self, text: str) -> None:
         self.say(clean(text).strip(), "red", kind="error")
 
@@ -73,22 +74,21 @@ class View:
 
     def live(self) -> list[str]:
         """Return the lines to draw above the input."""
-        look, width, now = self._look, self.width, time.monotonic()
-        most = max(1, min(10, look.size()[1] // 3, self.printed))
-        narrow = width if self.printed else _NARROW
+        most = max(1, min(10, self._look.size()[1] // 3, self.printed))
+        narrow = self.width if self.printed else _NARROW
         thoughts = rows(self._thinking.strip(), narrow)[-min(3, most) :] if self._thinking else []
-        lines = [look.paint(row, "dim") for row in thoughts]
+        lines = [self._look.paint(row, "dim") for row in thoughts]
         if text := self._blocks.open.strip("\n"):
             lines += rows(text, narrow)[-most:]
         for id, (since, last) in self._running.items():
-            line = f"{self.spinner()} {fit(self._calls[id], width // 2)} {now - since:.0f}s · {last}"
-            lines.append(look.paint(fit(line, width), "cyan"))
+            lines.append(self.going_on(fit(self._calls[id], self.width // 2), since, last and f"· {last}"))
         if not lines and self.since is not None:
-            lines.append(look.paint(fit(f"{self.spinner()} {self._doing} {now - self.since:.0f}s", width), "dim"))
+            lines.append(self.going_on(self._doing, self.since))
         return lines
 
-    def spinner(self) -> str:
-        return _SPINNER[int(time.monotonic() * 10) % len(_SPINNER)] if self._look.unicode else "*"
+    def going_on(self, what: str, since: float, more: str = "") -> str:
+        """Return a line about something that takes its time."""
+        return self._look.paint(fit(f"● {what} {time.monotonic() - since:.0f}s {more}".strip(), self.width), "cyan")
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -117,7 +117,6 @@ class View:
                     self._answer_end(event["message"])
                 else:
                     self._blocks.flush()
-                    self._thinking, self._thinking_since = "", 0.0
                     self.message(event["message"])
                 self._whole = False
             case "tool_execution_start":
@@ -142,7 +141,7 @@ class View:
                 elif event.get("result"):
                     self.say(f"Compacted: {event['result']['tokensBefore']:,} tokens before", "dim")
             case "notice":
-                self.say(clean(event["message"]), "yellow" if event.get("level") in ("warning", "error") else "dim")
+                self.note(event["message"], event.get("level"))
             case "extension_error":
                 self.fail(f"{event.get('extensionPath') or 'Error'}: {event['error']}")
             case "ttsr_triggered":
@@ -157,9 +156,8 @@ class View:
                 blocks = self._blocks.feed(clean(piece["delta"]))
                 self._print(blocks if self._whole else ())
             case "text_end" | "thinking_end" if self._whole:
-                self._flush()
+                self.flush()
             case "thinking_delta":
-                self._thinking_since = self._thinking_since or time.monotonic()
                 self._thinking += clean(piece["delta"])
             case "toolcall_start":
                 self._doing = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
@@ -169,19 +167,15 @@ class View:
             self.say(render(block, self._look), kind="text" if block.kind in ("text", "open") else "more")
 
     def _thought(self, text: str) -> None:
-        took = f" for {time.monotonic() - self._thinking_since:.1f}s" if self._thinking_since else ""
         if text.strip():
             self.folded["thoughts"] = text.strip()
-            self.say(fit(f"∴ Thought{took}: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
-        self._thinking, self._thinking_since = "", 0.0
-
-    def _flush(self) -> None:
-        self._thought(self._thinking)
-        self._print(self._blocks.flush())
+            self.say(fit(f"∴ Thought: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
+        self._thinking = ""
 
     def flush(self) -> None:
-        """Print what has come of a message: no more will."""
-        self._flush()
+        """Print what has come of a message, or of one part of it: no more will."""
+        self._thought(self._thinking)
+        self._print(self._blocks.flush())
         if self._streamed:
             self._write("\n")
         self._streamed, self._doing = False, "Working"
