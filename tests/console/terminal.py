@@ -81,6 +81,10 @@ class Terminal:
         return bool(data)
 
     @property
+    def has_prompt(self) -> bool:
+        return any(line.startswith("❯ ") for line in self.screen.display)
+
+    @property
     def text(self) -> str:
         """The scrollback and the screen, as a person can scroll through them."""
         above = ["".join(line[x].data for x in range(self.screen.columns)) for line in self.screen.history.top]

@@ -135,7 +135,9 @@ def test_the_prompt_is_never_gone(chat: Chat) -> None:
     terminal.enter("go")
     while "Paragraph 39" not in terminal.text:
         terminal.read_once()
-        assert any(line.startswith("❯ ") for line in terminal.screen.display), terminal.text
+        if not terminal.has_prompt:
+            terminal.read_once(0.1)  # the rest of a drawing that was read in two parts
+        assert terminal.has_prompt, terminal.text
 
 
 def test_keys_are_taken_while_an_answer_is_printed(chat: Chat) -> None:
