@@ -206,7 +206,7 @@ def test_prompts_of_many_sessions_at_once_are_in_their_sessions_and_nowhere_else
     """While others stream: what is written for them in the same turn of the event loop must not come in between."""
     stream = [step for _ in range(500) for step in ("a", pause(0.005))]
     with AgentProcess([reply(*stream, pause(30), "b")], session=True, base=tmp_path) as agent:
-        ids = [agent.data("open_session")["id"] for _ in range(40)]
+        ids = [agent.data("open_session")["id"] for _ in range(90)]
         for some in (ids[:10], ids[10:]):
             frames = [{"id": id, "type": "prompt", "message": f"told {id}", "sessionId": id} for id in some]
             agent.write(b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
@@ -215,7 +215,7 @@ def test_prompts_of_many_sessions_at_once_are_in_their_sessions_and_nowhere_else
             agent.wait_delta("a")
         agent.kill()
         stored = list(tmp_path.rglob("*.jsonl"))
-        assert len(stored) == 40 and all(f"told {file.stem[-36:]}" in file.read_text() for file in stored)
+        assert len(stored) == 90 and all(f"told {file.stem[-36:]}" in file.read_text() for file in stored)
         assert not list(tmp_path.rglob("*.queue"))
 
 
