@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
@@ -129,41 +129,29 @@ class Mailbox(Generic[T]):
         self._room.set()
 
 
-STARTS: Final = 32
-"""Runs, of all sessions, that may begin in one turn of the event loop. Of a hundred that are asked for at once the last
-would wait for the answers of the first if they were few; if they were many, all else would wait for them."""
-
-
 class Turnstile:
-    """Lets so many through in each turn of the event loop.
+    """Lets work through for so many seconds in each turn of the event loop, and then whatever else has to be done.
 
-    Work that takes milliseconds and begins in many places at once would fill a whole turn, and quick work would wait.
+    Requests with long histories take many milliseconds to make, and many may be made at once.
     """
 
-    def __init__(self, width: int = STARTS) -> None:
-        self._width = self._free = width
-        """How many may pass, and how many still may in this turn."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+    def __init__(self, seconds: float = 0.02) -> None:
+        self._seconds = seconds
+        self._open_until: float | None = None
+        """When this turn's seconds are over; None if no work came in this turn yet."""
 
     async def turn(self) -> None:
-        """Return at once, or when those who came before have had their turn."""
         loop = asyncio.get_running_loop()
-        if self._free == self._width:
-            loop.call_soon(self._next, loop)
-        if self._free:
-            self._free -= 1
-        else:
-            self._waiting.append(mine := loop.create_future())
-            await mine
+        while True:
+            if self._open_until is None:
+                self._open_until = loop.time() + self._seconds
+                loop.call_soon(self._next)
+            if loop.time() < self._open_until:
+                return
+            await asyncio.sleep(0)
 
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._free = self._width
-        while self._free and self._waiting:
-            if not (first := self._waiting.popleft()).done():
-                first.set_result(None)
-                self._free -= 1
-        if self._free < self._width:
-            loop.call_soon(self._next, loop)
+    def _next(self) -> None:
+        self._open_until = None
 
 
 _turnstiles: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()

@@ -215,8 +215,10 @@ def test_prompts_of_many_sessions_at_once_are_in_their_sessions_and_nowhere_else
             agent.wait_delta("a")
         agent.kill()
         stored = list(tmp_path.rglob("*.jsonl"))
-        assert len(stored) == 90 and all(f"told {file.stem[-36:]}" in file.read_text() for file in stored)
-        assert not list(tmp_path.rglob("*.queue"))
+        late = {file for file in stored if f"told {file.stem[-36:]}" not in file.read_text()}
+        beside = {file.with_name(file.name.removesuffix(".queue")) for file in tmp_path.rglob("*.queue")}
+        assert len(stored) == 90 and late == beside
+        assert len(late) < 5  # of a session that was still beginning
 
 
 def test_the_users_message_is_on_the_disk_before_the_model_is_asked(tmp_path):

@@ -290,7 +290,6 @@ class Engine:
         run.hooks.begin_run()
         clock = self._start_clock(run)
         try:
-            await turnstile().turn()
             following = await prepare(run)
             if following is None:
                 run.stop_reason = "handled"
@@ -522,6 +521,7 @@ class Engine:
         self.signal.check()
         prompt = run.system_prompt if run.system_prompt is not None else self.run_prompt()
         messages, prompt = await run.hooks.context(self.conversation.messages, prompt)
+        await turnstile().turn()
         history = to_model_messages(messages)
         if self.settings.images.block_images:
             history = without_images(history)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from spindle.children import kill_all
-from spindle.flow import STARTS, dues
+from spindle.flow import dues
 from spindle.protocol.outbox import Outbox
 from spindle.rpc.descriptors import Source, Target, open_source, open_target
 from spindle.rpc.framing import LineReader, LineTooLong
@@ -22,6 +22,8 @@ from spindle.rpc.framing import LineReader, LineTooLong
 BATCH_BYTES: Final = 128 << 10
 # After so many bytes other tasks have a turn, however fast the reader is.
 TURN_BYTES: Final = 8 << 20
+# Lines that came together and begin in one turn: of a hundred prompts the last does not wait for answers to the first.
+TURN_LINES: Final = 32
 
 
 class Exit:
@@ -105,7 +107,7 @@ class StdioWire:
         reader = LineReader()
         async for chunk in self.chunks():
             for number, line in enumerate(reader.receive(chunk)):
-                if number and number % STARTS == 0:
+                if number and number % TURN_LINES == 0:
                     await asyncio.sleep(0)  # the runs begin that they asked for
                     await asyncio.sleep(0)  # what was due is done, so what there is to say can leave
                 if self._outbox is not None and self._outbox.flooded:
