@@ -29,7 +29,6 @@ from spindle.agent.structured import StructuredAnswer
 from spindle.agent.submission import Run, RunOptions
 from spindle.agent.toolbox import Toolbox
 from spindle.config.settings import Settings
-from spindle.flow import turnstile
 from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources
@@ -521,7 +520,6 @@ class Engine:
         self.signal.check()
         prompt = run.system_prompt if run.system_prompt is not None else self.run_prompt()
         messages, prompt = await run.hooks.context(self.conversation.messages, prompt)
-        await turnstile().turn()
         history = to_model_messages(messages)
         if self.settings.images.block_images:
             history = without_images(history)

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin
 import msgspec
 from msgspec.structs import replace
 
+from spindle.flow import turnstile
 from spindle.llm import http
 from spindle.llm.compat import COPILOT, copilot_headers
 from spindle.llm.errors import BadEventError, ModelError, hide_secrets, refusal_text, secrets_of
@@ -98,6 +99,7 @@ async def _exchange(
         return refusal_text(status, body, model.provider, options.key_source())
 
     error_text: ErrorText = refused
+    await turnstile().turn()
     try:
         clean = transform_request(request, model)
         prepared = prepare(model, clean, options, live)
