@@ -177,7 +177,7 @@ def _assistant(message: AssistantMessage, model: Model, compat: ChatCompat) -> d
 
 def _reasoning_detail(call: ToolCall) -> Any:
     try:
-        return decode(call.thought_signature or "null")
+        return decode(call.thought_signature) if call.thought_signature else None
     except DecodeError:
         return None
 
