@@ -68,11 +68,9 @@ class Visit:
 
     def expect(self, condition: str) -> None:
         """Wait until it is true. (Playwright's own way needs eval, which the page's policy forbids.)"""
-        for _ in range(1000):
-            if self.js(condition):
-                return
-            self.page.wait_for_timeout(20)
-        raise AssertionError(f"never came true: {condition}")
+        look = f"if ({condition}) return true; await new Promise(done => setTimeout(done, 20));"
+        came = self.js(f"async () => {{ for (let n = 0; n < 1000; n++) {{ {look} }} }}")
+        assert came, f"never came true: {condition}"
 
     def in_view(self, selector: str) -> bool:
         return bool(

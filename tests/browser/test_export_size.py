@@ -110,4 +110,4 @@ def test_hostile_text_is_drawn_in_linear_time(visit: Open) -> None:
         )
         return float(min(page.js(redraw) for _ in range(2)))
 
-    assert milliseconds(20_000) < 14 * max(milliseconds(4_000), 30)
+    assert milliseconds(10_000) < 10 * max(milliseconds(2_000), 30)

@@ -110,7 +110,7 @@ needs_installer = pytest.mark.skipif(not INSTALLERS, reason="neither pip nor uv 
 
 
 @needs_installer
-def test_pull_list_remove(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pull_list_remove(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     models = home / "models"
     assert run(["list"]) == 0
     assert "spindle models pull smollm2" in capsys.readouterr().out
@@ -127,6 +127,10 @@ def test_pull_list_remove(home: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
     assert run(["list"]) == 0
     assert "smollm2-135m-instruct  0 MB  135M  Q4_1  context 8192" in capsys.readouterr().out
+
+    # What is there is not fetched again.
+    monkeypatch.setattr(pulling, "_installers", lambda: pytest.fail("nothing may be fetched"))
+    assert run(["pull", "smollm2"]) == 0
 
     assert run(["remove", "local/smollm2-135m-instruct"]) == 0
     assert os.listdir(models) == []
@@ -153,13 +157,6 @@ def test_models_and_models_list_are_one(place: Place) -> None:
     assert plain.stdout == listed.stdout
     assert "mine" in plain.stdout and "bad  not a sound GGUF file" in plain.stdout
     assert place.run("models", "list", "min", "big").stdout == place.run("models", "min", "big").stdout
-
-
-@needs_installer
-def test_what_is_there_is_not_fetched_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(["pull", "smollm2"]) == 0
-    monkeypatch.setattr(pulling, "_installers", lambda: pytest.fail("nothing may be fetched"))
-    assert run(["pull", "smollm2"]) == 0
 
 
 @needs_installer

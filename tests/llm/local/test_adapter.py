@@ -89,7 +89,7 @@ async def test_other_models_may_call_every_tool(model: Model, monkeypatch: pytes
         async def force(body: Any, grammar: str = only_that) -> Any:
             return body | {"grammar": grammar, "temperature": 0}
 
-        message, _ = await answer(model, [UserMessage(tool.description, 0)], on_payload=force, max_tokens=80)
+        message, _ = await answer(model, [UserMessage("Do it", 0)], [tool], on_payload=force, max_tokens=80)
         (call,) = message.content
         assert isinstance(call, ToolCall) and call.name == tool.name and isinstance(call.arguments, dict)
         if message.stop_reason == "toolUse":
