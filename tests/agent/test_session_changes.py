@@ -451,6 +451,20 @@ def test_after_an_abort_a_prompt_that_waits_for_a_change_only_waits(tmp_path, mo
     run(main())
 
 
+def test_a_prompt_behind_a_change_runs_in_the_other_session_also_if_the_change_ends_a_run(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": [Pause(gate="never")], "match": "first"}, "one"]) as rig:
+            rig.send("prompt", message="first")
+            await rig.script.reached("never")
+            change, prompt = rig.send("new_session"), rig.send("prompt", message="second")
+            assert (await rig.response(change))["success"]
+            assert (await rig.response(prompt))["data"] == {"disposition": "queued"}
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            assert [text_of(m.content) for m in rig.agent.messages] == ["second", "one"]
+
+    run(main())
+
+
 def test_a_prompt_waits_until_extensions_know_the_new_session(tmp_path):
     log = []
 

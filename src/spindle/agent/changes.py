@@ -138,7 +138,7 @@ class SessionChanges:
         """
         agent = self._agent
         try:
-            async with agent.lifecycle.alone(Request.CHANGE, Phase.SWITCHING, agent.stop):
+            async with agent.lifecycle.alone(Request.CHANGE, Phase.SWITCHING, self._engine.stop):
                 await self._leave(reason, target)
                 try:
                     if isinstance(other, str):
