@@ -104,6 +104,17 @@ def test_a_handle_stays_and_an_id_opens_what_is_stored(agent, tmp_path):
     assert "remember me" in str(agent.data("get_messages", sessionId=opened["id"]))
 
 
+def test_an_id_means_its_conversation_also_if_a_session_was_there_when_it_was_last_used(agent):
+    handle = agent.data("open_session")["id"]
+    agent.data("new_session", sessionId=handle)
+    second = agent.data("get_state", sessionId=handle)["sessionId"]
+    agent.call("prompt", message="in the second", sessionId=second)
+    agent.wait(of(handle))
+    agent.data("new_session", sessionId=handle)
+    assert agent.data("get_state", sessionId=second)["sessionId"] == second
+    assert agent.data("get_state", sessionId=handle)["sessionId"] not in (handle, second)
+
+
 def test_commands_sent_before_a_stored_session_is_there_are_answered_in_order(agent, tmp_path):
     id = agent.data("open_session", cwd=str(tmp_path / "other"))["id"]
     agent.call("prompt", message="hi", sessionId=id)
