@@ -277,6 +277,8 @@ def test_what_is_wrong_is_said(server, tmp_path):
     ]:
         answered, _, said = web.post(path, body)
         assert (answered, text in said["error"]) == (status, True), (path, answered, said)
+    status, _, said = web.post(f"{at}/get_state", b"{}", **{"Content-Encoding": "gzip"})
+    assert status == 400 and "The body cannot be read" in said["error"]
     status, headers, _ = web.get(f"{at}/prompt")
     assert status == 405 and headers["Allow"] == "POST"
     status, headers, _ = web.post(f"{at}/questions")

@@ -354,6 +354,8 @@ async def _body(request: web.BaseRequest) -> dict[str, Any]:
         value = decode(data) if data else {}
     except TimeoutError:
         raise BadRequest("The body did not come") from None
+    except web.RequestPayloadError as error:
+        raise BadRequest(f"The body cannot be read: {error}") from None
     except DecodeError as error:
         raise BadRequest(f"The body is not JSON: {error}") from None
     if not isinstance(value, dict):
