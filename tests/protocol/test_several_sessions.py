@@ -202,6 +202,24 @@ def test_one_that_breaks_harms_no_other(agent, tmp_path):
     assert len(agent.data("list_live_sessions")["sessions"]) == 1
 
 
+def test_a_session_that_ends_costs_no_command_its_answer(agent):
+    """Whatever is in hand in a session is answered when it is closed, and lists leave it out."""
+    ids = [agent.data("open_session")["id"] for _ in range(20)]
+    for id in ids:
+        agent.call("prompt", message="hi", sessionId=id)
+        agent.wait(of(id))
+    kinds = ("clone", "new_session", "compact", "get_state", "close_session", "list_live_sessions")
+    sent = {f"{kind} {id}": {"type": kind, "sessionId": id} for kind in kinds for id in ids}
+    agent.write(b"".join(json.dumps({"id": name, **frame}).encode() + b"\n" for name, frame in sent.items()))
+    for name, frame in sent.items():
+        answer = agent.wait(lambda frame, name=name: frame["type"] == "response" and frame.get("id") == name)
+        assert answer["sessionId"] == frame["sessionId"], answer
+        if not answer["success"]:
+            assert answer["error"] in ("The session has ended", "Nothing to compact (session too small)"), answer
+    assert agent.close_stdin() == 0
+    assert "Traceback" not in agent.stderr.decode() and "never awaited" not in agent.stderr.decode()
+
+
 def test_the_python_client_opens_sessions(tmp_path):
     spindle = [sys.executable, "-m", "spindle", "--mode", "rpc", "--model", "mock/m1"]
     (tmp_path / "work").mkdir()

@@ -137,7 +137,8 @@ class Prompting:
 
     def deliver(self) -> None:
         """Start a run with what waits in the queues, unless there is one that will take it."""
-        if not (self._engine.lifecycle.running or self._engine.lifecycle.changes):
+        lifecycle = self._engine.lifecycle
+        if not (lifecycle.running or lifecycle.changes or lifecycle.closed):
             self._engine.start(with_nothing_new)
 
     def require_model(self) -> None:

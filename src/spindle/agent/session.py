@@ -565,6 +565,9 @@ class AgentSession:
 
     async def close(self) -> None:
         """End all work at once and leave the session file whole."""
+        self.lifecycle.closed = True
+        if self._engine.queues.starting:
+            self.publish(events.AgentSettled(True, "aborted", "The session has ended"))
         self._host_tools.disconnect()
         self._todos.close()
         if not self.busy:  # what was running has ended by itself, and extensions may see to that

@@ -176,11 +176,21 @@ class Seat:
 
     def session_ended(self, live: LiveSession, reason: str) -> None:
         self.ended = True
-        live.clients.discard(self)
-        if self._live is not None:
-            live.agent.unsubscribe(self._lane)
-            self._lane.put(SessionClosed(reason))
-            self._router.forget(self)
+        if self._live is None:
+            live.clients.discard(self)
+            return
+        live.agent.unsubscribe(self._lane)
+        self._lane.put(SessionClosed(reason))
+        self._router.forget(self)
+        self._router.tasks.spawn(self._end(live), "spindle-session-leave")
+
+    async def _end(self, live: LiveSession) -> None:
+        """Let go of a session that has ended, once the commands in hand are answered."""
+        try:
+            await self._dispatcher.finish()
+        finally:
+            await self._dispatcher.close()
+            live.clients.discard(self)
 
     # -- what commands may ask of the wire -------------------------------------------------------
 
