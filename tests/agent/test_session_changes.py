@@ -469,7 +469,12 @@ def test_what_is_in_hand_when_the_agent_goes_away_is_answered_and_nothing_begins
     async def main():
         file = tmp_path / "other.jsonl"
         file.write_text(json.dumps({"type": "session", "version": 3, "id": "a", "timestamp": "", "cwd": "/"}) + "\n")
-        async with Rig(tmp_path, ["one"], session=True) as rig:
+        ran = []
+
+        def extension(agent):
+            agent.command("late", help="Too late")(lambda args, ctx: ran.append(args))
+
+        async with Rig(tmp_path, ["one"], session=True, extensions=[extension]) as rig:
             await rig.run("hi")
             slow = SlowOpening(monkeypatch)
             sent = [rig.send("switch_session", sessionPath=str(file)), rig.send("new_session")]
@@ -483,8 +488,9 @@ def test_what_is_in_hand_when_the_agent_goes_away_is_answered_and_nothing_begins
             assert (await rig.until("agent_settled", before))["errorMessage"] == "The session has ended"
             for command in ("new_session", "compact"):
                 rig.send(command)
-            assert (await rig.call("prompt", message="too late"))["error"] == "The session has ended"
-            assert len(rig.script.requests) == 1
+            for text in ("too late", "/late"):
+                assert (await rig.call("prompt", message=text))["error"] == "The session has ended"
+            assert not ran and len(rig.script.requests) == 1
             kept = next(tmp_path.rglob("*.queue")).read_text()
             assert "for later" in kept and "too late" not in kept
 

@@ -44,6 +44,7 @@ class Prompting:
     def take(self, submission: Submission) -> Disposition:
         """Accept what was sent, or raise `AgentError`. Never waits."""
         engine, hooks = self._engine, self._engine.hooks
+        engine.lifecycle.check_open()
         name = submission.text[1:].split(" ", 1)[0] if submission.expand and submission.text.startswith("/") else ""
         is_command = bool(name) and hooks.has_command(name)
         if is_command and not submission.is_prompt:
@@ -116,8 +117,9 @@ class Prompting:
 
     def begun(self) -> None:
         """Extensions know the session: their hooks may look at what it was left with."""
-        for submission in self._take_unseen():
-            self.commands.spawn(self._queue_later(submission), "spindle-queue")
+        if not self._engine.lifecycle.closed:
+            for submission in self._take_unseen():
+                self.commands.spawn(self._queue_later(submission), "spindle-queue")
 
     def _take_unseen(self) -> list[Submission]:
         unseen, self._unseen = self._unseen, []
