@@ -11,7 +11,7 @@ from typing import Any, Literal
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Plugins, Start
-from spindle.agent.lifecycle import Request, Verdict
+from spindle.agent.lifecycle import Phase, Request, Verdict
 from spindle.agent.queues import KeptQueues
 from spindle.agent.submission import Run, Submission
 from spindle.flow import Tasks, dues
@@ -199,6 +199,8 @@ class Prompting:
             ready = await self._engine.hooks.input(
                 submission.text, submission.images, submission.source, submission.behavior
             )
+            while self._engine.lifecycle.phase is Phase.SUMMARIZING:  # the run has ended, and another cannot begin yet
+                await self._engine.lifecycle.wait_idle()
             if ready is not None:
                 self._queue(submission, self._expand(ready[0], submission), ready[1])
             self._engine.queues.let_go(submission)

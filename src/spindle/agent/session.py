@@ -183,6 +183,7 @@ class AgentSession:
 
     def send_queued(self, id: str) -> None:
         """Deliver a message that waits before all others; if nothing runs, it starts a run. Raises `AgentError`."""
+        self._engine.lifecycle.admit(Request.PROMPT_OR_QUEUE)
         self._prompting.require_model()
         self.queues.hurry(id)
         self._prompting.deliver()
