@@ -83,12 +83,13 @@ def test_what_is_in_a_prompt_reaches_the_model() -> None:
         blocks = [
             {"type": "text", "text": "Look at "},
             {"type": "resource_link", "name": "a", "uri": "file:///tmp/a%20b.py"},
+            {"type": "resource_link", "name": "none", "uri": " file://[x"},
             {"type": "resource", "resource": {"uri": "file:///tmp/c.py", "text": "c = 1"}},
             {"type": "image", "data": PIXEL, "mimeType": "image/png"},
         ]
         assert editor.ok("session/prompt", sessionId=session, prompt=blocks) == {"stopReason": "end_turn"}
         content = editor.mock.requests[0].body["messages"][-1]["content"]
-        assert content[0]["text"] == "Look at @/tmp/a b.py\n@/tmp/c.py\n```\nc = 1\n```\n"
+        assert content[0]["text"] == "Look at @/tmp/a b.py file://[x\n@/tmp/c.py\n```\nc = 1\n```\n"
         assert PIXEL in content[1]["image_url"]["url"]
         audio = [{"type": "audio", "data": "", "mimeType": "audio/wav"}]
         code, text = editor.fails("session/prompt", sessionId=session, prompt=audio)

@@ -82,6 +82,18 @@ def test_whenever_it_comes_a_cancel_ends_with_cancelled(tmp_path) -> None:
         assert editor.stop_reason(editor.say(session, "again")) == "end_turn"
 
 
+def test_a_cancel_does_not_mean_what_is_sent_behind_it() -> None:
+    with EditorProcess([reply(gate("never"), "x"), reply("ok"), reply("ok")]) as editor:
+        session = editor.new()
+        running = editor.say(session, "a")
+        editor.mock.wait_gate("never")
+        editor.at_once(cancel(session), prompt("behind", session))
+        assert editor.stop_reason(running) == "cancelled" and editor.stop_reason("behind") == "end_turn"
+        editor.at_once(prompt("one", session), cancel(session), prompt("two", session))
+        assert editor.stop_reason("one") == "cancelled" and editor.stop_reason("two") == "end_turn"
+        assert "Not delivered" not in json.dumps(editor.frames)
+
+
 def test_a_prompt_waits_for_a_compaction() -> None:
     text = "lorem ipsum " * 200
     small = {"compaction": {"keepRecentTokens": 100, "reserveTokens": 500}}
@@ -289,6 +301,7 @@ def test_what_cannot_be_used_of_a_request_does_not_cost_the_session(tmp_path) ->
         editor.wait(lambda f: "MCP servers of the editor are not used" in json.dumps(f))
         wrong = {"type": "image", "data": "bm90IGFuIGltYWdl", "mimeType": "image/png"}
         assert "image" in editor.fails("session/prompt", sessionId=session, prompt=[wrong])[1].lower()
+        assert editor.fails("session/prompt", sessionId=session) == (-32602, "prompt is required")
         relative = {"cwd": str(editor.cwd), "mcpServers": [], "additionalDirectories": ["x"]}
         assert editor.fails("session/new", **relative)[0] == -32602
         run = editor.say(session, "go")  # a look at a pipe would take for ever

@@ -227,3 +227,58 @@ def test_input_hooks_see_a_message_once_even_if_the_run_ends_meanwhile(tmp_path)
             assert rig.roles() == ["user", "assistant(stop)"] * 2
 
     run(main())
+
+
+def test_a_prompt_that_hooks_have_looked_at_waits_for_a_compaction_that_began_meanwhile(tmp_path):
+    async def main():
+        seen, go = [], asyncio.Event()
+
+        def extension(agent):
+            async def handler(event, ctx):
+                seen.append(event.text)
+                if event.text == "late":
+                    await go.wait()
+
+            agent.on("input", handler)
+
+        steps = ["x" * 4000, {"text": ["y", Pause(gate="run")]}, {"text": ["sum", Pause(gate="summary")]}, "answer"]
+        settings = {"compaction": {"keepRecentTokens": 10}}
+        async with Rig(tmp_path, steps, extensions=[extension], settings=settings) as rig:
+            await rig.run("first")
+            await rig.call("prompt", message="hi")
+            await rig.script.reached("run")
+            late = rig.send("prompt", message="late", streamingBehavior="followUp")
+            await until_true(lambda: "late" in seen)
+            rig.script.release("run")
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            compact = rig.send("compact")
+            await rig.script.reached("summary")
+            go.set()
+            await until_true(lambda: not rig.agent.queues.items() and len(seen) == 3)
+            await asyncio.sleep(0.05)  # nothing can be seen of what must not happen
+            rig.script.release("summary")
+            assert (await rig.response(late))["success"] and (await rig.response(compact))["success"]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 3)
+            assert rig.roles()[-2:] == ["user", "assistant(stop)"] and "late" in str(rig.agent.messages[-2])
+            assert not (await rig.data("get_state"))["queueItems"]
+
+    run(main())
+
+
+def test_a_queued_message_is_not_sent_during_a_compaction(tmp_path):
+    async def main():
+        steps = ["x" * 4000, "y", {"text": ["sum", Pause(gate="summary")]}]
+        async with Rig(tmp_path, steps, settings={"compaction": {"keepRecentTokens": 10}}) as rig:
+            await rig.run("first")
+            await rig.run("second")
+            await rig.call("follow_up", message="soon")
+            compact = rig.send("compact")
+            await rig.script.reached("summary")
+            item = (await rig.data("get_state"))["queueItems"][0]["id"]
+            assert "while compaction is in progress" in (await rig.call("send_queued", queuedId=item))["error"]
+            rig.script.release("summary")
+            assert (await rig.response(compact))["success"]
+            assert (await rig.call("send_queued", queuedId=item))["success"]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 3)
+
+    run(main())

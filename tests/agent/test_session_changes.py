@@ -451,6 +451,52 @@ def test_after_an_abort_a_prompt_that_waits_for_a_change_only_waits(tmp_path, mo
     run(main())
 
 
+def test_a_prompt_behind_a_change_runs_in_the_other_session_also_if_the_change_ends_a_run(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": [Pause(gate="never")], "match": "first"}, "one"]) as rig:
+            rig.send("prompt", message="first")
+            await rig.script.reached("never")
+            change, prompt = rig.send("new_session"), rig.send("prompt", message="second")
+            assert (await rig.response(change))["success"]
+            assert (await rig.response(prompt))["data"] == {"disposition": "queued"}
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            assert [text_of(m.content) for m in rig.agent.messages] == ["second", "one"]
+
+    run(main())
+
+
+def test_what_is_in_hand_when_the_agent_goes_away_is_answered_and_nothing_begins_any_more(tmp_path, monkeypatch):
+    async def main():
+        file = tmp_path / "other.jsonl"
+        file.write_text(json.dumps({"type": "session", "version": 3, "id": "a", "timestamp": "", "cwd": "/"}) + "\n")
+        ran = []
+
+        def extension(agent):
+            agent.command("late", help="Too late")(lambda args, ctx: ran.append(args))
+
+        async with Rig(tmp_path, ["one"], session=True, extensions=[extension]) as rig:
+            await rig.run("hi")
+            slow = SlowOpening(monkeypatch)
+            sent = [rig.send("switch_session", sessionPath=str(file)), rig.send("new_session")]
+            prompt = rig.send("prompt", message="for later")
+            await until_true(slow.begun.is_set)
+            before = len(rig.frames)
+            await rig.agent.close()
+            slow.go.set()
+            assert [(await rig.response(id))["error"] for id in sent] == 2 * ["The session has ended"]
+            assert (await rig.response(prompt))["data"] == {"disposition": "queued"}
+            assert (await rig.until("agent_settled", before))["errorMessage"] == "The session has ended"
+            for command in ("new_session", "compact"):
+                rig.send(command)
+            for text in ("too late", "/late"):
+                assert (await rig.call("prompt", message=text))["error"] == "The session has ended"
+            assert not ran and len(rig.script.requests) == 1
+            kept = next(tmp_path.rglob("*.queue")).read_text()
+            assert "for later" in kept and "too late" not in kept
+
+    run(main())
+
+
 def test_a_prompt_waits_until_extensions_know_the_new_session(tmp_path):
     log = []
 

@@ -104,6 +104,17 @@ def test_a_handle_stays_and_an_id_opens_what_is_stored(agent, tmp_path):
     assert "remember me" in str(agent.data("get_messages", sessionId=opened["id"]))
 
 
+def test_an_id_means_its_conversation_also_if_a_session_was_there_when_it_was_last_used(agent):
+    handle = agent.data("open_session")["id"]
+    agent.data("new_session", sessionId=handle)
+    second = agent.data("get_state", sessionId=handle)["sessionId"]
+    agent.call("prompt", message="in the second", sessionId=second)
+    agent.wait(of(handle))
+    agent.data("new_session", sessionId=handle)
+    assert agent.data("get_state", sessionId=second)["sessionId"] == second
+    assert agent.data("get_state", sessionId=handle)["sessionId"] not in (handle, second)
+
+
 def test_commands_sent_before_a_stored_session_is_there_are_answered_in_order(agent, tmp_path):
     id = agent.data("open_session", cwd=str(tmp_path / "other"))["id"]
     agent.call("prompt", message="hi", sessionId=id)
@@ -189,6 +200,24 @@ def test_one_that_breaks_harms_no_other(agent, tmp_path):
     assert "extension" in agent.wait(of(id, "session_closed"))["reason"]
     agent.run("hi")
     assert len(agent.data("list_live_sessions")["sessions"]) == 1
+
+
+def test_a_session_that_ends_costs_no_command_its_answer(agent):
+    """Whatever is in hand in a session is answered when it is closed, and lists leave it out."""
+    ids = [agent.data("open_session")["id"] for _ in range(20)]
+    for id in ids:
+        agent.call("prompt", message="hi", sessionId=id)
+        agent.wait(of(id))
+    kinds = ("clone", "new_session", "compact", "get_state", "close_session", "list_live_sessions")
+    sent = {f"{kind} {id}": {"type": kind, "sessionId": id} for kind in kinds for id in ids}
+    agent.write(b"".join(json.dumps({"id": name, **frame}).encode() + b"\n" for name, frame in sent.items()))
+    for name, frame in sent.items():
+        answer = agent.wait(lambda frame, name=name: frame["type"] == "response" and frame.get("id") == name)
+        assert answer["sessionId"] == frame["sessionId"], answer
+        if not answer["success"]:
+            assert answer["error"] in ("The session has ended", "Nothing to compact (session too small)"), answer
+    assert agent.close_stdin() == 0
+    assert "Traceback" not in agent.stderr.decode() and "never awaited" not in agent.stderr.decode()
 
 
 def test_the_python_client_opens_sessions(tmp_path):

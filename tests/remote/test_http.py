@@ -96,6 +96,20 @@ def server(tmp_path):
         yield server
 
 
+def test_a_prompt_that_was_accepted_outlives_a_kill(tmp_path):
+    extension = tmp_path / "sleeper.py"
+    extension.write_text(
+        "import time\n\ndef extension(agent):\n    agent.on('input', lambda event, ctx: time.sleep(20))\n"
+    )
+    with ServerProcess(base=tmp_path, args=["-e", str(extension)]) as server:
+        web = Http(server)
+        answer = web.post(f"/v1/sessions/{web.open()}/prompt", {"message": "precious"})
+        server.process.kill()  # nothing else gets a turn while the extension sleeps
+        server.process.wait(10)
+        assert answer[0] == 200 and answer[2] == {"disposition": "started"}
+    assert any(b"precious" in file.read_bytes() for file in tmp_path.rglob("*.jsonl*"))
+
+
 def test_a_session_from_its_opening_to_its_end(server, tmp_path):
     web = Http(server)
     status, _, info = web.post("/v1/sessions", {"cwd": str(tmp_path / "other"), "name": "bee"})
@@ -263,6 +277,8 @@ def test_what_is_wrong_is_said(server, tmp_path):
     ]:
         answered, _, said = web.post(path, body)
         assert (answered, text in said["error"]) == (status, True), (path, answered, said)
+    status, _, said = web.post(f"{at}/get_state", b"{}", **{"Content-Encoding": "gzip"})
+    assert status == 400 and "The body cannot be read" in said["error"]
     status, headers, _ = web.get(f"{at}/prompt")
     assert status == 405 and headers["Allow"] == "POST"
     status, headers, _ = web.post(f"{at}/questions")

@@ -114,6 +114,11 @@ def test_a_chosen_id_must_fit_a_file_name(tmp_path: Path) -> None:
     for bad in ("", "../x", "-a", "a-", "a b", "a/b"):
         with pytest.raises(SessionError, match=r"^Session id must be non-empty, contain only alphanumeric"):
             SessionManager.create("/srv/demo", tmp_path, id=bad)
+    with pytest.raises(SessionError, match="at most 200 characters"):
+        SessionManager.create("/srv/demo", tmp_path, id=201 * "a")
+    with SessionManager.create("/srv/demo", tmp_path, id=200 * "a") as manager:
+        manager.append_message({"role": "user", "content": "x", "timestamp": 1})
+        assert manager.session.write_error is None and manager.session.path.exists()
 
 
 # -- what is written -----------------------------------------------------------------------------

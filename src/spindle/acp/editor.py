@@ -256,20 +256,24 @@ class Editor:
         behavior = _at(params.meta or {}, "spindle").get("behavior", "steer")
         if behavior not in ("steer", "followUp", "follow_up"):
             raise RpcError(INVALID_PARAMS, "_meta.spindle.behavior must be steer or follow_up")
-        self._prompts.add((params.session_id, id))
+        this = params.session_id, id
+        self._prompts.add(this)
         try:
             seat = await self._seat(params.session_id)
             return await seat.prompt(params.prompt, "steer" if behavior == "steer" else "followUp")
         except asyncio.CancelledError:
             if (found := self._seats.get(params.session_id)) is not None:
-                await found.cancel()
+                # Once for all that are cancelled: what is sent behind `session/cancel` is not meant by it.
+                await (found.cancel() if this in self._prompts else found.stopped())
             return {"stopReason": "cancelled"}
         finally:
-            self._prompts.discard((params.session_id, id))
+            self._prompts.discard(this)
 
     async def _cancel(self, params: _Params, _: Any) -> None:
-        for session, id in tuple(self._prompts):
+        for this in tuple(self._prompts):
+            session, id = this
             if session == params.session_id:
+                self._prompts.discard(this)
                 self._connection.cancel(id)
         if (seat := self._seats.get(params.session_id)) is not None:
             await seat.cancel()

@@ -192,6 +192,7 @@ class Seat(OneSession):
         """Send a message and return how the run ended that it began or joined. Raises `RpcError`."""
         text, images = _read_content(content)
         agent = self.agent
+        await self.stopped()  # it would end with that
         while agent.lifecycle.phase is Phase.SUMMARIZING:  # would be refused
             await agent.wait_idle()
         self._in_hand += 1
@@ -217,6 +218,12 @@ class Seat(OneSession):
         self.agent.stop()
         self.agent.dialogs.withdraw()  # of a command, which is no run
         await self.agent.wait_idle()
+
+    async def stopped(self) -> None:
+        """Wait for the end of a run that is being stopped."""
+        lifecycle = self.agent.lifecycle
+        while lifecycle.running and lifecycle.signal.aborted:
+            await self.agent.wait_idle()
 
     def _stop_reason(self, settled: events.AgentSettled) -> str:
         answer = self.agent.last_answer()
@@ -514,6 +521,8 @@ def _select(id: str, name: str, category: str, value: str, options: list[dict[st
 
 def _read_content(content: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
     """Return the text and the images of a prompt. Raises `RpcError`."""
+    if not content:
+        raise RpcError(INVALID_PARAMS, "prompt is required")
     texts: list[str] = []
     images: list[dict[str, Any]] = []
     for index, block in enumerate(content):
@@ -535,7 +544,10 @@ def _read_content(content: list[dict[str, Any]]) -> tuple[str, list[dict[str, An
 
 
 def _mention(uri: str) -> str:
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # it is none
+        return uri
     return f"@{unquote(parts.path)}" if parts.scheme == "file" else uri
 
 

@@ -49,22 +49,27 @@ class SessionChanges:
     async def carry_out(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
         lifecycle = self._agent.lifecycle
-        lifecycle.begin_change()
+        try:
+            lifecycle.begin_change()
+        except AgentError:
+            change.close()
+            raise
 
         async def change_over() -> T:
             try:
                 async with self._one_at_a_time:
                     result, after = await change
             finally:
-                change.close()
                 lifecycle.end_change()
-                if not lifecycle.changes:
+                if not lifecycle.changes and not lifecycle.closed:  # else they are kept for when it is opened again
                     self._agent.take_arrivals()
             if after is not None:
                 await after()
             return result
 
-        return await asyncio.shield(self.tasks.spawn(change_over(), "spindle-change", report=False))
+        task = self.tasks.spawn(change_over(), "spindle-change", report=False)
+        task.add_done_callback(lambda _: change.close())  # it may not even have begun
+        return await _carried_out(task)
 
     # -- the four changes: what came of one, and what tells extensions of it ----------------------
 
@@ -138,7 +143,7 @@ class SessionChanges:
         """
         agent = self._agent
         try:
-            async with agent.lifecycle.alone(Request.CHANGE, Phase.SWITCHING, agent.stop):
+            async with agent.lifecycle.alone(Request.CHANGE, Phase.SWITCHING, self._engine.stop):
                 await self._leave(reason, target)
                 try:
                     if isinstance(other, str):
@@ -228,7 +233,7 @@ class SessionChanges:
                 finally:  # with those that were there before, if that failed
                     await self._agent.begin()
 
-        await asyncio.shield(self.tasks.spawn(carry_out(), "spindle-reload", report=False))
+        await _carried_out(self.tasks.spawn(carry_out(), "spindle-reload", report=False))
 
     async def _load(self, file: str, is_new: bool) -> tuple[Session, SessionContext]:
         """Open a session file and decode its context, in a thread: a long one takes seconds."""
@@ -253,6 +258,14 @@ class SessionChanges:
             opened.close()
             raise
         return opened, context
+
+
+async def _carried_out(task: asyncio.Task[T]) -> T:
+    """Wait for a task of the agent's, which goes on if the caller is cancelled. Raises `AgentError` if it cannot."""
+    await asyncio.wait([task])
+    if task.cancelled():
+        raise AgentError("The session has ended")
+    return task.result()
 
 
 def _exists(file: str) -> bool:

@@ -161,6 +161,8 @@ class Lifecycle:
         """Ends the work in hand."""
         self.changes = 0
         """Changes of session that were asked for and have not happened yet."""
+        self.closed = False
+        """The agent is going away: nothing begins any more."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._unchanging = asyncio.Event()
@@ -180,14 +182,20 @@ class Lifecycle:
 
         What is sent behind a change of session is meant for the session it leads to.
         """
+        self.check_open()
         inside = request in (Request.INSIDE, Request.INSIDE_OR_QUEUE)
         verdict = ADMISSION[request][Phase.SWITCHING if self.changes and not inside else self.phase]
         if isinstance(verdict, str):
             raise AgentError(verdict)
         return verdict
 
+    def check_open(self) -> None:
+        if self.closed:
+            raise AgentError("The session has ended")
+
     def begin(self, phase: Phase) -> None:
-        """Leave `IDLE`; `end` comes back to it."""
+        """Leave `IDLE`; `end` comes back to it. Raises `AgentError` if the agent is going away."""
+        self.check_open()
         self.move(phase)
         self.signal = AbortSignal()
         self._idle.clear()
@@ -206,7 +214,11 @@ class Lifecycle:
         await self._idle.wait()
 
     def begin_change(self) -> None:
-        """A change of session is asked for: from now on prompts are meant for the session that it leads to."""
+        """A change of session is asked for: from now on prompts are meant for the session that it leads to.
+
+        Raises `AgentError` if the agent is going away.
+        """
+        self.check_open()
         self.changes += 1
         self._unchanging.clear()
 

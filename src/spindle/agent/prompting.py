@@ -11,7 +11,7 @@ from typing import Any, Literal
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.hooks import Plugins, Start
-from spindle.agent.lifecycle import Request, Verdict
+from spindle.agent.lifecycle import Phase, Request, Verdict
 from spindle.agent.queues import KeptQueues
 from spindle.agent.submission import Run, Submission
 from spindle.flow import Tasks, dues
@@ -44,6 +44,7 @@ class Prompting:
     def take(self, submission: Submission) -> Disposition:
         """Accept what was sent, or raise `AgentError`. Never waits."""
         engine, hooks = self._engine, self._engine.hooks
+        engine.lifecycle.check_open()
         name = submission.text[1:].split(" ", 1)[0] if submission.expand and submission.text.startswith("/") else ""
         is_command = bool(name) and hooks.has_command(name)
         if is_command and not submission.is_prompt:
@@ -116,8 +117,9 @@ class Prompting:
 
     def begun(self) -> None:
         """Extensions know the session: their hooks may look at what it was left with."""
-        for submission in self._take_unseen():
-            self.commands.spawn(self._queue_later(submission), "spindle-queue")
+        if not self._engine.lifecycle.closed:
+            for submission in self._take_unseen():
+                self.commands.spawn(self._queue_later(submission), "spindle-queue")
 
     def _take_unseen(self) -> list[Submission]:
         unseen, self._unseen = self._unseen, []
@@ -137,7 +139,8 @@ class Prompting:
 
     def deliver(self) -> None:
         """Start a run with what waits in the queues, unless there is one that will take it."""
-        if not (self._engine.lifecycle.running or self._engine.lifecycle.changes):
+        lifecycle = self._engine.lifecycle
+        if not (lifecycle.running or lifecycle.changes or lifecycle.closed):
             self._engine.start(with_nothing_new)
 
     def require_model(self) -> None:
@@ -196,6 +199,8 @@ class Prompting:
             ready = await self._engine.hooks.input(
                 submission.text, submission.images, submission.source, submission.behavior
             )
+            while self._engine.lifecycle.phase is Phase.SUMMARIZING:  # the run has ended, and another cannot begin yet
+                await self._engine.lifecycle.wait_idle()
             if ready is not None:
                 self._queue(submission, self._expand(ready[0], submission), ready[1])
             self._engine.queues.let_go(submission)

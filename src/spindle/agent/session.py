@@ -183,6 +183,7 @@ class AgentSession:
 
     def send_queued(self, id: str) -> None:
         """Deliver a message that waits before all others; if nothing runs, it starts a run. Raises `AgentError`."""
+        self._engine.lifecycle.admit(Request.PROMPT_OR_QUEUE)
         self._prompting.require_model()
         self.queues.hurry(id)
         self._prompting.deliver()
@@ -565,6 +566,9 @@ class AgentSession:
 
     async def close(self) -> None:
         """End all work at once and leave the session file whole."""
+        self.lifecycle.closed = True
+        if self._engine.queues.starting:
+            self.publish(events.AgentSettled(True, "aborted", "The session has ended"))
         self._host_tools.disconnect()
         self._todos.close()
         if not self.busy:  # what was running has ended by itself, and extensions may see to that

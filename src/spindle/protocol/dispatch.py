@@ -84,8 +84,8 @@ class Dispatcher:
         """Whether a command is not answered yet."""
         return len(self._tasks) > 0
 
-    async def finish(self, timeout: float) -> None:
-        """Give commands that can still be answered a moment to do so."""
+    async def finish(self, timeout: float | None = None) -> None:
+        """Wait until all commands are answered, or for `timeout` seconds."""
         await self._tasks.join(timeout)
 
     async def close(self) -> None:

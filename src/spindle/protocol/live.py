@@ -473,8 +473,9 @@ class SessionPool:
         """Return what a list shows of every live session. Others get their turn in between."""
         infos = []
         for live in self:
-            infos.append(await live.info())
-            await asyncio.sleep(0)
+            if self._live.get(live.handle) is live:  # and has not ended meanwhile
+                infos.append(await live.info())
+                await asyncio.sleep(0)
         return infos
 
     async def interrupt(self) -> None:

@@ -35,7 +35,7 @@ class Router:
         self.to_first: Callable[[dict[str, Any]], None] = lambda frame: None
         """Takes frames for the first session that were sent under another of its names."""
         self._seats: dict[str, Seat] = {}
-        """By the handle of the session, and by other names that the client uses for it."""
+        """By the handle of the session; by the name that the client has used while it is being opened."""
 
     def route(self, frame: dict[str, Any]) -> bool:
         """Take a frame to the session that it names; false if that is the first."""
@@ -55,9 +55,8 @@ class Router:
                 if kind == "close_session" and live is None:
                     self._refuse(frame, f"Session {name} is not open")
                     return True
-                seat = Seat(self)
+                seat = self._seats[name] = Seat(self)
                 self.tasks.spawn(self._open(seat, name), "spindle-session-join")
-            self._seats[name] = seat
         seat.receive(frame)
         return True
 
@@ -89,6 +88,7 @@ class Router:
             for frame in self.forget(seat):
                 receive({name: value for name, value in frame.items() if name != "sessionId"})
         else:
+            self.forget(seat)  # under the name it was asked for by: its conversation may change
             self._seats[live.handle] = seat
             seat.begin(live)
 
@@ -176,11 +176,21 @@ class Seat:
 
     def session_ended(self, live: LiveSession, reason: str) -> None:
         self.ended = True
-        live.clients.discard(self)
-        if self._live is not None:
-            live.agent.unsubscribe(self._lane)
-            self._lane.put(SessionClosed(reason))
-            self._router.forget(self)
+        if self._live is None:
+            live.clients.discard(self)
+            return
+        live.agent.unsubscribe(self._lane)
+        self._lane.put(SessionClosed(reason))
+        self._router.forget(self)
+        self._router.tasks.spawn(self._end(live), "spindle-session-leave")
+
+    async def _end(self, live: LiveSession) -> None:
+        """Let go of a session that has ended, once the commands in hand are answered."""
+        try:
+            await self._dispatcher.finish()
+        finally:
+            await self._dispatcher.close()
+            live.clients.discard(self)
 
     # -- what commands may ask of the wire -------------------------------------------------------
 

@@ -17,7 +17,7 @@ from spindle.agent import AgentError
 from spindle.agent.hooks import NeverFull
 from spindle.agent.result import RunResult, without_run
 from spindle.agent.session import AgentSession
-from spindle.flow import Tasks
+from spindle.flow import Tasks, dues
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import InvalidFields, read_fields
@@ -158,6 +158,7 @@ class HttpApi:
         if name == "prompt" and waits == "true":
             return await _finished(request, live.agent, lambda: spec.run(call, fields))
         data = await spec.run(call, fields)
+        dues.settle()  # what was accepted is kept before the client hears of it
         live.touch()
         return bytes_answer(204, b"", "application/json") if data is UNSET else json_answer(data)
 
@@ -353,6 +354,8 @@ async def _body(request: web.BaseRequest) -> dict[str, Any]:
         value = decode(data) if data else {}
     except TimeoutError:
         raise BadRequest("The body did not come") from None
+    except web.RequestPayloadError as error:
+        raise BadRequest(f"The body cannot be read: {error}") from None
     except DecodeError as error:
         raise BadRequest(f"The body is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -175,7 +175,8 @@ def _nothing() -> dict[str, Any]:
 
 def _events() -> dict[str, Any]:
     numbered = {"schema": {"type": "integer", "minimum": 0}, "description": "Number of the last event that was seen."}
-    stream = {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    # No schema: some readers take it for that of the whole stream, others for that of each event.
+    stream = {"description": "Server-sent events", "content": {"text/event-stream": {}}}
     operation = _operation("get_events", "Stream the session's events, each with its number.", {"200": stream})
     operation["parameters"] = [
         {"name": "since", "in": "query", **numbered},

@@ -17,6 +17,7 @@ from spindle.sessions.tree import Tree, branched_entries
 
 __all__ = ["branched", "create", "following", "forked_from", "in_memory", "load", "loaded_after", "recent"]
 
+MAX_ID = 200
 _SESSION_ID = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
@@ -155,6 +156,8 @@ def _empty(cwd: str, session_id: str | None = None, parent: StrPath | None = Non
             "Session id must be non-empty, contain only alphanumeric characters, '-', '_', and '.', "
             "and start and end with an alphanumeric character"
         )
+    if session_id is not None and len(session_id) > MAX_ID:
+        raise SessionError(f"Session id must have at most {MAX_ID} characters: a file is named after it")
     parent_path = os.fspath(parent) if parent is not None else None
     return Tree(new_header(cwd, session_id=session_id, parent_session=parent_path))
 

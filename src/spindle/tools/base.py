@@ -129,8 +129,10 @@ def error_code(error: OSError) -> str:
 
 def os_error_text(error: OSError, operation: str, path: str | None = None) -> str:
     """Describe a failed `operation` (`open`, `mkdir`, …) on `path`."""
+    if error.errno is None:  # not of the system, and said in words already
+        return str(error)
     code = error_code(error)
-    text = _ERROR_TEXTS.get(code) or (os.strerror(error.errno).lower() if error.errno else str(error))
+    text = _ERROR_TEXTS.get(code) or os.strerror(error.errno).lower()
     return f"{code}: {text}, {operation}" + (f" '{path}'" if path is not None else "")
 
 
