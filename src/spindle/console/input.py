@@ -143,8 +143,8 @@ class Input:
     def _interrupt(self) -> bool:
         """Stop what goes on; return whether anything did."""
         going_on = self._question is not None or self._talk.busy
-        self._settle(None)
         self._talk.do(self._talk.interrupt())
+        asyncio.get_running_loop().call_soon(self._settle, None)  # after it, or the run would go on for a moment
         return going_on
 
     def _pasted(self, text: str) -> str:
