@@ -532,6 +532,11 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.wait_for("Fine.", PROMPT)
     terminal.keys("/thinking\r")
     terminal.wait_for("How hard to think?", "❯ medium")  # where it is
+    terminal.resize(100, 8)
+    terminal.keys("\x1b[B")
+    terminal.wait_for("❯ high\n  … 2 more: arrows, or type to search\n?")  # what is chosen is seen
+    terminal.resize(100, 30)
+    terminal.quiet()
     terminal.keys("\x1b")
     terminal.wait_for(PROMPT, without="How hard")
     terminal.keys("/mo")
