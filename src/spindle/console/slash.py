@@ -161,10 +161,11 @@ class Slash(DummyCompleter):
 
     async def _resume(self, id: str) -> None:
         if self._talk.url is not None:  # others may hold it there
-            self._talk.leave_for(id)
-            return
-        paths = {item["id"]: item["path"] for item in await self._client.list_sessions()}
-        await self._client.switch_session(paths[id])
+            self._talk.elsewhere = id
+            self._talk.editor.close()
+        else:
+            paths = {item["id"]: item["path"] for item in await self._client.list_sessions()}
+            await self._client.switch_session(paths[id])
 
     async def _asked(self) -> list[Option]:
         messages = await self._client.get_fork_messages()

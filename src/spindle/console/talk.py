@@ -58,7 +58,8 @@ class Talk:
         """Talk until the user leaves; return the exit code. `resume` is only to choose a session, see `elsewhere`."""
         events = self.client.events()
         await self.learn()
-        self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
+        if not resume:
+            self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
         self.view.history(await self.client.get_messages())
         self._receive(Event(self.state["queue"], type="queue_update"))  # a process may have been killed with it
         if self.state["isStreaming"]:
@@ -93,14 +94,11 @@ class Talk:
 
     async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool) -> None:
         if resume:
-            self.leave_for(await self._slash.choose("resume"))
+            self.elsewhere = await self._slash.choose("resume")
+            self.editor.close()
         for message in messages:
             self.do(self.enter(message, images, later=True))
             images = ()
-
-    def leave_for(self, session: str | None) -> None:
-        self.elsewhere = session
-        self.editor.close()
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Begin something without waiting for it."""
