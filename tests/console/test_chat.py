@@ -866,7 +866,7 @@ def test_what_was_typed_before_a_question_outlives_the_server(place: Place) -> N
     assert "+half a message" in (place.agent / "chat_history").read_text()
 
 
-def test_a_question_finds_those_who_come_later(place: Place) -> None:
+def test_a_question_finds_those_who_come_later(place: Place, chat: Chat) -> None:
     call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
     mode = ["--permission-mode", "default"]
     with serving(place, call, {"match": "go", "text": "Done."}, "Hi.", arguments=mode) as (_, address):
@@ -891,4 +891,7 @@ def test_a_question_finds_those_who_come_later(place: Place) -> None:
                 other.keys("y")
                 other.wait_for("Done.", "❯ and hello\n\nHi.")
             terminal.wait_for("Done.", "❯ and hello\n\nHi.", PROMPT)
+            chat("my own").wait_for("Fine.")
+            terminal.enter("/resume own")  # another process holds it
+            terminal.wait_for("Session is in use by process", PROMPT)
     assert (place.project / "a").exists()

@@ -160,7 +160,8 @@ class Slash(DummyCompleter):
         return [Option(item["id"], _session_label(item)) for item in await self._client.list_sessions()]
 
     async def _resume(self, id: str) -> None:
-        if self._talk.url is not None:  # others may hold it there
+        live = await self._client.list_live_sessions() if self._talk.url is not None else ()
+        if id in (item["currentId"] for item in live):  # others may hold it there
             self._talk.elsewhere = id
             self._talk.editor.close()
         else:
