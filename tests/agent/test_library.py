@@ -106,5 +106,14 @@ def test_files_are_kept_and_completed(tmp_path):
                 (rig.cwd / name).write_text("")
             assert (await rig.data("complete_path", prefix="pars"))["paths"] == ["parse.md", "src/parser.py"]
             assert (await rig.data("complete_path", prefix="slex"))["paths"] == ["src/lexer.py"]
+            (rig.cwd / "src" / "sub").mkdir()
+            for typed, found in {
+                "./s": ["./src/"],
+                "./src/": ["./src/lexer.py", "./src/parser.py", "./src/sub/"],
+                f"{rig.cwd}/pa": [f"{rig.cwd}/parse.md"],
+                f"../{rig.cwd.name}/pa": [f"../{rig.cwd.name}/parse.md"],
+                "/nowhere/": [],
+            }.items():
+                assert (await rig.data("complete_path", prefix=typed))["paths"] == found
 
     run(main())

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from spindle.console.look import Look, clean, fit, rows
 from spindle.console.markdown import Block, Blocks, render
@@ -96,6 +97,11 @@ def test_clean_text_has_no_control_characters(text: str) -> None:
 
 @given(st.text("aé漢\u0301😀 ", max_size=50), st.integers(2, 20))
 def test_lines_fit(text: str, width: int) -> None:
+    assert all(cell_len(row) <= width for row in rows(text, width))
     assert "".join(rows(text, width)) == text
     assert fit(text, 1000) == text
     assert len(fit(text, width)) <= max(width, len(text))
+
+
+def test_words_stay_whole_if_they_fit() -> None:
+    assert rows("some words\n\n  and Donaudampfschiff", 8) == ["some ", "words", "", "  and ", "Donaudam", "pfschiff"]

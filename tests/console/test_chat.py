@@ -96,6 +96,20 @@ def test_interrupt_steer_queue_and_take_back(place: Place, chat: Chat) -> None:
     assert "never" not in sessions(place)
 
 
+def test_what_a_killed_chat_leaves_waiting_is_seen(chat: Chat) -> None:
+    terminal = chat(steps=[{"text": ["A beginning", {"wait": 30}]}])
+    terminal.enter("go")
+    terminal.wait_for("A beginning\n❯", "script.json (medium) · 1s · ")  # it goes on, also if nothing moves
+    terminal.enter("and this")
+    terminal.wait_for("  queued: and this\n")
+    terminal.__exit__()
+    terminal.status = -signal.SIGKILL
+    another = chat("-c")
+    another.wait_for("❯ go\n", "  queued: and this\n❯\n", "1 queued")
+    another.keys("\x1b[A")
+    another.wait_for("❯ and this\nscript", without="queued")
+
+
 def test_typing_steers_a_run(place: Place, chat: Chat) -> None:
     calls = [{"name": "bash", "arguments": {"command": "sleep 2"}}]
     terminal = chat(steps=[{"match": "work", "calls": calls}, {"match": "other way", "text": "Turned."}])
@@ -179,6 +193,16 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     terminal.keys("\x03")
     terminal.enter("/permissions")
     terminal.wait_for("Permission mode: default\n", "\n  allow Bash(touch c *)  (this session)\n")
+
+
+def test_an_interrupt_at_a_question_lets_nothing_go_on(place: Place, chat: Chat) -> None:
+    call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
+    terminal = chat("--permission-mode", "default", steps=[call, {"match": "go", "text": "Went on."}])
+    terminal.enter("go")
+    terminal.wait_for("Allow bash? touch a\n❯ y")
+    terminal.keys("\x03")
+    terminal.wait_for("Interrupted", PROMPT)
+    assert "Went" not in sessions(place) and "Went" not in terminal.text
 
 
 def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
@@ -434,11 +458,13 @@ def test_sessions_the_tree_and_forks(place: Place, chat: Chat) -> None:
     first.keys("\x03\x04")
     assert first.wait_exit() == 0
 
-    second = chat("-r", steps=answers, ready="Which session?")
+    model = f"scripted/{place.write('other.json', answers)}"
+    second = chat("-r", "--model", model, "--thinking", "low", ready="Which session?")
     second.wait_for("The talk (")
     second.quiet()
     second.keys("talk\r")
-    second.wait_for("Session The talk\n\n❯ question one\n\nFirst.\n\n❯ question three\n\nThird.\n" + PROMPT)
+    second.wait_for("/help\n\n❯ question one\n\nFirst.\n\n❯ question three\n\nThird.\n" + PROMPT)
+    second.wait_for("\n❯\nother.json (low)")  # the command line is stronger than the session
     second.enter("/new")
     second.wait_for("(empty)\n" + PROMPT)
     second.enter("/fork")
@@ -461,7 +487,8 @@ def test_a_message_for_a_session_goes_to_no_other(place: Place, chat: Chat) -> N
     another = chat("-r", "for that one", ready="Which session?")
     another.quiet()
     another.keys("\r")
-    another.wait_for("Session is in use by process", "\n❯ for that one\nscript")
+    another.wait_for("Session is in use by process")
+    assert another.wait_exit() == 1
     third = chat("-r", "for that one", ready="Which session?")
     third.keys("\x1b")
     assert third.wait_exit() == 0
@@ -505,6 +532,11 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.wait_for("Fine.", PROMPT)
     terminal.keys("/thinking\r")
     terminal.wait_for("How hard to think?", "❯ medium")  # where it is
+    terminal.resize(100, 8)
+    terminal.keys("\x1b[B")
+    terminal.wait_for("❯ high\n  … 2 more: arrows, or type to search\n?")  # what is chosen is seen
+    terminal.resize(100, 30)
+    terminal.quiet()
     terminal.keys("\x1b")
     terminal.wait_for(PROMPT, without="How hard")
     terminal.keys("/mo")
@@ -538,13 +570,20 @@ def test_commands_complete_their_arguments(place: Place, chat: Chat) -> None:
     terminal.wait_for("❯ see @some/notes.txt")
     terminal.keys(" and @aaaaaaaaaaaaz")  # is not looked for in every possible way
     terminal.wait_for("❯ see @some/notes.txt and @aaaaaaaaaaaaz\nm2 ")
+    terminal.keys("\x1b\x03see @./so")
+    terminal.wait_for("\n ./some/\n")
+    terminal.keys("\t")
+    terminal.wait_for("❯ see @./some/\n")
+    terminal.keys("no")
+    terminal.wait_for("\n ./some/notes.txt\n")
     terminal.keys("\x1b\x03/help\r")
     text = terminal.wait_for("/permissions [MODE]", "Suspend, leave")
     names = re.findall(r"(?m)^/([\w-]+)", text)
     assert names == _COMMANDS
     assert "/share-link" not in text
     for line, answer in {
-        "/cost": "1 messages of yours, 1 answers",
+        "/cost": "messages of yours: 1, answers: 1,",
+        "/": "There is no command /. See /help",
         "/mcp": "No MCP servers",
         "/export page.html": "Written: ",
         "/compact": "Nothing to compact",
@@ -827,7 +866,7 @@ def test_what_was_typed_before_a_question_outlives_the_server(place: Place) -> N
     assert "+half a message" in (place.agent / "chat_history").read_text()
 
 
-def test_a_question_finds_those_who_come_later(place: Place) -> None:
+def test_a_question_finds_those_who_come_later(place: Place, chat: Chat) -> None:
     call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
     mode = ["--permission-mode", "default"]
     with serving(place, call, {"match": "go", "text": "Done."}, "Hi.", arguments=mode) as (_, address):
@@ -836,19 +875,23 @@ def test_a_question_finds_those_who_come_later(place: Place) -> None:
             terminal.wait_for("0% of 1")
             terminal.enter("go")
             terminal.wait_for("Allow bash? touch a", "n  Deny\n?")
-            session = re.search(r'"id":"([\w-]+)"', sessions(place))
-            assert session
             with Terminal([*attach, "-r"], env=place.environment(), cwd=place.project) as other:
                 other.wait_for("Which session?")
                 other.quiet()
                 other.keys("\r")
-                other.wait_for("Session is in use by process")  # but the chat goes on, in a session of its own
-                other.enter("hello")
-                other.wait_for("❯ hello\n\nHi.")
-            with Terminal([*attach, "--session", session[1]], env=place.environment(), cwd=place.project) as other:
-                other.wait_for("Allow bash? touch a", "n  Deny\n?")
+                other.wait_for("❯ go\n\nAllow bash? touch a", "n  Deny\n?")
+            with Terminal(attach, env=place.environment(), cwd=place.project) as other:
+                other.wait_for("0% of 1")
+                other.enter("/resume go")
+                other.wait_for("❯ go\n\nAllow bash? touch a", "n  Deny\n?")
+            with Terminal([*attach, "-c", "and hello"], env=place.environment(), cwd=place.project) as other:
+                other.wait_for("❯ go\n\nAllow bash? touch a", "n  Deny\n?")
+                terminal.wait_for("1 queued")
                 other.quiet()
                 other.keys("y")
-                other.wait_for("Done.")
-            terminal.wait_for("Done.", PROMPT)
+                other.wait_for("Done.", "❯ and hello\n\nHi.")
+            terminal.wait_for("Done.", "❯ and hello\n\nHi.", PROMPT)
+            chat("my own").wait_for("Fine.")
+            terminal.enter("/resume own")  # another process holds it
+            terminal.wait_for("Session is in use by process", PROMPT)
     assert (place.project / "a").exists()

@@ -141,7 +141,9 @@ async def upload(agent: "AgentSession", name: str, data: str) -> str:
 
 
 async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
-    """Return files of the working directory that fit what was typed, the likeliest first."""
+    """Return files of the working directory that fit what was typed, the likeliest first; others are named by paths."""
+    if prefix.startswith(("/", "~/", "./", "../")):
+        return await asyncio.to_thread(_beneath, agent.cwd, prefix)
     from spindle.tools.base import ToolError
     from spindle.tools.grep import run_ripgrep
 
@@ -161,6 +163,19 @@ async def complete_path(agent: "AgentSession", prefix: str) -> list[str]:
     except ToolError as error:
         raise AgentError(str(error)) from None
     return sorted(found, key=lambda path: _rank(low, path.lower()))[:MAX_PATHS]
+
+
+def _beneath(cwd: str, typed: str) -> list[str]:
+    """Return what the typed folder holds that begins with the typed name."""
+    from spindle.tools.files import resolve_path
+
+    folder, slash, name = typed.rpartition("/")
+    try:
+        with os.scandir(resolve_path(folder + slash, cwd)) as entries:
+            found = [entry.name + "/" * entry.is_dir() for entry in entries if entry.name.startswith(name)]
+    except OSError:
+        return []
+    return [folder + slash + entry for entry in sorted(found)[:MAX_PATHS]]
 
 
 def _rank(typed: str, path: str) -> tuple[int, int, str]:

@@ -11,6 +11,7 @@ from spindle.cli.args import Options, UsageError
 
 if TYPE_CHECKING:
     from spindle.client import RpcClient
+    from spindle.console.talk import Talk
 
 _NO_EXTRA = (
     "The chat needs two packages: pip install 'spindle-agent[chat]'. Without them: spindle -p \"…\" answers once, "
@@ -52,14 +53,20 @@ async def _talk(options: Options) -> int:
     from spindle.shapes.codec import to_builtins
 
     messages, images = gather(options)
-    chosen = replace(options, resume=False)  # the chat itself lets the user choose
-    agent = await assemble(chosen, mode="chat")
-    if agent.model is None:
-        await agent.close()
-        agent = await assemble(replace(chosen, model=_offer_model()), mode="chat")
-    vi = agent.resources.settings.editing_mode == "vi"
-    first = {"messages": messages, "images": to_builtins(images), "resume": options.resume}
-    return await _run(RpcClient(AgentLink(agent)), vi=vi, **first)
+    resume = options.resume
+    while True:
+        chosen = replace(options, resume=False)  # the chat itself lets the user choose
+        agent = await assemble(chosen, mode="chat")
+        if agent.model is None:
+            await agent.close()
+            agent = await assemble(replace(chosen, model=_offer_model()), mode="chat")
+        talk = _new(RpcClient(AgentLink(agent)), vi=agent.resources.settings.editing_mode == "vi")
+        if not resume:
+            return await _run(talk, messages, to_builtins(images))
+        code, resume = await _run(talk, resume=True), False
+        if talk.elsewhere is None:
+            return code
+        options = replace(options, session=talk.elsewhere)
 
 
 def _offer_model() -> str:
@@ -86,26 +93,40 @@ async def _attach(options: Options) -> int:
     from spindle.resources.loader import load_resources
 
     url, _, token = str(options.attach).partition("#token=")
-    try:
-        target = websocket_url(url, "/rpc", **({"session": options.session} if options.session else {}))
-        client = RpcClient(target, token=token or remote_token(options), updates="delta")
-    except ValueError:
-        raise UsageError(f'--attach needs the address of a server, as ws://127.0.0.1:3838, not "{url}"') from None
     vi = load_resources(os.getcwd()).settings.editing_mode == "vi"
-    first = {"messages": options.messages, "resume": options.resume, "newest": options.continue_recent}
+
+    def connect(session: str | None) -> RpcClient:
+        try:
+            target = websocket_url(url, "/rpc", **({"session": session} if session else {}))
+            return RpcClient(target, token=token or remote_token(options), updates="delta")
+        except ValueError:
+            raise UsageError(f'--attach needs the address of a server, as ws://127.0.0.1:3838, not "{url}"') from None
+
+    session, resume, messages = options.session, options.resume, options.messages
     try:
-        return await _run(client, vi=vi, url=url, **first)
+        if options.continue_recent:
+            async with connect(None) as client:
+                session = next((found["id"] for found in await client.list_sessions()), None)
+        while True:  # the user may go from one session to the next
+            talk = _new(connect(session), url=url, vi=vi)
+            code = await _run(talk, () if resume else messages, resume=resume)
+            if talk.elsewhere is None:
+                return code
+            session, resume, messages = talk.elsewhere, False, messages if resume else []
     except (RpcError, ImportError) as error:
         raise UsageError(f"--attach: {error}", 1) from None
 
 
-async def _run(client: "RpcClient", *, vi: bool, url: str | None = None, **how: Any) -> int:
+def _new(client: "RpcClient", **how: Any) -> "Talk":
+    from spindle.console.talk import Talk
+
+    return Talk(client, history=agent_dir() / "chat_history", **how)
+
+
+async def _run(talk: "Talk", *messages: Any, resume: bool = False) -> int:
     """Start the client, talk, and close it; a signal ends the talk as the user would."""
     import asyncio
 
-    from spindle.console.talk import Talk
-
-    talk = Talk(client, history=agent_dir() / "chat_history", url=url, vi=vi)
     caught: list[int] = []
 
     def stop(number: int) -> None:
@@ -114,6 +135,6 @@ async def _run(client: "RpcClient", *, vi: bool, url: str | None = None, **how: 
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
-    async with client:
-        code = await talk.run(**how)
+    async with talk.client:
+        code = await talk.run(*messages, resume=resume)
     return caught[0] if caught else code

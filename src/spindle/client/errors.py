@@ -60,7 +60,7 @@ class ConnectionLost(RpcError):
     """The connection ended by itself. The session is still on the server."""
 
     def __init__(self, code: int | None = None, reason: str = "") -> None:
-        super().__init__(f"The connection was lost: {reason or code or 'no goodbye'}")
+        super().__init__(f"The connection was lost: {reason or code or 'the server did not say why'}")
         self.code = code
         """The close code; None if there was none."""
         self.reason = reason

@@ -282,7 +282,8 @@ class Editor(Input):
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
         self._shown_at = self._shown_at or time.monotonic()
         lines = ["", *(look.paint(line, "bold", "yellow") for line in question.title.split("\n"))]
-        for option, chosen in question.lines(self._control.buffer.text):
+        most = max(2, min(10, look.size()[1] - len(lines) - 3))  # options that there is room for
+        for option, chosen in question.lines(self._control.buffer.text, len(question.keys) or most):
             line = f"{'❯' if chosen else ' '} {option if question.keys else fit(option, width - 2)}"
             lines.append(look.paint(line, "cyan") if chosen else line)
         return ANSI(look.signs("\n".join(lines)))

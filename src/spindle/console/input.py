@@ -22,8 +22,6 @@ from spindle.process import run
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
 
-_SHOWN = 10
-"""So many options are shown at a time."""
 _LONG_LINES, _LONG_TEXT = 10, 2000
 """A paste with more stands as one mark in the input."""
 _PICTURE = re.compile(r"\.(png|jpe?g|gif|webp)$", re.IGNORECASE)
@@ -67,12 +65,12 @@ class Question:
         hint = f" ({one_line(request['placeholder'])})" if request.get("placeholder") else ""
         return cls(title + hint, prefill=clean(request.get("prefill") or ""))
 
-    def lines(self, typed: str) -> list[tuple[str, bool]]:
-        """Return what to show, and for each line whether it is the chosen one."""
+    def lines(self, typed: str, most: int) -> list[tuple[str, bool]]:
+        """Return what to show, at most so many options, and for each line whether it is the chosen one."""
         found = fitting(self.options, typed)
-        first = max(0, min(self.chosen - _SHOWN // 2, len(found) - _SHOWN))
+        first = max(0, min(self.chosen - most // 2, len(found) - most))
         keys = [f"{key}  " for key in self.keys] or [""] * len(self.options)
-        shown = [(keys[at] + self.options[at], at == found[self.chosen]) for at in found[first : first + _SHOWN]]
+        shown = [(keys[at] + self.options[at], at == found[self.chosen]) for at in found[first : first + most]]
         hidden = len(found) - len(shown)
         more = f"… {hidden} more: arrows, or type to search" if hidden else "" if shown else "(nothing fits)"
         return [*shown, (more, False)] if more and self.options else shown
@@ -143,8 +141,8 @@ class Input:
     def _interrupt(self) -> bool:
         """Stop what goes on; return whether anything did."""
         going_on = self._question is not None or self._talk.busy
-        self._settle(None)
         self._talk.do(self._talk.interrupt())
+        asyncio.get_running_loop().call_soon(self._settle, None)  # after it, or the run would go on for a moment
         return going_on
 
     def _pasted(self, text: str) -> str:

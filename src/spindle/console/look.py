@@ -42,9 +42,10 @@ def fit(text: str, width: int) -> str:
 
 
 def rows(text: str, width: int) -> list[str]:
-    """Break lines where the terminal would; of a very long text only the end."""
+    """Break lines between words that fit; of a very long text only the end."""
     end = text[max(0, len(text) // width - 40) * width :]
-    return [row for line in end.split("\n") for row in chop_cells(line, width) or [line]]
+    parts = re.findall(rf".{{1,{width - 1}}}(?: |$)|.{{1,{width}}}|^$", end, re.MULTILINE)
+    return [row for part in parts for row in chop_cells(part, width) or [part]]
 
 
 class Look:

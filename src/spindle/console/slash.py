@@ -86,26 +86,27 @@ class Slash(DummyCompleter):
         if talk.url is not None:
             self.commands["share-link"] = Command(self._share_link, "", "The address of this session's web page")
 
-    async def run(self, name: str, argument: str = "") -> bool:
-        """Do a command; return whether it was done: the user may choose nothing, or there is nothing to choose."""
+    async def run(self, name: str, argument: str) -> None:
+        if (chosen := await self.choose(name, argument)) is not None:
+            await self.commands[name].run(chosen)
+
+    async def choose(self, name: str, argument: str = "") -> str | None:
+        """Return what a command is to be done with. None: the user chose nothing, or there is nothing to choose."""
         command = self.commands[name]
-        if command.options is not None and command.question:
-            options = await command.options()
-            exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
-            fits = exact or _fitting(options, argument)
-            if not fits:
-                problem = f"Nothing fits /{name} {argument}" if argument else f"/{name} has nothing to choose from yet"
-                self._say(problem, "yellow")
-                return False
-            at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
-            if not argument or len(fits) > 1:
-                labels = [option.label or option.value for option in fits]
-                at = await self._talk.editor.ask(Question(command.question, labels, chosen=at))
-            if at is None:
-                return False
-            argument = fits[at].value
-        await command.run(argument)
-        return True
+        if command.options is None or not command.question:
+            return argument
+        options = await command.options()
+        exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
+        fits = exact or _fitting(options, argument)
+        if not fits:
+            problem = f"Nothing fits /{name} {argument}" if argument else f"/{name} has nothing to choose from yet"
+            self._say(problem, "yellow")
+            return None
+        at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
+        if not argument or len(fits) > 1:
+            labels = [option.label or option.value for option in fits]
+            at = await self._talk.editor.ask(Question(command.question, labels, chosen=at))
+        return None if at is None else fits[at].value
 
     # -- what may be written next ----------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class Slash(DummyCompleter):
         text, word = document.text_before_cursor, document.get_word_before_cursor(WORD=True)
         name, space, argument = text[1:].partition(" ")
         if not text.startswith("/") or "\n" in text:
-            for path in await self._client.complete_path(word[1:]) if word.startswith("@") else ():
+            for path in await self._client.complete_path(word[1:].lstrip('"')) if word.startswith("@") else ():
                 yield Completion(f'"{path}"' if " " in path else path, 1 - len(word), display=path)
         elif not space:
             for command, about in sorted(self._talk.commands.items()):
@@ -159,8 +160,13 @@ class Slash(DummyCompleter):
         return [Option(item["id"], _session_label(item)) for item in await self._client.list_sessions()]
 
     async def _resume(self, id: str) -> None:
-        paths = {item["id"]: item["path"] for item in await self._client.list_sessions()}
-        await self._client.switch_session(paths[id])
+        live = await self._client.list_live_sessions() if self._talk.url is not None else ()
+        if id in (item["currentId"] for item in live):  # others may hold it there
+            self._talk.elsewhere = id
+            self._talk.editor.close()
+        else:
+            paths = {item["id"]: item["path"] for item in await self._client.list_sessions()}
+            await self._client.switch_session(paths[id])
 
     async def _asked(self) -> list[Option]:
         messages = await self._client.get_fork_messages()
@@ -199,9 +205,9 @@ class Slash(DummyCompleter):
         names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
         parts = [f"{stats['tokens'][key]:,} {name}" for key, name in names.items() if stats["tokens"].get(key)]
         money = f"${stats['cost']:.4f}" if stats.get("cost") is not None else "unknown cost"
-        messages = f"{stats['userMessages']} messages of yours, {stats['assistantMessages']} answers"
+        messages = f"messages of yours: {stats['userMessages']}, answers: {stats['assistantMessages']}"
         self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
-        self._say(f"{messages}, {stats['toolCalls']} tool calls", "dim", kind="more")
+        self._say(f"{messages}, tool calls: {stats['toolCalls']}", "dim", kind="more")
 
     async def _name(self, name: str) -> None:
         if name := name or await self._talk.editor.ask(Question("Name of this session?")) or "":

@@ -35,6 +35,8 @@ class Talk:
         """As `get_state` gave it last."""
         self.commands: dict[str, str] = {}
         """Every command that may follow a slash, and what it does."""
+        self.elsewhere: str | None = None
+        """The session that the user left this chat for."""
         self.queue: list[str] = []
         self._stats: Json = {}
         self._branch = ""
@@ -52,19 +54,19 @@ class Talk:
         self.editor = LineInput(look, self) if look.plain else Editor(look, self, self._slash, history, vi=vi)
         client.on_ui_request = self._ui_request
 
-    async def run(
-        self, messages: Sequence[str] = (), images: Sequence[Json] = (), *, resume: bool = False, newest: bool = False
-    ) -> int:
-        """Talk until the user leaves; return the exit code. `resume` begins with the list of sessions."""
+    async def run(self, messages: Sequence[str] = (), images: Sequence[Json] = (), *, resume: bool = False) -> int:
+        """Talk until the user leaves; return the exit code. `resume` is only to choose a session, see `elsewhere`."""
         events = self.client.events()
         await self.learn()
-        self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
+        if not resume:
+            self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
         self.view.history(await self.client.get_messages())
+        self._receive(Event(self.state["queue"], type="queue_update"))  # a process may have been killed with it
         if self.state["isStreaming"]:
             self.view.show({"type": "agent_start"})
         editing = asyncio.create_task(self.editor.run())
         watching = asyncio.create_task(self._watch(events))
-        self.do(self._open(messages, images, resume=resume, newest=newest))
+        self.do(self._open(messages, images, resume=resume))
         self.do(self._tick())
         try:
             await asyncio.wait([editing, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -90,17 +92,10 @@ class Talk:
 
     # -- what the user enters --------------------------------------------------------------------
 
-    async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool, newest: bool) -> None:
-        """Begin with the session and the messages of the command line."""
-        try:
-            if newest and (found := await self.client.list_sessions()):
-                await self.client.switch_session(found[0]["path"])
-            elif resume and not await self._slash.run("resume"):
-                self.editor.close()
-                return
-        except RpcError:  # such as: it is in use
-            self.editor.put("\n\n".join(messages))  # they were not meant for another session
-            raise
+    async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool) -> None:
+        if resume:
+            self.elsewhere = await self._slash.choose("resume")
+            self.editor.close()
         for message in messages:
             self.do(self.enter(message, images, later=True))
             images = ()
@@ -124,7 +119,7 @@ class Talk:
     async def enter(self, text: str, images: Sequence[Json] = (), *, later: bool = False) -> None:
         """Do what the user has entered. `later`: a message for when the run is over."""
         name, _, argument = text[1:].partition(" ")
-        is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]+", name)
+        is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]*", name)
         near = did_you_mean(name, self.commands, "/") if is_name else ""
         if text.startswith("!") and text.strip("! "):
             await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
@@ -192,6 +187,7 @@ class Talk:
         percent, window = usage.get("percent"), usage.get("contextWindow")
         parts = [
             self._model + (f" ({level})" if level and level != "off" else ""),
+            f"{time.monotonic() - self.view.since:.0f}s" if self.view.since is not None else "",
             f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
             f"${self._stats['cost']:.3f}" if self._stats.get("cost") else "",
             self._branch,
@@ -208,8 +204,8 @@ class Talk:
         if shell:
             await self.client.abort_bash()
         if run:
-            await self.take_back()  # the user decides again what comes next
             await self.client.abort()
+            await self.take_back()  # the user decides again what comes next
         if not shell and not run:
             for name in await self.client.abort_commands():
                 self.view.say(f"Interrupted: /{name}", "yellow")

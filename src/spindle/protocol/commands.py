@@ -395,7 +395,10 @@ async def upload_file(call: Call, name: str, data: str) -> str:
 
 @command("complete_path", key="paths")
 async def complete_path(call: Call, prefix: str = "") -> list[str]:
-    """Return files of the working directory that fit what was typed after an `@`, the likeliest first."""
+    """Return files of the working directory that fit what was typed after an `@`, the likeliest first.
+
+    What begins with `/`, `~/`, `./` or `../` is completed as a path, wherever it leads; folders end with a slash.
+    """
     from spindle.agent import library
 
     return await library.complete_path(call.agent, prefix)
