@@ -179,6 +179,12 @@ class Dues(threading.local):
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._do, work)
 
+    async def settled(self) -> None:
+        """Return when there is nothing to be done any more; what has begun gets a turn to see to that."""
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self.settle()
+
     def settle(self) -> None:
         """Do all of it."""
         while self.waiting:

@@ -158,7 +158,7 @@ class HttpApi:
         if name == "prompt" and waits == "true":
             return await _finished(request, live.agent, lambda: spec.run(call, fields))
         data = await spec.run(call, fields)
-        dues.settle()  # what was accepted is kept before the client hears of it
+        await dues.settled()  # what was accepted is kept before the client hears of it
         live.touch()
         return bytes_answer(204, b"", "application/json") if data is UNSET else json_answer(data)
 

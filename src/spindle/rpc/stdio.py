@@ -108,8 +108,7 @@ class StdioWire:
         async for chunk in self.chunks():
             for number, line in enumerate(reader.receive(chunk)):
                 if number and number % TURN_LINES == 0:
-                    await asyncio.sleep(0)  # the runs begin that they asked for
-                    await asyncio.sleep(0)  # what was due is done, so what there is to say can leave
+                    await dues.settled()
                 if self._outbox is not None and self._outbox.flooded:
                     await self._outbox.room()
                 self.flush()  # what a prompt would hold up
