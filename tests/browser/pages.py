@@ -36,8 +36,6 @@ class Pages:
 
     def take(self, *home: str, **options: Any) -> Lease:
         """Lend an empty page in a context with these options, to which nothing that another test stored is left."""
-        # What moves is drawn sixty times a second. On phones it does move: there a whole pane slides in.
-        options.setdefault("reduced_motion", "no-preference" if options.get("has_touch") else "reduce")
         key = json.dumps(options, sort_keys=True, default=str)
         idle = self._idle.setdefault(key, [])
         lease = idle.pop() if idle else Lease(key, self._browser.new_context(**options).new_page())
@@ -51,9 +49,7 @@ class Pages:
         page = lease.page
         try:
             page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
-            # By the page itself: for a page that the browser opens it takes a new process, and another for the next.
-            with page.expect_navigation(url="about:blank"):
-                page.evaluate("location.replace('about:blank')")
+            page.goto("about:blank")
             page.mouse.move(0, 0)
             page.context.clear_cookies()
             page.context.set_offline(False)
