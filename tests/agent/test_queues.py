@@ -201,19 +201,25 @@ def test_queues_survive_an_abort_and_go_out_with_the_next_prompt(tmp_path):
     run(main())
 
 
+def holding_late(seen, go):
+    """Return an extension whose input hook notes what it sees, and keeps "late" until `go`."""
+
+    def extension(agent):
+        async def handler(event, ctx):
+            seen.append(event.text)
+            if event.text == "late":
+                await go.wait()
+
+        agent.on("input", handler)
+
+    return extension
+
+
 def test_input_hooks_see_a_message_once_even_if_the_run_ends_meanwhile(tmp_path):
     async def main():
         seen, go = [], asyncio.Event()
-
-        def extension(agent):
-            async def handler(event, ctx):
-                seen.append(event.text)
-                if event.text == "late":
-                    await go.wait()
-
-            agent.on("input", handler)
-
-        async with Rig(tmp_path, [{"text": ["x", Pause(gate="go")]}, "answer"], extensions=[extension]) as rig:
+        steps = [{"text": ["x", Pause(gate="go")]}, "answer"]
+        async with Rig(tmp_path, steps, extensions=[holding_late(seen, go)]) as rig:
             await rig.call("prompt", message="hi")
             await rig.script.reached("go")
             late = rig.send("prompt", message="late", streamingBehavior="steer")
@@ -232,18 +238,9 @@ def test_input_hooks_see_a_message_once_even_if_the_run_ends_meanwhile(tmp_path)
 def test_a_prompt_that_hooks_have_looked_at_waits_for_a_compaction_that_began_meanwhile(tmp_path):
     async def main():
         seen, go = [], asyncio.Event()
-
-        def extension(agent):
-            async def handler(event, ctx):
-                seen.append(event.text)
-                if event.text == "late":
-                    await go.wait()
-
-            agent.on("input", handler)
-
         steps = ["x" * 4000, {"text": ["y", Pause(gate="run")]}, {"text": ["sum", Pause(gate="summary")]}, "answer"]
         settings = {"compaction": {"keepRecentTokens": 10}}
-        async with Rig(tmp_path, steps, extensions=[extension], settings=settings) as rig:
+        async with Rig(tmp_path, steps, extensions=[holding_late(seen, go)], settings=settings) as rig:
             await rig.run("first")
             await rig.call("prompt", message="hi")
             await rig.script.reached("run")
