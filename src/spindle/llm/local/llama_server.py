@@ -215,6 +215,8 @@ def _reason(path: Path, error: str, log: str, code: int) -> str:
     name = path.name
     if error.startswith(("ImportError", "ModuleNotFoundError", "OSError")):
         advice = "Reinstall it: pip install --force-reinstall xllamacpp"
+        if "cannot open shared object file" in error:
+            advice = "Install that library with the system's packages (libgomp.so.1: apt install libgomp1)"
         return f"The local model runtime does not load here ({error}). {advice}"
     if "unknown model architecture" in log:
         return f"{name} is of a kind this runtime does not know. Update it: pip install --upgrade xllamacpp"
