@@ -22,7 +22,7 @@ async def read_body(response: http.Response) -> bytes:
 
 def read_all(url: str, **options) -> bytes:
     async def run() -> bytes:
-        async with http.post(url, {"x-test": "1"}, b"{}", **options) as response:
+        async with await http.post(url, {"x-test": "1"}, b"{}", **options) as response:
             return await read_body(response)
 
     return asyncio.run(run())
@@ -42,7 +42,7 @@ def test_a_body_comes_in_whole():
 def test_connections_are_used_again():
     async def run(url: str) -> None:
         for _ in range(3):
-            async with http.post(url, {}, b"{}") as response:
+            async with await http.post(url, {}, b"{}") as response:
                 await read_body(response)
 
     with MockModel([reply("a")]) as mock:
@@ -69,7 +69,7 @@ def test_a_server_that_hangs_up(answers: int, connections: int):
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
             for _ in range(3):
-                async with http.post(url, {}, b"{}") as response:
+                async with await http.post(url, {}, b"{}") as response:
                     assert await read_body(response) == b"ok"
 
     if answers:
@@ -131,7 +131,7 @@ def test_what_is_no_http_is_called_so(answer, said):
         where = "127.0.0.1:{1}".format(*server.sockets[0].getsockname())
         async with server:
             with pytest.raises(http.ConnectError) as caught:
-                async with http.post(f"http://user:secret@{where}/v1?key=secret", {}, b"{}"):
+                async with await http.post(f"http://user:secret@{where}/v1?key=secret", {}, b"{}"):
                     pass
         text = str(caught.value)
         assert text.startswith(f"{where} did not answer in sound HTTP: {said}")
@@ -195,7 +195,7 @@ def test_a_server_that_falls_silent():
 
 def test_leaving_early_closes_the_socket():
     async def run(url: str) -> None:
-        async with http.post(url, {}, b"{}") as response:
+        async with await http.post(url, {}, b"{}") as response:
             await response.read()
 
     with MockModel([reply("a", gate("never"))]) as mock:
@@ -207,7 +207,7 @@ def test_leaving_early_closes_the_socket():
 def test_cancelling_closes_the_socket(step):
     async def run(mock: MockModel) -> None:
         async def read() -> None:
-            async with http.post(mock.openai_url, {}, b"{}") as response:
+            async with await http.post(mock.openai_url, {}, b"{}") as response:
                 await read_body(response)
 
         task = asyncio.create_task(read())

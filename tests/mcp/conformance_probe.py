@@ -25,7 +25,7 @@ class Walker:
     redirect_uri = "http://127.0.0.1:39871/callback"
 
     async def visit(self, url: str) -> Mapping[str, str]:
-        async with http.request("GET", url, {}) as response:
+        async with await http.request("GET", url, {}) as response:
             return dict(parse_qsl(urlsplit(response.headers["location"]).query))
 
 

@@ -121,7 +121,7 @@ async def _exchange(
         intake = _Intake(call.reader, call.parser())
         progress = _Progress(options)
         way = (options.idle_timeout, options.proxy, options.before_send)
-        async with http.post(call.url, headers, data, *way) as response:
+        async with await http.post(call.url, headers, data, *way) as response:
             if options.on_response is not None:
                 await options.on_response(response.status, response.headers)
             yield Started(live)

@@ -75,13 +75,23 @@ _way: ContextVar[_Way | None] = ContextVar("way", default=None)
 
 
 class Response:
-    """A successful answer whose body is still coming."""
+    """An answer whose body is still coming. It is a context manager: leaving the block early, by an exception or by
+    cancellation, closes the socket at once."""
 
     def __init__(self, raw: "aiohttp.ClientResponse", idle_timeout: float | None) -> None:
         self.status = raw.status
         self.headers: Mapping[str, str] = raw.headers
         self._raw = raw
         self._idle_timeout = idle_timeout
+
+    async def __aenter__(self) -> "Response":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        if kind is not None:
+            self._raw.close()
+        else:
+            self._raw.release()  # back to the pool if the body was read to its end, else closed
 
     async def read(self) -> bytes:
         """Return the next bytes of the body, none at its end. A broken connection ends it like a finished one: only
@@ -113,7 +123,6 @@ class Response:
                 pass
 
 
-@asynccontextmanager
 async def post(
     url: str,
     headers: Mapping[str, str],
@@ -121,19 +130,18 @@ async def post(
     idle_timeout: float | None = None,
     proxy: str | None = None,
     before_send: "BeforeSend | None" = None,
-) -> AsyncGenerator[Response, None]:
-    """Send `body`, when `before_send` has returned, and give the response once its headers are there.
+) -> Response:
+    """Send `body`, when `before_send` has returned, and return the response once its headers are there.
 
-    Leaving the block early, by an exception or by cancellation, closes the socket at once.
-    Entering raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
+    Raises `ConnectError`, `StatusError` (with the beginning of the body) and `IdleTimeoutError`.
     """
-    async with request("POST", url, headers, body, idle_timeout, proxy, before_send, again=True) as response:
-        if not 200 <= response.status < 300:
+    response = await request("POST", url, headers, body, idle_timeout, proxy, before_send, again=True)
+    if not 200 <= response.status < 300:
+        async with response:
             raise StatusError(response.status, await _error_body(response), response.headers)
-        yield response
+    return response
 
 
-@asynccontextmanager
 async def request(
     method: str,
     url: str,
@@ -144,29 +152,11 @@ async def request(
     before_send: "BeforeSend | None" = None,
     *,
     again: bool = False,
-) -> AsyncGenerator[Response, None]:
-    """Send a request and give the response, whatever its status. Raises `ConnectError`, `IdleTimeoutError`."""
-    raw = await _send(method, url, headers, body, idle_timeout, proxy, before_send, again=again)
-    try:
-        yield Response(raw, idle_timeout)
-    except BaseException:
-        raw.close()
-        raise
-    raw.release()  # back to the pool if the body was read to its end, else closed
+) -> Response:
+    """Send a request and return the response, whatever its status. Raises `ConnectError`, `IdleTimeoutError`.
 
-
-async def _send(
-    method: str,
-    url: str,
-    headers: Mapping[str, str],
-    body: bytes | None,
-    idle_timeout: float | None,
-    proxy: str | None,
-    before_send: "BeforeSend | None",
-    *,
-    again: bool,
-) -> "aiohttp.ClientResponse":
-    """`again`: send it once more if a connection that was used before turns out to be gone."""
+    `again`: send it once more if a connection that was used before turns out to be gone.
+    """
     session = await _session()
     import aiohttp
 
@@ -177,7 +167,7 @@ async def _send(
         way = _Way(before_send)
         before = _way.set(way)
         try:
-            return await session.request(
+            raw = await session.request(
                 method,
                 _exact(url),
                 data=body,
@@ -187,6 +177,7 @@ async def _send(
                 proxy=proxy,
                 proxy_headers=proxy_headers,
             )
+            return Response(raw, idle_timeout)
         except aiohttp.SocketTimeoutError:
             raise IdleTimeoutError(idle_timeout) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -222,7 +222,7 @@ async def _exchange(
     if kind is not None:
         sent["content-type"] = kind
     try:
-        async with asyncio.timeout(limits.CONNECT), http.request(method, url, sent, body) as response:
+        async with asyncio.timeout(limits.CONNECT), await http.request(method, url, sent, body) as response:
             data = b""
             while len(data) < _MAX_BODY and (more := await response.read()):
                 data += more

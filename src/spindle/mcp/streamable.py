@@ -109,7 +109,7 @@ class HttpTransport:
         for attempt in range(_MAX_ATTEMPTS):
             keys = self._login
             login = {} if keys is None else await keys.authorization(method, self._url)
-            async with http.request(method, self._url, {**whole, **login}, body) as response:
+            async with await http.request(method, self._url, {**whole, **login}, body) as response:
                 if response.status in (307, 308) and attempt < _MAX_ATTEMPTS - 1 and self._follow(response):
                     continue
                 status = response.status

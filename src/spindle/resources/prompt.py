@@ -197,7 +197,7 @@ def _rules(tools: Sequence[Tool]) -> list[str]:
 
 def _search_program() -> str:
     """Return rg if shell commands find it: the one beside our Python, which the tools use, is not on their PATH."""
-    folders = os.pathsep.join((os.environ.get("PATH", os.defpath), str(agent_dir() / "bin")))
+    folders = os.pathsep.join((os.environ.get("PATH", os.defpath), os.path.join(agent_dir(), "bin")))
     return "rg" if _rg_in(folders) else "grep"
 
 

@@ -304,8 +304,8 @@ class SessionLocked(SessionError):
 
 def beside(session_file: Path, kind: str) -> Path:
     """Return the place of a side file, by whatever name the session was opened."""
-    real = session_file.resolve() if os.path.islink(session_file) else session_file
-    return real.with_name(f"{real.name}.{kind}")
+    real = os.path.realpath(session_file) if os.path.islink(session_file) else session_file
+    return Path(f"{real}.{kind}")
 
 
 class SessionLock:
