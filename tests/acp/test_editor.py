@@ -123,7 +123,7 @@ def test_without_a_model_the_editor_is_told_to_sign_in() -> None:
 def test_permissions_are_asked_at_their_call_and_always_holds() -> None:
     command = {"command": "touch made"}
     steps = [reply(call("bash", command)), reply("a"), reply(call("bash", command)), reply("b")]
-    with EditorProcess(steps) as editor:
+    with EditorProcess([*steps, reply(call("bash", command))]) as editor:
         session = editor.new()
         assert editor.ok("session/set_mode", sessionId=session, modeId="default") == {}
         assert editor.update(session, "current_mode_update")["currentModeId"] == "default"
@@ -132,10 +132,14 @@ def test_permissions_are_asked_at_their_call_and_always_holds() -> None:
         assert request["params"]["toolCall"]["toolCallId"] == "call_1"
         assert request["params"]["toolCall"]["rawInput"] == command
         kinds = [option["kind"] for option in request["params"]["options"]]
-        assert kinds == ["allow_once", "allow_always", "allow_always", "reject_once", "reject_always"]
+        assert kinds == ["allow_once", "allow_always", "reject_once", "reject_always"], "an editor has a key for each"
         assert editor.stop_reason(first) == "end_turn"
         assert (editor.cwd / "made").exists()
         assert editor.stop_reason(editor.say(session, "again")) == "end_turn"  # without a question
+        other = editor.new()
+        editor.ok("session/set_mode", sessionId=other, modeId="default")
+        editor.say(other, "go")
+        editor.choose("reject_once")
 
 
 @pytest.mark.parametrize("kind", ["reject_once", "reject_always"])

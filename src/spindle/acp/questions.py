@@ -5,7 +5,7 @@ from typing import Any
 
 from spindle.acp.json_rpc import Connection, RpcError
 from spindle.acp.updates import Update
-from spindle.agent.approval import DENY, ONCE
+from spindle.agent.approval import DENY, ONCE, SAVED
 from spindle.agent.session import AgentSession
 from spindle.flow import Tasks
 from spindle.shapes.events import ExtensionUIRequest
@@ -53,7 +53,9 @@ class Questions:
         if request.method == "confirm":
             options = [("Yes", "allow_once"), ("No", "reject_once")]
         else:
-            options = [(text, _kind(text, rules)) for text in request.options or ()]
+            # Editors know an option of a permission by its kind: one that is wider than another of its kind stays out.
+            offered = [text for text in request.options or () if not (rules and text.endswith(SAVED))]
+            options = [(text, _kind(text, rules)) for text in offered]
             if rules and DENY in (request.options or ()):
                 options.append((f"{NEVER} {', '.join(rules)}", "reject_always"))
         about = call or {"toolCallId": request.id, "title": _title(request), "kind": "other", "status": "pending"}
