@@ -76,7 +76,7 @@ def test_results() -> None:
         kept = Path(whole.partition("The whole text: ")[2].partition(" ")[0])
         assert "MIDDLE" in kept.read_text() and kept.stat().st_mode & 0o777 == 0o600
         kept.unlink()
-        assert [type(block) for block in image.content] == [Text, Image] and "audio/wav" in text(image)
+        assert [type(block) for block in image.content] == [Image, Text] and "audio/wav" in text(image)
         assert fail.is_error and text(fail) == "it went wrong"
         assert text(structured) == '{"n":5}' and structured.details == {"structuredContent": {"n": 5}}
         assert crash.is_error and "I fall over now" in text(crash)
@@ -196,6 +196,11 @@ def test_problems_with_resources_name_their_server() -> None:
         assert none.is_error and text(none) == 'MCP server "poor": Method not found: resources/list'
 
     run(work())
+
+
+def test_texts_and_images_stay_in_their_order() -> None:
+    blocks = [Text("a cat:"), Image("AAAA", "image/png"), Text("the image above is a cat")]
+    assert cut(blocks) == blocks
 
 
 def test_more_images_than_a_model_can_use() -> None:

@@ -2,6 +2,7 @@
 
 import binascii
 from base64 import b64decode
+from itertools import count
 from typing import Any, Final
 
 from spindle.mcp import Message
@@ -89,18 +90,17 @@ async def _image(item: Message, context: ToolContext | None) -> list[Text | Imag
 
 def cut(blocks: list[Text | Image]) -> list[Text | Image]:
     """Return the blocks with at most `MAX_TEXT` bytes of text; what is cut is kept in a file whose name is told."""
-    texts = [block.text for block in blocks if isinstance(block, Text)]
     images = [block for block in blocks if isinstance(block, Image)]
     if len(images) > _MAX_IMAGES:
-        texts.append(f"[{len(images) - _MAX_IMAGES} more images are left out.]")
-        del images[_MAX_IMAGES:]
-    whole = "\n".join(texts)
-    data = whole.encode("utf-8", "replace")
+        seen = count(1)
+        blocks = [block for block in blocks if isinstance(block, Text) or next(seen) <= _MAX_IMAGES]
+        blocks.append(Text(f"[{len(images) - _MAX_IMAGES} more images are left out.]"))
+    data = "\n".join(block.text for block in blocks if isinstance(block, Text)).encode("utf-8", "replace")
     if len(data) <= MAX_TEXT:
-        return [*map(Text, texts), *images]
+        return blocks
     half = MAX_TEXT // 2
     head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
     path = keep_whole(data, "spindle-mcp-")
     left = format_size(len(data) - 2 * half)
     note = f"\n\n[… {left} of {format_size(len(data))} cut here. The whole text: {path} …]\n\n"
-    return [Text(head + note + tail), *images]
+    return [Text(head + note + tail), *images[:_MAX_IMAGES]]
