@@ -51,8 +51,21 @@ def test_real_sessions_render(visit: Open, name: str) -> None:
             assert "".join(text.split()) in shown
 
 
-def test_every_kind_of_entry(visit: Open) -> None:
+def test_every_kind_of_entry_and_landmarks_and_names(visit: Open) -> None:
     page = visit(page_of_file("real-everything"))
+    for role in ("banner", "navigation", "main", "feed", "toolbar"):
+        assert page.page.get_by_role(role).count() == 1, role
+    page.expect("!document.querySelector('.tree-map').hidden")
+    for name in ("Entries", "Map of the conversation"):
+        assert page.page.get_by_role("tree", name=name).count() == 1, name
+    nameless = (
+        "Array.from(document.querySelectorAll('button, input, a'))"
+        ".filter(node => !(node.innerText || node.ariaLabel || node.querySelector('img')?.alt)).length"
+    )
+    assert page.js(nameless) == 0
+    row = page.page.locator("#tree [role=treeitem]").nth(7)
+    assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == ["2", "1", "1"]
+    # Each kind.
     text = page.text()
     assert "Planning the explanation." in text
     assert "Compacted from 45,678 tokens" in text
@@ -290,7 +303,7 @@ def test_code_blocks_keep_their_text(visit: Open) -> None:
 # -- branches, search, addresses -----------------------------------------------------------------
 
 
-def test_branches_switch(visit: Open) -> None:
+def test_branches_switch_by_pointer_by_keys_and_in_the_address(visit: Open) -> None:
     page = visit(page_of_file("real-everything"))
     assert "Alternative done." not in page.text()
     page.page.click("#tree >> text=Alternative branch")
@@ -302,9 +315,39 @@ def test_branches_switch(visit: Open) -> None:
     page.page.click("#tree >> text=Alternative branch")
     page.page.keyboard.press("Escape")
     assert "Final reply." in page.text()
+    # By keys.
+    page.page.focus("#tree")
+
+    def active() -> str:
+        return str(page.js("document.getElementById(tree.getAttribute('aria-activedescendant')).innerText"))
+
+    page.page.keyboard.press("Home")
+    assert active().startswith("start here\nuser: Please TOOLS")
+    page.page.keyboard.press("ArrowDown")
+    assert active() == "assistant: Calling tools."
+    page.page.keyboard.press("End")
+    assert active() == "assistant: Alternative done."
+    page.page.keyboard.press("ArrowLeft")
+    assert active().startswith("[branch summary]")
+    page.page.keyboard.press("ArrowLeft")
+    assert active() == "assistant: Tools done (#5)."
+    page.page.keyboard.press("ArrowRight")
+    page.page.keyboard.press("ArrowRight")
+    assert active().startswith("[branch summary]")
+    page.page.keyboard.press("Enter")
+    assert "Alternative done." in page.text()
+    assert page.js("document.activeElement.id") == "tree"
+    # What is chosen is in the address.
+    page.page.keyboard.press("Escape")
+    assert "Final reply." in page.text()
+    page.page.click("#tree >> text=Alternative branch")
+    assert page.page.url.endswith("#leaf=4b672924&target=56112159")
+    page.page.reload()
+    page.page.wait_for_selector("html.ready", state="attached")
+    assert "Alternative done." in page.text()
 
 
-def test_the_filters(visit: Open) -> None:
+def test_filters_keys_and_search(visit: Open) -> None:
     page = visit(page_of_file("real-everything"))
     assert page.text("#status") == "27 / 36 entries"
     expected = {"no-tools": (False, True), "user": (False, True), "labeled": (False, True), "all": (True, True)}
@@ -315,10 +358,31 @@ def test_the_filters(visit: Open) -> None:
         assert any("Final reply." in row for row in rows) == with_leaf, name
     assert page.text("#status") == "36 / 36 entries"
     assert "[name: Export demo]" in page.rows()
-
-
-def test_search_finds_bodies(visit: Open) -> None:
-    page = visit(page_of_file("real-everything"))
+    page.page.click("[data-filter=default]")
+    assert page.text("#status") == "27 / 36 entries"
+    # Keys.
+    keys = page.page.keyboard
+    keys.press("t")
+    assert "Planning the explanation." not in page.text()
+    keys.press("t")
+    assert "Planning the explanation." in page.text()
+    assert "file0" not in page.text()
+    keys.press("o")
+    assert "file0" in page.text()
+    keys.press("o")
+    assert "file0" not in page.text()
+    keys.press("?")
+    assert page.page.locator("#help").is_visible()
+    for key in ("T", "O", "Esc", "/", "↑", "Enter"):
+        assert key in page.text("#help")
+    keys.press("Escape")
+    assert not page.page.locator("#help").is_visible()
+    keys.press("/")
+    assert page.js("document.activeElement.id") == "search"
+    keys.type("to")
+    assert page.page.input_value("#search") == "to"
+    keys.press("Escape")
+    # A search finds what stands in bodies.
     page.page.fill("#search", "FILE17")
     page.expect("document.querySelectorAll('#tree .row').length === 1")
     assert page.rows() == ["[bash]: ls -la"]
@@ -334,22 +398,20 @@ def test_search_finds_bodies(visit: Open) -> None:
     assert page.page.input_value("#search") == ""
 
 
-@pytest.mark.parametrize(
-    ("query", "row"),
-    [
-        ('quote "x"', 'user: a quote "x" and <tag>'),
-        ("<tag>", 'user: a quote "x" and <tag>'),
-        ("back\\slash", "assistant: back\\slash"),
-        ("ÄPFEL", "user: äpfel"),
-        ("äpfel user", "user: äpfel"),
-    ],
-)
-def test_search_takes_every_character(visit: Open, query: str, row: str) -> None:
+def test_search_takes_every_character(visit: Open) -> None:
     entries = [user("a", None, 'a quote "x" and <tag>'), answer("b", "a", "back\\slash"), user("c", "b", "äpfel")]
     page = visit(page_of(entries))
-    page.page.fill("#search", query)
-    page.expect("document.querySelectorAll('#tree .row').length === 1")
-    assert page.rows() == [row]
+    for query, row in (
+        ('quote "x"', 'user: a quote "x" and <tag>'),
+        ("back\\slash", "assistant: back\\slash"),
+        ("<tag>", 'user: a quote "x" and <tag>'),
+        ("ÄPFEL", "user: äpfel"),
+        ("nothing of it", None),
+        ("äpfel user", "user: äpfel"),
+    ):
+        page.page.fill("#search", query)
+        found = "[...document.querySelectorAll('#tree .row-text')].map(row => row.innerText)"
+        page.expect(f"JSON.stringify({found}) === {json.dumps(json.dumps([row] if row else [], ensure_ascii=False))}")
 
 
 def test_search_does_not_find_the_format(visit: Open) -> None:
@@ -369,15 +431,6 @@ def test_an_address_of_nothing_shows_the_session(visit: Open) -> None:
     page = visit(page_of_file("real-everything"), "#leaf=%3Cscript%3E&target=constructor")
     assert "Final reply." in page.text()
     assert page.trouble == []
-
-
-def test_choosing_an_entry_changes_the_address(visit: Open) -> None:
-    page = visit(page_of_file("real-everything"))
-    page.page.click("#tree >> text=Alternative branch")
-    assert page.page.url.endswith("#leaf=4b672924&target=56112159")
-    page.page.reload()
-    page.page.wait_for_selector("html.ready", state="attached")
-    assert "Alternative done." in page.text()
 
 
 def test_download_is_the_session(visit: Open) -> None:
@@ -418,53 +471,6 @@ def test_copying(visit: Open) -> None:
 
 
 # -- keys, looks, reach --------------------------------------------------------------------------
-
-
-def test_keys(visit: Open) -> None:
-    page = visit(page_of_file("real-everything"))
-    keys = page.page.keyboard
-    keys.press("t")
-    assert "Planning the explanation." not in page.text()
-    keys.press("t")
-    assert "Planning the explanation." in page.text()
-    assert "file0" not in page.text()
-    keys.press("o")
-    assert "file0" in page.text()
-    keys.press("?")
-    assert page.page.locator("#help").is_visible()
-    for key in ("T", "O", "Esc", "/", "↑", "Enter"):
-        assert key in page.text("#help")
-    keys.press("Escape")
-    assert not page.page.locator("#help").is_visible()
-    keys.press("/")
-    assert page.js("document.activeElement.id") == "search"
-    keys.type("to")
-    assert page.page.input_value("#search") == "to"
-
-
-def test_the_tree_by_keyboard(visit: Open) -> None:
-    page = visit(page_of_file("real-everything"))
-    page.page.focus("#tree")
-
-    def active() -> str:
-        return str(page.js("document.getElementById(tree.getAttribute('aria-activedescendant')).innerText"))
-
-    page.page.keyboard.press("Home")
-    assert active().startswith("start here\nuser: Please TOOLS")
-    page.page.keyboard.press("ArrowDown")
-    assert active() == "assistant: Calling tools."
-    page.page.keyboard.press("End")
-    assert active() == "assistant: Alternative done."
-    page.page.keyboard.press("ArrowLeft")
-    assert active().startswith("[branch summary]")
-    page.page.keyboard.press("ArrowLeft")
-    assert active() == "assistant: Tools done (#5)."
-    page.page.keyboard.press("ArrowRight")
-    page.page.keyboard.press("ArrowRight")
-    assert active().startswith("[branch summary]")
-    page.page.keyboard.press("Enter")
-    assert "Alternative done." in page.text()
-    assert page.js("document.activeElement.id") == "tree"
 
 
 def test_the_map_shows_where_the_session_divides(visit: Open) -> None:
@@ -564,22 +570,6 @@ def test_without_scripts(visit: Open) -> None:
     assert not page.page.locator("#sidebar").is_visible()
     assert not page.page.locator("#theme-button").is_visible()
     assert page.page.locator("main").bounding_box()["width"] > 1200
-
-
-def test_landmarks_and_names(visit: Open) -> None:
-    page = visit(page_of_file("real-everything"))
-    for role in ("banner", "navigation", "main", "feed", "toolbar"):
-        assert page.page.get_by_role(role).count() == 1, role
-    page.expect("!document.querySelector('.tree-map').hidden")
-    for name in ("Entries", "Map of the conversation"):
-        assert page.page.get_by_role("tree", name=name).count() == 1, name
-    nameless = (
-        "Array.from(document.querySelectorAll('button, input, a'))"
-        ".filter(node => !(node.innerText || node.ariaLabel || node.querySelector('img')?.alt)).length"
-    )
-    assert page.js(nameless) == 0
-    row = page.page.locator("#tree [role=treeitem]").nth(7)
-    assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == ["2", "1", "1"]
 
 
 def everything() -> bytes:

@@ -32,30 +32,30 @@ def more_arguments(piece: str) -> Any:
 # -- talking -------------------------------------------------------------------------------------
 
 
-def test_an_answer_is_shown_as_it_is_written(browser: Any) -> None:
+def test_an_answer_is_shown_as_it_is_written(open_tab: Any) -> None:
     answer = ["# Tit", "le\n\nHello **wor", gate("half"), "ld** and `code`\n\n```python\nreturn 1\n```\n"]
-    with ServerProcess([reply(think("let me see"), *answer)]) as server, Tab(browser, server) as tab:
-        tab.say("hi there")
-        server.mock.wait_gate("half")
-        tab.sees(".answer h3", "Title")
-        tab.sees(".answer strong", "wor")
-        tab.shows("#stop")
-        server.mock.release("half")
-        tab.settled()
-        tab.sees(".answer strong", "world")
-        tab.sees(".answer .code", "return 1")
-        tab.sees(".answer .code .t-word", "return")
-        tab.sees(".bubble", "hi there")
-        tab.sees(".thinking summary", "Thought for")
-        assert not tab.page.locator(".thinking[open]").count()
-        tab.click(".thinking summary")
-        tab.sees(".thinking", "let me see")
-        tab.sees("#tokens", "10 in · 5 out")
-        tab.sees("#cost", "cost unknown")
-        assert tab.trouble == []
+    tab = open_tab(reply(think("let me see"), *answer))
+    tab.say("hi there")
+    tab.server.mock.wait_gate("half")
+    tab.sees(".answer h3", "Title")
+    tab.sees(".answer strong", "wor")
+    tab.shows("#stop")
+    tab.server.mock.release("half")
+    tab.settled()
+    tab.sees(".answer strong", "world")
+    tab.sees(".answer .code", "return 1")
+    tab.sees(".answer .code .t-word", "return")
+    tab.sees(".bubble", "hi there")
+    tab.sees(".thinking summary", "Thought for")
+    assert not tab.page.locator(".thinking[open]").count()
+    tab.click(".thinking summary")
+    tab.sees(".thinking", "let me see")
+    tab.sees("#tokens", "10 in · 5 out")
+    tab.sees("#cost", "cost unknown")
+    assert tab.trouble == []
 
 
-def test_tool_calls_show_arguments_output_and_the_diff(browser: Any) -> None:
+def test_tool_calls_show_arguments_output_and_the_diff(open_tab: Any) -> None:
     edits = [{"oldText": "two", "newText": "TWO"}]
     steps = [
         reply(call("bash", ['{"command": "printf a; ']), gate("args"), more_arguments('echo \\"<b>x</b>\\""}')),
@@ -63,250 +63,228 @@ def test_tool_calls_show_arguments_output_and_the_diff(browser: Any) -> None:
         reply(call("read", {"path": "missing.txt"}, id="c3")),
         reply("done"),
     ]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        (server.cwd / "f.txt").write_text("one\ntwo\nthree\n")
-        tab.say("go")
-        server.mock.wait_gate("args")
-        tab.sees("[data-tool=bash][data-state=writing] .command", "printf a;")
-        server.mock.release("args")
-        tab.sees(".answer >> nth=-1", "done")
-        tab.sees("[data-tool=bash][data-state=done] .output", "a<b>x</b>")
-        tab.sees("[data-tool=edit] .del", "two")
-        tab.sees("[data-tool=edit] .add", "TWO")
-        tab.shows("[data-tool=read][data-state=failed][open]")
-        assert tab.trouble == []
+    tab = open_tab(*steps)
+    (tab.server.cwd / "f.txt").write_text("one\ntwo\nthree\n")
+    tab.say("go")
+    tab.server.mock.wait_gate("args")
+    tab.sees("[data-tool=bash][data-state=writing] .command", "printf a;")
+    tab.server.mock.release("args")
+    tab.sees(".answer >> nth=-1", "done")
+    tab.sees("[data-tool=bash][data-state=done] .output", "a<b>x</b>")
+    tab.sees("[data-tool=edit] .del", "two")
+    tab.sees("[data-tool=edit] .add", "TWO")
+    tab.shows("[data-tool=read][data-state=failed][open]")
+    assert tab.trouble == []
 
 
-def test_a_server_may_use_the_id_of_a_call_again(browser: Any) -> None:
+def test_a_server_may_use_the_id_of_a_call_again(open_tab: Any) -> None:
     steps = [
         reply("one", call("bash", {"command": "echo first"}, id="call_0")),
         reply("two", call("bash", {"command": "echo second"}, id="call_0")),
         reply("three", call("bash", {"command": "echo third; sleep 60"}, id="call_0")),
     ]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.say("go")
-        for _ in ("as it comes", "after a reload"):
-            tab.sees(".tool[data-state=running]", "echo third")
-            tab.counts(".tool", 3)
-            for index, word in enumerate(("first", "second")):
-                tab.sees(".answer", f"echo {word}", index)
-                tab.sees(f".answer >> nth={index} >> .tool[data-state=done] .output", word)
-            tab.page.reload()
-        tab.shows(".tool[data-state=running]")
-        tab.press("Escape")
-        tab.sees(".tool >> nth=2", "Command aborted")
-        tab.hides(".tool[data-state=running]")
-        assert tab.trouble == []
-
-
-def test_steering_and_queueing_while_it_works(browser: Any) -> None:
-    steps = [reply("first", gate("go")), reply("steered"), reply("followed")]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.say("start")
-        server.mock.wait_gate("go")
-        tab.type("afterwards", "Alt+Enter")
-        tab.type("rather this", "Enter")
-        tab.counts(".queued", 2)
-        tab.sees("#queue", "rather this")
-        tab.click("#queue .link")
-        tab.hides("#queue")
-        tab.holds("#prompt", "rather this\n\nafterwards")
-        tab.type("afterwards", "Alt+Enter")
-        tab.type("rather this", "Enter")
-        tab.counts(".queued", 2)
-        server.mock.release("go")
-        tab.sees(".answer >> nth=-1", "followed")
-        tab.settled()
-        assert user_texts(server)[-1] == ["start", "rather this", "afterwards"]
-        assert tab.page.locator(".bubble").all_inner_texts() == ["start", "rather this", "afterwards"]
-
-
-def test_escape_interrupts(browser: Any) -> None:
-    with ServerProcess([reply("so far", stall()), reply("again")]) as server, Tab(browser, server) as tab:
-        tab.say("go")
-        tab.sees(".answer", "so far")
-        tab.press("Escape")
-        tab.sees(".answer .aside", "Interrupted")
-        server.mock.wait_hangups()
-        tab.settled()
-        tab.ask("once more")
-        tab.sees(".answer >> nth=-1", "again")
-
-
-def test_images_are_pasted_dropped_picked_removed_and_sent(browser: Any, tmp_path: Path) -> None:
-    with ServerProcess([reply("nice")]) as server, Tab(browser, server) as tab:
-        tab.bring("paste", png())
-        tab.counts("#attachments img", 1)
-        tab.bring("drop", png(5, 5))
-        tab.counts("#attachments img", 2)
-        tab.page.locator("#attachments button").first.click()
-        tab.counts("#attachments img", 1)
-        file = tmp_path / "large.png"
-        file.write_bytes(base64.b64decode(png(3000, 10)))
-        tab.page.set_input_files("#files", [str(file)])
-        tab.counts("#attachments img", 2)
-        (tmp_path / "no.png").write_text("not an image")
-        tab.page.set_input_files("#files", [str(tmp_path / "no.png")])
-        tab.sees("#attachments .file", "no.png")  # any file may come along, for tools to read
-        tab.click("#attachments .file button")
-        tab.ask("look")
-        tab.counts(".bubble img", 2)
-        tab.hides("#attachments img")
-        parts = server.mock.requests[0].body["messages"][-1]["content"]
-        urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
-        assert urls[0] == "data:image/png;base64," + png(5, 5)
-        scaled = base64.b64decode(urls[1].partition(",")[2])
-        assert struct.unpack(">II", scaled[16:24]) == (2000, 7)
-
-
-def test_a_failure_is_clear_and_can_be_tried_again(browser: Any) -> None:
-    steps = [failure(401, "bad key"), failure(503, "overloaded"), reply("better")]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.say("go")
-        tab.sees(".failure", re.compile("401 from mock: .*bad key"))
-        tab.settled()
-        tab.click(".failure button")
-        tab.sees(".answer >> nth=-1", "better")
-        tab.settled()
-        tab.sees("#feed", "Went through after 1 more attempt")
-        tab.counts(".failure", 0)
-        tab.counts(".user", 1)
-        assert tab.trouble == []
-
-
-def test_a_refused_prompt_is_not_lost(browser: Any) -> None:
-    with ServerProcess() as server, Tab(browser, server) as tab:
-        tab.context.set_offline(True)
-        tab.shows("#banner")
-        tab.say("precious words")
-        tab.holds("#prompt", "precious words")
-        tab.context.set_offline(False)
-        tab.connected()
-        tab.press("Enter")
-        tab.sees(".answer", "OK")
-
-
-def test_a_shell_command_of_the_user(browser: Any) -> None:
-    with ServerProcess([reply("I see")]) as server, Tab(browser, server) as tab:
-        tab.type("!printf 'a<b>'; exit 3")
-        tab.shows("#composer[data-shell='You run this']")
-        tab.press("Enter")
-        tab.sees(".tool[data-state=failed] b", "you ran")
-        tab.sees(".tool .output", "a<b>")
-        tab.sees(".tool .time", "exit 3")
-        tab.say("!! echo hush")
-        tab.sees(".tool >> nth=1", "not told to the model")
-        # One that does not end by itself is stopped like an answer, and shows what it had to say.
-        tab.say("!echo begun; sleep 60")
-        tab.sees(".tool[data-state=running] .output", "begun")
-        tab.press("Escape")
-        tab.sees(".tool >> nth=2", "interrupted")
-        tab.hides("#stop")
-        tab.ask("well?")
-        (said,) = user_texts(server)
-        assert "printf" in said[0] and "begun" in said[1] and said[-1] == "well?" and "hush" not in str(said)
-        before = tab.text()
+    tab = open_tab(*steps)
+    tab.say("go")
+    for _ in ("as it comes", "after a reload"):
+        tab.sees(".tool[data-state=running]", "echo third")
+        tab.counts(".tool", 3)
+        for index, word in enumerate(("first", "second")):
+            tab.sees(".answer", f"echo {word}", index)
+            tab.sees(f".answer >> nth={index} >> .tool[data-state=done] .output", word)
         tab.page.reload()
-        tab.sees(".answer", "I see")
-        assert tab.text() == before
-        assert tab.trouble == []
+    tab.shows(".tool[data-state=running]")
+    tab.press("Escape")
+    tab.sees(".tool >> nth=2", "Command aborted")
+    tab.hides(".tool[data-state=running]")
+    assert tab.trouble == []
+
+
+def test_steering_and_queueing_while_it_works(open_tab: Any) -> None:
+    steps = [reply("first", gate("steer")), reply("steered"), reply("followed")]
+    tab = open_tab(*steps)
+    tab.say("start")
+    tab.server.mock.wait_gate("steer")
+    tab.type("afterwards", "Alt+Enter")
+    tab.type("rather this", "Enter")
+    tab.counts(".queued", 2)
+    tab.sees("#queue", "rather this")
+    tab.click("#queue .link")
+    tab.hides("#queue")
+    tab.holds("#prompt", "rather this\n\nafterwards")
+    tab.type("afterwards", "Alt+Enter")
+    tab.type("rather this", "Enter")
+    tab.counts(".queued", 2)
+    tab.server.mock.release("steer")
+    tab.sees(".answer >> nth=-1", "followed")
+    tab.settled()
+    assert user_texts(tab.server)[-1] == ["start", "rather this", "afterwards"]
+    assert tab.page.locator(".bubble").all_inner_texts() == ["start", "rather this", "afterwards"]
+
+
+def test_an_answer_is_interrupted_and_a_failure_is_clear_and_can_be_tried_again(open_tab: Any) -> None:
+    failing = [failure(401, "bad key"), failure(503, "overloaded"), reply("better")]
+    tab = open_tab(reply("so far", stall()), reply("again"), *failing)
+    hangups = tab.server.mock.hangups
+    tab.say("go")
+    tab.sees(".answer", "so far")
+    tab.press("Escape")
+    tab.sees(".answer .aside", "Interrupted")
+    tab.server.mock.wait_hangups(hangups + 1)
+    tab.settled()
+    tab.ask("once more")
+    tab.sees(".answer >> nth=-1", "again")
+    # A failure says why, and goes away when the next attempt succeeds.
+    tab.say("and now?")
+    tab.sees(".failure", re.compile("401 from mock: .*bad key"))
+    tab.settled()
+    tab.click(".failure button")
+    tab.sees(".answer >> nth=-1", "better")
+    tab.settled()
+    tab.sees("#feed", "Went through after 1 more attempt")
+    tab.counts(".failure", 0)
+    tab.counts(".user", 3)
+    assert tab.trouble == []
+
+
+def test_images_are_pasted_dropped_picked_removed_and_sent(open_tab: Any, tmp_path: Path) -> None:
+    tab = open_tab(reply("nice"))
+    tab.bring("paste", png())
+    tab.counts("#attachments img", 1)
+    tab.bring("drop", png(5, 5))
+    tab.counts("#attachments img", 2)
+    tab.page.locator("#attachments button").first.click()
+    tab.counts("#attachments img", 1)
+    file = tmp_path / "large.png"
+    file.write_bytes(base64.b64decode(png(3000, 10)))
+    tab.page.set_input_files("#files", [str(file)])
+    tab.counts("#attachments img", 2)
+    (tmp_path / "no.png").write_text("not an image")
+    tab.page.set_input_files("#files", [str(tmp_path / "no.png")])
+    tab.sees("#attachments .file", "no.png")  # any file may come along, for tools to read
+    tab.click("#attachments .file button")
+    tab.ask("look")
+    tab.counts(".bubble img", 2)
+    tab.hides("#attachments img")
+    parts = tab.server.mock.requests[0].body["messages"][-1]["content"]
+    urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    assert urls[0] == "data:image/png;base64," + png(5, 5)
+    scaled = base64.b64decode(urls[1].partition(",")[2])
+    assert struct.unpack(">II", scaled[16:24]) == (2000, 7)
+
+
+def test_a_shell_command_of_the_user(open_tab: Any) -> None:
+    tab = open_tab(reply("I see"))
+    tab.type("!printf 'a<b>'; exit 3")
+    tab.shows("#composer[data-shell='You run this']")
+    tab.press("Enter")
+    tab.sees(".tool[data-state=failed] b", "you ran")
+    tab.sees(".tool .output", "a<b>")
+    tab.sees(".tool .time", "exit 3")
+    tab.say("!! echo hush")
+    tab.sees(".tool >> nth=1", "not told to the model")
+    # One that does not end by itself is stopped like an answer, and shows what it had to say.
+    tab.say("!echo begun; sleep 60")
+    tab.sees(".tool[data-state=running] .output", "begun")
+    tab.press("Escape")
+    tab.sees(".tool >> nth=2", "interrupted")
+    tab.hides("#stop")
+    tab.ask("well?")
+    (said,) = user_texts(tab.server)
+    assert "printf" in said[0] and "begun" in said[1] and said[-1] == "well?" and "hush" not in str(said)
+    before = tab.text()
+    tab.page.reload()
+    tab.sees(".answer", "I see")
+    assert tab.text() == before
+    assert tab.trouble == []
 
 
 # -- deciding ------------------------------------------------------------------------------------
 
 
-def test_tools_are_allowed_and_denied(browser: Any) -> None:
-    steps = [
-        reply(call("bash", {"command": "touch yes.txt"})),
-        reply(call("bash", {"command": "touch no.txt"}, id="c2")),
-        reply("understood"),
-    ]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.click("#approval")
-        tab.say("go")
-        tab.sees(".tool[data-state=asking] .command", "touch yes.txt")
-        assert not (server.cwd / "yes.txt").exists()
-        tab.click("[data-answer=yes]")
-        tab.sees(".tool[data-state=asking] .command", "touch no.txt")
-        assert (server.cwd / "yes.txt").exists()
-        tab.press("Alt+n")
-        tab.sees(".answer >> nth=-1", "understood")
-        tab.settled()
-        assert not (server.cwd / "no.txt").exists()
-        tab.counts("[data-state=failed]", 1)
-        tab.counts(".ask", 0)
-        assert tab.trouble == []
-
-
-def test_what_a_tool_would_do_is_shown_whole(browser: Any) -> None:
+def test_what_a_tool_would_do_is_shown_whole_and_allowed_or_denied(open_tab: Any) -> None:
     sly = '{"command":"ls","x":"$(echo evil)"}'
     strange = {"path": "f.txt", "edits": [{"oldText": "one", "newText": "two", "all": "more"}]}
-    steps = [
-        reply(call("edit", {"path": "f.txt", "edits": [{"oldText": "one", "newText": "<b>two</b>"}]})),
-        reply(call("write", {"path": "new.txt", "content": "line 1\nline 2"}, id="c2")),
-        reply(call("bash", {"command": sly}, id="c3")),
-        reply(call("edit", strange, id="c4")),
-        reply("k"),
-    ]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        (server.cwd / "f.txt").write_text("one\n")
-        tab.press("Alt+a")
-        tab.shows("#approval[aria-pressed=true]")
-        tab.say("go")
-        tab.sees(".tool[data-state=asking] .add", "<b>two</b>")
-        tab.sees(".tool[data-state=asking] .gist", "f.txt")
-        assert tab.page.title().startswith("❓")
-        tab.press("Alt+y")
-        tab.sees(".tool[data-state=asking] .content", "line 1\nline 2")
-        tab.press("Alt+n")
-        # A command that looks like arguments is a command all the same.
-        tab.sees(".tool[data-state=asking] .command", sly)
-        tab.press("Alt+n")
-        tab.sees("pre.question:visible", '"all":"more"')
-        tab.press("Alt+n")
-        tab.settled()
-        assert (server.cwd / "f.txt").read_text() == "<b>two</b>\n"
-        assert not (server.cwd / "new.txt").exists()
-        assert "❓" not in tab.page.title()
-        assert tab.trouble == []
+    tab = open_tab(
+        reply(call("bash", {"command": "touch yes.txt"})),
+        reply(call("bash", {"command": "touch no.txt"}, id="c2")),
+        reply(call("edit", {"path": "f.txt", "edits": [{"oldText": "one", "newText": "<b>two</b>"}]}, id="c3")),
+        reply(call("write", {"path": "new.txt", "content": "line 1\nline 2"}, id="c4")),
+        reply(call("bash", {"command": sly}, id="c5")),
+        reply(call("edit", strange, id="c6")),
+        reply("understood"),
+    )
+    cwd = tab.server.cwd
+    (cwd / "f.txt").write_text("one\n")
+    tab.click("#approval")
+    tab.shows("#approval[aria-pressed=true]")
+    tab.say("go")
+    tab.sees(".tool[data-state=asking] .command", "touch yes.txt")
+    assert not (cwd / "yes.txt").exists()
+    assert tab.page.title().startswith("❓")
+    tab.click("[data-answer=yes]")
+    tab.sees(".tool[data-state=asking] .command", "touch no.txt")
+    assert (cwd / "yes.txt").exists()
+    tab.press("Alt+n")
+    tab.sees(".tool[data-state=asking] .add", "<b>two</b>")
+    tab.sees(".tool[data-state=asking] .gist", "f.txt")
+    tab.press("Alt+y")
+    tab.sees(".tool[data-state=asking] .content", "line 1\nline 2")
+    tab.press("Alt+n")
+    # A command that looks like arguments is a command all the same.
+    tab.sees(".tool[data-state=asking] .command", sly)
+    tab.press("Alt+n")
+    tab.sees("pre.question:visible", '"all":"more"')
+    tab.press("Alt+n")
+    tab.sees(".answer >> nth=-1", "understood")
+    tab.settled()
+    assert not (cwd / "no.txt").exists() and not (cwd / "new.txt").exists()
+    assert (cwd / "f.txt").read_text() == "<b>two</b>\n"
+    tab.counts("[data-state=failed]", 4)
+    tab.counts(".ask", 0)
+    assert "❓" not in tab.page.title()
+    assert tab.trouble == []
 
 
-def test_the_conversation_can_be_exported(browser: Any) -> None:
-    with ServerProcess([reply("an answer")]) as server, Tab(browser, server) as tab:
-        tab.ask("a question")
-        tab.click("#more")
-        with tab.page.expect_download() as download:
-            tab.page.get_by_role("option", name="Export").click()
-        assert download.value.suggested_filename == "conversation.html"
-        assert "a question" in Path(download.value.path()).read_text()
-
-
-def test_the_turn_limit_is_asked_about(browser: Any) -> None:
+def test_the_turn_limit_is_asked_about(open_tab: Any) -> None:
     steps = [
         reply(call("bash", {"command": "echo 1"})),
         reply(call("bash", {"command": "echo 2"}, id="c2")),
         reply("k"),
     ]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        with server.rpc(f"?session={tab.session}") as other:
-            assert other.call("set_approval", tools=False, maxTurns=1)["success"]
-        tab.say("go")
-        tab.sees(".ask h3", "Go on?")
-        tab.click("[data-answer=yes]")
-        tab.counts("[data-tool=bash]", 2)
-        tab.sees(".ask h3", "Go on?")
-        tab.click("[data-answer=no]")
-        tab.settled()
-        assert len(server.mock.requests) == 2
+    tab = open_tab(*steps)
+    with tab.server.rpc(f"?session={tab.session}") as other:
+        assert other.call("set_approval", tools=False, maxTurns=1)["success"]
+    tab.say("go")
+    tab.sees(".ask h3", "Go on?")
+    tab.click("[data-answer=yes]")
+    tab.counts("[data-tool=bash]", 2)
+    tab.sees(".ask h3", "Go on?")
+    tab.click("[data-answer=no]")
+    tab.settled()
+    assert len(tab.server.mock.requests) == 2
 
 
-def test_the_welcome_names_the_place_and_helps_to_begin(browser: Any) -> None:
-    with ServerProcess() as server, Tab(browser, server) as tab:
-        tab.sees("#welcome", "in work.")
-        tab.click("#starters button")
-        tab.holds("#prompt", "Explain this project to me")
-        tab.press("Enter")
-        tab.hides("#welcome")
+def test_the_welcome_a_prompt_that_cannot_be_sent_and_the_export(open_tab: Any) -> None:
+    tab = open_tab(reply("an answer"))
+    tab.sees("#welcome", "in work.")
+    tab.click("#starters button")
+    tab.holds("#prompt", "Explain this project to me")
+    # Without a connection it is not lost.
+    tab.context.set_offline(True)
+    tab.shows("#banner")
+    tab.page.press("#prompt", "Enter")
+    tab.holds("#prompt", "Explain this project to me")
+    tab.context.set_offline(False)
+    tab.connected()
+    tab.press("Enter")
+    tab.hides("#welcome")
+    tab.sees(".answer", "an answer")
+    tab.settled()
+    tab.click("#more")
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("option", name="Export").click()
+    assert download.value.suggested_filename == "conversation.html"
+    assert "Explain this project to me" in Path(download.value.path()).read_text()
 
 
 EXTENSION = """
@@ -484,14 +462,14 @@ def test_accessibility_rules(browser: Any, scheme: str) -> None:
         check("the keys")
 
 
-def test_light_and_dark(browser: Any) -> None:
+def test_light_and_dark(open_tab: Any) -> None:
     def paper(tab: Tab) -> str:
         return str(tab.js("getComputedStyle(document.body).backgroundColor"))
 
-    with ServerProcess() as server, Tab(browser, server, color_scheme="dark") as tab:
-        dark = paper(tab)
-        tab.click("#theme")
-        assert paper(tab) == "rgb(255, 255, 255)" != dark
-        tab.page.reload()
-        tab.connected()
-        assert paper(tab) == "rgb(255, 255, 255)"
+    tab = open_tab(reply("OK"), color_scheme="dark")
+    dark = paper(tab)
+    tab.click("#theme")
+    assert paper(tab) == "rgb(255, 255, 255)" != dark
+    tab.page.reload()
+    tab.connected()
+    assert paper(tab) == "rgb(255, 255, 255)"

@@ -55,41 +55,41 @@ def test_the_tree_leads_back_and_forks(browser: Any) -> None:
         assert tab.trouble == []
 
 
-def test_the_tree_shows_where_a_message_stands(browser: Any) -> None:
+def test_the_tree_shows_where_a_message_stands(open_tab: Any) -> None:
     look = call("bash", {"command": "echo looking"})
     steps = [reply("Let me see", look), reply("long\n\n" * 40), reply("tall\n\n" * 40)]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.ask("first")
-        tab.ask("second")
-        tab.hides(".tool")
-        tab.press("Alt+t")
-        tab.page.locator("#tree .node", has_text="Let me see").get_by_label("Show it").click()
-        tab.shows(".tool")  # its turn was folded
-        inside = (
-            "(box => box.top >= 0 && box.bottom < innerHeight)(document.querySelector('.tool').getBoundingClientRect())"
-        )
-        assert tab.js(inside)
-        tab.counts(".user", 2)
-        assert tab.trouble == []
+    tab = open_tab(*steps)
+    tab.ask("first")
+    tab.ask("second")
+    tab.hides(".tool")
+    tab.press("Alt+t")
+    tab.page.locator("#tree .node", has_text="Let me see").get_by_label("Show it").click()
+    tab.shows(".tool")  # its turn was folded
+    inside = (
+        "(box => box.top >= 0 && box.bottom < innerHeight)(document.querySelector('.tool').getBoundingClientRect())"
+    )
+    assert tab.js(inside)
+    tab.counts(".user", 2)
+    assert tab.trouble == []
 
 
-def test_editing_and_regenerating(browser: Any) -> None:
+def test_editing_and_regenerating(open_tab: Any) -> None:
     steps = [reply("one"), reply("two"), reply("two again"), reply("other")]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.ask("same")
-        tab.bring("paste", png())
-        tab.counts("#attachments img", 1)
-        tab.ask("same")
-        tab.press("Alt+r")
-        tab.sees(".answer >> nth=-1", "two again")
-        tab.settled()
-        assert tab.page.locator(".answer .md").all_inner_texts() == ["one", "two again"]
-        first, second = server.mock.requests[1].body["messages"], server.mock.requests[2].body["messages"]
-        assert [m for m in first if m["role"] != "system"] == [m for m in second if m["role"] != "system"]
-        tab.edit("changed")
-        tab.page.get_by_role("button", name="Save").click()
-        tab.sees(".answer >> nth=-1", "other")
-        assert user_texts(server)[-1] == ["changed"]
+    tab = open_tab(*steps)
+    tab.ask("same")
+    tab.bring("paste", png())
+    tab.counts("#attachments img", 1)
+    tab.ask("same")
+    tab.press("Alt+r")
+    tab.sees(".answer >> nth=-1", "two again")
+    tab.settled()
+    assert tab.page.locator(".answer .md").all_inner_texts() == ["one", "two again"]
+    first, second = tab.server.mock.requests[1].body["messages"], tab.server.mock.requests[2].body["messages"]
+    assert [m for m in first if m["role"] != "system"] == [m for m in second if m["role"] != "system"]
+    tab.edit("changed")
+    tab.page.get_by_role("button", name="Save").click()
+    tab.sees(".answer >> nth=-1", "other")
+    assert user_texts(tab.server)[-1] == ["changed"]
 
 
 def test_a_new_conversation_and_the_list(browser: Any) -> None:
@@ -114,18 +114,10 @@ def test_a_new_conversation_and_the_list(browser: Any) -> None:
         assert tab.session == first
         tab.page.go_back()
         tab.sees(".bubble", "about lexers")
-        assert tab.trouble == []
-
-
-def test_a_click_on_a_line_counts_though_the_list_has_changed_meanwhile(browser: Any) -> None:
-    with ServerProcess([reply("ok")]) as server, Tab(browser, server) as tab:
-        tab.ask("about parsers")
-        tab.press("Alt+c")
-        tab.shows("#welcome")
-        tab.ask("about lexers")
-        tab.press("Alt+f")
+        # A click on a line counts, though the list has changed while the button was down.
+        tab.page.fill("#session-search", "")
         tab.counts(".session", 2)
-        tab.page.locator(".session", has_text="about parsers").hover()
+        tab.page.locator(".session", has_text="Parsers").hover()
         tab.page.mouse.down()
         with server.rpc(f"?session={tab.session}") as other:
             assert other.call("set_session_name", name="Lexers")["success"]
@@ -134,6 +126,7 @@ def test_a_click_on_a_line_counts_though_the_list_has_changed_meanwhile(browser:
         tab.page.mouse.up()
         tab.sees(".bubble", "about parsers")
         tab.sees(".session", "Lexers")
+        assert tab.trouble == []
 
 
 def test_conversations_of_other_directories(browser: Any, tmp_path: Path) -> None:
@@ -174,100 +167,97 @@ def test_conversations_of_other_directories(browser: Any, tmp_path: Path) -> Non
             assert tab.trouble == []
 
 
-def test_work_goes_on_while_another_conversation_is_begun(browser: Any) -> None:
-    steps = [reply("slow", gate("go"), " but done"), reply("quick")]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.say("long task")
-        server.mock.wait_gate("go")
-        busy = tab.session
-        tab.click("#new")
-        tab.shows("#welcome")
-        tab.connected()
-        tab.ask("something else")
-        server.mock.release("go")
-        tab.click(f".session[href='#{busy}']")
-        tab.sees(".answer", "slow but done")
-        assert server.mock.hangups == 0
+def test_work_goes_on_while_another_conversation_is_begun(open_tab: Any) -> None:
+    steps = [reply("slow", gate("slow"), " but done"), reply("quick")]
+    tab = open_tab(*steps)
+    hangups = tab.server.mock.hangups
+    tab.say("long task")
+    tab.server.mock.wait_gate("slow")
+    busy = tab.session
+    tab.click("#new")
+    tab.shows("#welcome")
+    tab.connected()
+    tab.ask("something else")
+    tab.server.mock.release("slow")
+    tab.click(f".session[href='#{busy}']")
+    tab.sees(".answer", "slow but done")
+    assert tab.server.mock.hangups == hangups
 
 
-def test_a_command_of_the_user_stays_behind_in_its_conversation(browser: Any) -> None:
-    with ServerProcess([]) as server, Tab(browser, server) as tab:
-        tab.say("!echo begun; sleep 60")
-        tab.sees(".tool[data-state=running] .output", "begun")
-        first = tab.session
-        tab.click("#new")
-        tab.page.wait_for_url(lambda url: not url.endswith(first))
-        tab.shows("#welcome")
-        tab.connected()
-        tab.holds("#prompt", "")
-        # Here nothing runs, until something does.
-        tab.hides("#stop")
-        tab.say("!echo here; sleep 60")
-        tab.sees(".tool[data-state=running] .output", "here")
-        tab.shows("#stop")
-        tab.press("Escape")
-        tab.sees(".tool .time", "interrupted")
-        tab.hides("#stop")
-        tab.counts(".tool", 1)
-        # It has ended with the connection, and what it said is kept.
-        tab.click(f".session[href='#{first}']")
-        tab.sees(".tool .output", "begun")
-        tab.sees(".tool .time", "interrupted")
-        assert tab.trouble == []
+def test_a_command_of_the_user_stays_behind_in_its_conversation(open_tab: Any) -> None:
+    tab = open_tab(reply("OK"))
+    tab.say("!echo begun; sleep 60")
+    tab.sees(".tool[data-state=running] .output", "begun")
+    first = tab.session
+    tab.click("#new")
+    tab.page.wait_for_url(lambda url: not url.endswith(first))
+    tab.shows("#welcome")
+    tab.connected()
+    tab.holds("#prompt", "")
+    # Here nothing runs, until something does.
+    tab.hides("#stop")
+    tab.say("!echo here; sleep 60")
+    tab.sees(".tool[data-state=running] .output", "here")
+    tab.shows("#stop")
+    tab.press("Escape")
+    tab.sees(".tool .time", "interrupted")
+    tab.hides("#stop")
+    tab.counts(".tool", 1)
+    # It has ended with the connection, and what it said is kept.
+    tab.click(f".session[href='#{first}']")
+    tab.sees(".tool .output", "begun")
+    tab.sees(".tool .time", "interrupted")
+    assert tab.trouble == []
 
 
 # -- coming back ---------------------------------------------------------------------------------
 
 
-def test_a_reload_finds_the_session_and_the_draft(browser: Any) -> None:
-    steps = [reply(think("hm"), "intro", call("bash", {"command": "echo out"})), reply("the end")]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.ask("remember me")
-        tab.type("half a thought")
-        before, session = tab.text(), tab.session
-        tab.page.reload()
-        tab.connected()
-        tab.sees(".answer >> nth=-1", "the end")
-        assert tab.session == session
-        after = re.sub(r", [\d.]+ m?s\n", "\n", tab.text())
-        assert after == re.sub(r"(, |\n)[\d.]+ m?s\n", "\n", re.sub("Thought for .*", "Thoughts", before))
-        tab.sees("[data-tool=bash][data-state=done]", "out")
-        tab.holds("#prompt", "half a thought")
+def test_a_reload_finds_the_session_the_draft_and_what_is_being_answered(open_tab: Any) -> None:
+    growing = reply("The beginning, ", gate("reload a"), "the middle", gate("reload b"), " and the end.")
+    tab = open_tab(reply(think("hm"), "intro", call("bash", {"command": "echo out"})), reply("the end"), growing)
+    tab.ask("remember me")
+    tab.type("half a thought")
+    before, session = tab.text(), tab.session
+    tab.page.reload()
+    tab.connected()
+    tab.sees(".answer >> nth=-1", "the end")
+    assert tab.session == session
+    after = re.sub(r", [\d.]+ m?s\n", "\n", tab.text())
+    assert after == re.sub(r"(, |\n)[\d.]+ m?s\n", "\n", re.sub("Thought for .*", "Thoughts", before))
+    tab.sees("[data-tool=bash][data-state=done]", "out")
+    tab.holds("#prompt", "half a thought")
+    # In mid answer.
+    tab.say("go")
+    tab.sees(".answer >> nth=-1", "The beginning")
+    tab.page.reload()
+    tab.connected()
+    tab.shows("#stop")
+    tab.server.mock.release("reload a")
+    tab.sees(".answer >> nth=-1", "The beginning, the middle")
+    tab.server.mock.release("reload b")
+    tab.settled()
+    tab.sees(".answer .md >> nth=-1", re.compile("^The beginning, the middle and the end.$"))
 
 
-def test_a_reload_in_mid_answer_shows_all_of_it(browser: Any) -> None:
-    steps = [reply("The beginning, ", gate("a"), "the middle", gate("b"), " and the end.")]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.say("go")
-        tab.sees(".answer", "The beginning")
-        tab.page.reload()
-        tab.connected()
-        tab.shows("#stop")
-        server.mock.release("a")
-        tab.sees(".answer", "The beginning, the middle")
-        server.mock.release("b")
-        tab.settled()
-        tab.sees(".answer .md", re.compile("^The beginning, the middle and the end.$"))
-
-
-def test_a_broken_connection_is_made_good(browser: Any) -> None:
-    steps = [reply("one ", gate("a"), "two ", gate("b"), "three"), reply("next")]
-    with ServerProcess(steps) as server, Tab(browser, server) as tab:
-        tab.say("count")
-        tab.sees(".answer", "one")
-        tab.context.set_offline(True)
-        tab.sees("#banner", "Connection lost")
-        server.mock.release("a")
-        server.mock.wait_gate("b")
-        tab.context.set_offline(False)
-        tab.hides("#banner")
-        tab.sees(".answer .md", "one two")
-        server.mock.release("b")
-        tab.settled()
-        assert tab.text(".answer .md") == "one two three"
-        tab.counts(".user", 1)
-        tab.ask("more")
-        tab.sees(".answer >> nth=-1", "next")
+def test_a_broken_connection_is_made_good(open_tab: Any) -> None:
+    steps = [reply("one ", gate("broken a"), "two ", gate("broken b"), "three"), reply("next")]
+    tab = open_tab(*steps)
+    tab.say("count")
+    tab.sees(".answer", "one")
+    tab.context.set_offline(True)
+    tab.sees("#banner", "Connection lost")
+    tab.server.mock.release("broken a")
+    tab.server.mock.wait_gate("broken b")
+    tab.context.set_offline(False)
+    tab.hides("#banner")
+    tab.sees(".answer .md", "one two")
+    tab.server.mock.release("broken b")
+    tab.settled()
+    assert tab.text(".answer .md") == "one two three"
+    tab.counts(".user", 1)
+    tab.ask("more")
+    tab.sees(".answer >> nth=-1", "next")
 
 
 def test_a_server_that_was_started_again_is_found(browser: Any, tmp_path: Path) -> None:
@@ -313,9 +303,10 @@ def test_a_server_that_died_in_mid_answer(browser: Any, tmp_path: Path) -> None:
             assert tab.page.input_value("#prompt") == "being typed"
 
 
-def test_two_tabs_see_the_same_conversation(browser: Any) -> None:
+def test_two_tabs_agree_on_everything(browser: Any) -> None:
+    steps = [reply("for both"), reply(call("bash", {"command": "echo 1"})), reply("done"), reply("again"), reply("new")]
     with (
-        ServerProcess([reply("for both")]) as server,
+        ServerProcess(steps) as server,
         Tab(browser, server) as one,
         Tab(browser, server, session=one.session) as two,
     ):
@@ -323,15 +314,6 @@ def test_two_tabs_see_the_same_conversation(browser: Any) -> None:
         two.sees(".bubble", "who is there?")
         two.sees(".answer", "for both")
         two.settled()
-
-
-def test_two_tabs_agree_on_everything(browser: Any) -> None:
-    steps = [reply(call("bash", {"command": "echo 1"})), reply("done"), reply("again")]
-    with (
-        ServerProcess(steps) as server,
-        Tab(browser, server) as one,
-        Tab(browser, server, session=one.session) as two,
-    ):
         one.press("Alt+a")
         two.shows("#approval[aria-pressed=true]")
         one.say("go")
@@ -350,19 +332,12 @@ def test_two_tabs_agree_on_everything(browser: Any) -> None:
         two.counts(".user", 0)
         one.ask("differently")
         two.sees(".answer >> nth=-1", "again")
+        first = one.session
         one.press("Alt+c")
         one.shows("#welcome")
         two.shows("#welcome")
-        assert one.session == two.session
-        assert one.trouble == two.trouble == []
-
-
-def test_a_command_of_the_user_ends_after_another_tab_has_changed_the_page(browser: Any) -> None:
-    with (
-        ServerProcess([reply("an answer")]) as server,
-        Tab(browser, server) as one,
-        Tab(browser, server, session=one.session) as two,
-    ):
+        assert one.session == two.session != first
+        # A command of the user ends after the other tab has changed the page.
         one.ask("first")
         one.say("!echo begun; sleep 60")
         one.sees(".tool[data-state=running] .output", "begun")
@@ -407,83 +382,77 @@ async () => {
 """
 
 
-def test_entries_that_are_asked_for_twice_come_once(browser: Any) -> None:
-    with ServerProcess([]) as server, Tab(browser, server) as tab:
-        assert tab.js(ENTRIES) == [["a1", "b1", "c0"], ["x"], "x"]
-        assert tab.trouble == []
+def test_entries_that_are_asked_for_twice_come_once_and_labels_are_set_and_taken_away(open_tab: Any) -> None:
+    tab = open_tab(reply("an answer"))
+    assert tab.js(ENTRIES) == [["a1", "b1", "c0"], ["x"], "x"]
+    tab.ask("first")
+    tab.press("Alt+t")
+    tab.counts("#tree .node", 2)
+    tab.page.locator("#tree .node").nth(1).hover()
+    tab.click("#tree [aria-label=Label]", 1)
+    tab.page.keyboard.type("a <b>good</b> place")
+    tab.press("Enter")
+    tab.sees("#tree .node:nth-child(2) .tag", "a <b>good</b> place")
+    tab.page.locator("#tree .node").nth(1).hover()
+    tab.click("#tree [aria-label=Label]", 1)
+    tab.holds("#tree .rename", "a <b>good</b> place")
+    tab.page.fill("#tree .rename", "")
+    tab.press("Enter")
+    tab.counts("#tree .tag", 0)
+    tab.counts("#tree .node", 2)
+    assert tab.trouble == []
 
 
-def test_labels_in_the_tree(browser: Any) -> None:
-    with ServerProcess([reply("an answer")]) as server, Tab(browser, server) as tab:
-        tab.ask("first")
-        tab.press("Alt+t")
-        tab.counts("#tree .node", 2)
-        tab.page.locator("#tree .node").nth(1).hover()
-        tab.click("#tree [aria-label=Label]", 1)
-        tab.page.keyboard.type("a <b>good</b> place")
-        tab.press("Enter")
-        tab.sees("#tree .node:nth-child(2) .tag", "a <b>good</b> place")
-        tab.page.locator("#tree .node").nth(1).hover()
-        tab.click("#tree [aria-label=Label]", 1)
-        tab.holds("#tree .rename", "a <b>good</b> place")
-        tab.page.fill("#tree .rename", "")
-        tab.press("Enter")
-        tab.counts("#tree .tag", 0)
-        tab.counts("#tree .node", 2)
-        assert tab.trouble == []
+def test_names_and_labels_can_be_written_while_it_works(open_tab: Any) -> None:
+    tab = open_tab(reply("an ", gate("label"), "answer"), reply("more"))
+    tab.press("Alt+t")
+    tab.say("first")
+    tab.server.mock.wait_gate("label")
+    tab.click("#title")
+    tab.page.keyboard.type("half a na")
+    tab.server.mock.release("label")
+    tab.sees(".answer", "an answer")
+    tab.settled()
+    tab.page.keyboard.type("me")
+    tab.press("Enter")
+    tab.sees("#title", "half a name")
+    tab.counts("#tree .node", 2)
+    tab.page.locator("#tree .node").first.hover()
+    tab.click("#tree [aria-label=Label]")
+    tab.page.keyboard.type("half a la")
+    open_tab(session=tab.session).ask("second")
+    tab.sees(".answer >> nth=-1", "more")
+    tab.settled()
+    tab.page.keyboard.type("bel")
+    tab.press("Enter")
+    tab.sees("#tree .node:nth-child(1) .tag", "half a label")
+    tab.counts("#tree .node", 4)
+    # What is given up changes nothing, and what happened meanwhile is shown.
+    tab.page.locator("#tree .node").first.hover()
+    tab.click("#tree [aria-label=Label]")
+    tab.page.keyboard.type("no")
+    tab.press("Escape")
+    tab.sees("#tree .node:nth-child(1) .tag", "half a label")
+    assert tab.trouble == []
 
 
-def test_names_and_labels_can_be_written_while_it_works(browser: Any) -> None:
-    with ServerProcess([reply("an ", gate("go"), "answer"), reply("more")]) as server, Tab(browser, server) as tab:
-        tab.press("Alt+t")
-        tab.say("first")
-        server.mock.wait_gate("go")
-        tab.click("#title")
-        tab.page.keyboard.type("half a na")
-        server.mock.release("go")
-        tab.sees(".answer", "an answer")
-        tab.settled()
-        tab.page.keyboard.type("me")
-        tab.press("Enter")
-        tab.sees("#title", "half a name")
-        tab.counts("#tree .node", 2)
-        tab.page.locator("#tree .node").first.hover()
-        tab.click("#tree [aria-label=Label]")
-        tab.page.keyboard.type("half a la")
-        with Tab(browser, server, session=tab.session) as other:
-            other.ask("second")
-        tab.sees(".answer >> nth=-1", "more")
-        tab.settled()
-        tab.page.keyboard.type("bel")
-        tab.press("Enter")
-        tab.sees("#tree .node:nth-child(1) .tag", "half a label")
-        tab.counts("#tree .node", 4)
-        # What is given up changes nothing, and what happened meanwhile is shown.
-        tab.page.locator("#tree .node").first.hover()
-        tab.click("#tree [aria-label=Label]")
-        tab.page.keyboard.type("no")
-        tab.press("Escape")
-        tab.sees("#tree .node:nth-child(1) .tag", "half a label")
-        assert tab.trouble == []
-
-
-def test_a_reload_finds_what_waits_and_what_is_asked_about(browser: Any) -> None:
-    with ServerProcess([reply("working", gate("go"))]) as server, Tab(browser, server) as tab:
-        tab.press("Alt+a")
-        tab.shows("#approval[aria-pressed=true]")
-        tab.say("start")
-        server.mock.wait_gate("go")
-        tab.type("rather this", "Enter")
-        tab.type("afterwards", "Alt+Enter")
-        tab.counts(".queued", 2)
-        # Another browser, which has never heard of any of it.
-        with Tab(browser, server, session=tab.session) as other:
-            other.sees("#queue", "rather this")
-            other.sees("#queue", "afterwards")
-            other.shows("#approval[aria-pressed=true]")
-            other.click("#queue .link")
-            other.holds("#prompt", "rather this\n\nafterwards")
-            tab.hides("#queue")
+def test_a_reload_finds_what_waits_and_what_is_asked_about(open_tab: Any) -> None:
+    tab = open_tab(reply("working", gate("waits")))
+    tab.press("Alt+a")
+    tab.shows("#approval[aria-pressed=true]")
+    tab.say("start")
+    tab.server.mock.wait_gate("waits")
+    tab.type("rather this", "Enter")
+    tab.type("afterwards", "Alt+Enter")
+    tab.counts(".queued", 2)
+    # Another browser, which has never heard of any of it.
+    other = open_tab(session=tab.session)
+    other.sees("#queue", "rather this")
+    other.sees("#queue", "afterwards")
+    other.shows("#approval[aria-pressed=true]")
+    other.click("#queue .link")
+    other.holds("#prompt", "rather this\n\nafterwards")
+    tab.hides("#queue")
 
 
 def test_a_goodbye_of_the_agent_is_final_until_the_user_wants_it_back(browser: Any, tmp_path: Path) -> None:
@@ -502,18 +471,18 @@ def test_a_goodbye_of_the_agent_is_final_until_the_user_wants_it_back(browser: A
         tab.sees(".answer", "hello")
 
 
-def test_an_address_that_is_no_address(browser: Any) -> None:
-    with ServerProcess() as server, Tab(browser, server, session="%") as tab:
-        tab.ask("hi")
-        tab.sees(".answer", "OK")
-        assert tab.trouble == []
+def test_an_address_that_is_no_address(open_tab: Any) -> None:
+    tab = open_tab(reply("OK"), session="%")
+    tab.ask("hi")
+    tab.sees(".answer", "OK")
+    assert tab.trouble == []
 
 
-def test_an_unknown_session_is_told(browser: Any) -> None:
-    with ServerProcess() as server, Tab(browser, server, session="no-such-session") as tab:
-        tab.sees(".toast", "not here any more")
-        assert tab.session != "no-such-session"
-        tab.ask("hi")
+def test_an_unknown_session_is_told(open_tab: Any) -> None:
+    tab = open_tab(reply("OK"), session="no-such-session")
+    tab.sees(".toast", "not here any more")
+    assert tab.session != "no-such-session"
+    tab.ask("hi")
 
 
 def test_a_token_is_asked_for_once(browser: Any) -> None:

@@ -80,6 +80,14 @@ class Tab:
         self.counts(".user", before + 1)
         self.settled()
 
+    def begin(self) -> None:
+        """Begin a new conversation."""
+        before = self.page.url
+        self.press("Alt+c")
+        self.page.wait_for_url(lambda url: url != before)
+        self.shows("#welcome")
+        self.connected()
+
     def click(self, selector: str, index: int = 0) -> None:
         self.page.locator(selector).nth(index).click()
 

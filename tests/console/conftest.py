@@ -31,13 +31,17 @@ def chat(place: Place) -> Iterator[Chat]:
     open_ones: list[Terminal] = []
 
     def start(
-        *arguments: str, steps: Any = ("Fine.",), env: dict[str, str] | None = None, ready: str = "0% of 1", **size: int
+        *arguments: str,
+        steps: Any = ("Fine.",),
+        env: dict[str, str] | None = None,
+        ready: str = "0% of 1",
+        **options: Any,
     ) -> Terminal:
         terminal = Terminal(
             ["--model", place.script(*steps), *arguments],
             env=place.environment(env),
             cwd=place.project,
-            **size,
+            **options,
         )
         open_ones.append(terminal.__enter__())
         terminal.wait_for(ready)

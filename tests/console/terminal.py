@@ -6,13 +6,14 @@ import pty
 import select
 import signal
 import struct
-import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyte
+
+from tests.support.nursery import SPINDLE, Popen
 
 WAIT_S = 20.0
 
@@ -28,36 +29,32 @@ class Terminal:
         cwd: Path,
         columns: int = 100,
         lines: int = 30,
-        program: Sequence[str] = (sys.executable, "-m", "spindle"),
+        program: Sequence[str] = SPINDLE,
     ) -> None:
         self.screen = pyte.HistoryScreen(columns, lines, history=10_000, ratio=0.001)
         self._stream = pyte.ByteStream(self.screen)
         self.output = b""
         """Everything it wrote."""
-        self.status: int | None = None
-        master, slave = pty.openpty()
-        self._fd = master
+        self._fd, self._slave = pty.openpty()
         self._size(columns, lines)
-        self.modes = termios.tcgetattr(slave)
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(master)
-            os.setsid()
-            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-            for number in range(3):
-                os.dup2(slave, number)
-            os.chdir(cwd)
-            # It does not break lines anew when it is resized, as xterm.
-            os.execve(program[0], [*program, *arguments], {"XTERM_VERSION": "pyte", **env})
-        self._slave = slave
+        self.modes = termios.tcgetattr(self._slave)
+        self._process = Popen(
+            [*program, *arguments],
+            terminal=True,
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            cwd=cwd,
+            env={"XTERM_VERSION": "pyte", **env},  # it does not break lines anew when it is resized, as xterm
+        )
+        self.pid = self._process.pid
 
     def __enter__(self) -> "Terminal":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        self._process.kill()
+        self._process.wait()
         self._close()
 
     def _close(self) -> None:
@@ -148,20 +145,17 @@ class Terminal:
         """Wait for its end and return the exit code."""
         end = time.monotonic() + WAIT_S
         while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = os.waitstatus_to_exitcode(status)
+            if self._process.poll() is not None:
                 while self.read_once(0.05):
                     pass
-                return self.status
+                return int(self._process.returncode)
             assert time.monotonic() < end, f"it does not end; there is:\n{self.text}"
             self.read_once(0.05)
 
     def hang_up(self) -> int:
         """Close the terminal; return the program's exit code."""
         self._close()
-        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.status
+        return int(self._process.wait())
 
     def is_restored(self) -> bool:
         """Whether the terminal echoes and edits lines again, as before."""

@@ -1,12 +1,13 @@
 """The process that `nursery` has `spindle` processes born from: it has imported the program, and forks for each start.
 
 What is born goes on as `python -m spindle` does after its imports: arguments, environment, directory and standard files
-of its own. It has loaded what serving an agent loads, and nothing else of the program or of the tests. It ends as the
-interpreter does (threads, `atexit`, flush), but does not take every module apart, which would copy all memory that the
-fork shares: more than all the rest of a short command.
+of its own, or a terminal. It has loaded what serving an agent loads (for a terminal what a chat loads, too) and nothing
+else of the program or of the tests. It ends as the interpreter does (threads, `atexit`, flush), but does not take every
+module apart, which would copy all memory that the fork shares: more than all the rest of a short command.
 """
 
 import atexit
+import fcntl
 import gc
 import io
 import json
@@ -15,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+import termios
 import threading
 from importlib import import_module
 from typing import Any
@@ -35,6 +37,7 @@ LOADED = (
     "spindle.tools.todo",
     "spindle.tools.user_bash",
 )
+CHAT = ("spindle.cli.interactive", "spindle.console.editor", "spindle.console.talk")
 
 
 def serve(control: socket.socket) -> None:
@@ -84,13 +87,16 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.update(request["env"])
     if request["cwd"] is not None:
         os.chdir(request["cwd"])
+    if request["terminal"]:
+        os.setsid()
+        fcntl.ioctl(files[0], termios.TIOCSCTTY, 0)
     sys.argv[1:] = request["arguments"]
     sys.orig_argv[1:] = ["-m", "spindle", *request["arguments"]]
     for number, (name, file) in enumerate(zip(("stdin", "stdout", "stderr"), files, strict=True)):
         old: io.TextIOWrapper = getattr(sys, name)
         os.dup2(file, number)
         os.close(file)
-        how = {"encoding": old.encoding, "errors": old.errors, "line_buffering": number == 2}
+        how = {"encoding": old.encoding, "errors": old.errors, "line_buffering": number == 2 or os.isatty(number)}
         raw: Any = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115
         setattr(sys, name, io.TextIOWrapper(raw, **how))
         setattr(sys, f"__{name}__", getattr(sys, name))
@@ -99,11 +105,12 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
 if __name__ == "__main__":
     gc.disable()
     del sys.path[0]  # the directory of this file
-    for module in LOADED:
+    for module in LOADED + CHAT * (sys.argv[2] == "chat"):
         import_module(module)
     gc.freeze()
-    sys.argv = [str(sys.modules["spindle"].__file__).replace("__init__", "__main__"), *sys.argv[1:]]
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    control = socket.socket(fileno=int(sys.argv[1]))
+    sys.argv = [str(sys.modules["spindle"].__file__).replace("__init__", "__main__")]
+    serve(control)
     from spindle.cli import main
 
     code = main()

@@ -1,17 +1,19 @@
 """`Popen` and `run` of `subprocess`, with a short way for `python -m spindle`: a fork of a process that imported it.
 
 Half of what a test with a process of its own takes is the interpreter importing the same modules again. A fork is a
-process like any other: arguments, environment, directory, pipes, signals, exit code. Whatever the short way cannot do
-(a session of its own, other descriptors, a file that is a terminal) goes the ordinary way. What a start itself does is
-tested with `subprocess`.
+process like any other: arguments, environment, directory, pipes, signals, exit code. With `terminal=True` its standard
+files are a terminal, which it controls. Whatever the short way cannot do (a session of its own, other descriptors) goes
+the ordinary way. What a start itself does is tested with `subprocess`.
 """
 
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ __all__ = ["Popen", "run", "use_short_way"]
 
 SPINDLE = [sys.executable, "-m", "spindle"]
 _short_way = sys.platform == "linux"
-_cradles: dict[tuple[tuple[str, str], ...], socket.socket] = {}
+_cradles: dict[tuple[Any, ...], socket.socket] = {}
 _lock = threading.Lock()
 
 
@@ -48,23 +50,27 @@ def run(
 class Popen(subprocess.Popen[Any]):
     _channel: socket.socket | None = None
 
-    def __init__(self, args: list[str], **options: Any) -> None:
-        self._plain = not options.keys() <= {"cwd", "env", "stdin", "stdout", "stderr", "text", "bufsize"}
+    def __init__(self, args: list[str], *, terminal: bool = False, **options: Any) -> None:
+        usual = options.keys() <= {"cwd", "env", "stdin", "stdout", "stderr", "text", "bufsize"}
+        self._short = usual and _short_way and list(args[:3]) == SPINDLE
+        self._terminal = terminal
+        if terminal and not self._short:
+            options |= {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}
         super().__init__(args, **options)
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
         # The parameters stand in the same order in every Python from 3.11 to 3.14.
         cwd, env, pipes = rest[4], rest[5], rest[9:15]
         files = [number if pipe == -1 else pipe for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
-        if self._plain or not _short_way or list(args[:3]) != SPINDLE or any(map(os.isatty, files)):
+        if not self._short or (not self._terminal and any(map(os.isatty, files))):
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
         env = dict(os.environ if env is None else env)
         arguments = [os.fspath(argument) for argument in args[3:]]
-        request = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd())}
+        request = {"arguments": arguments, "env": env, "cwd": os.fspath(cwd or os.getcwd()), "terminal": self._terminal}
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with _lock, theirs:
-            socket.send_fds(_cradle(env), [json.dumps(request).encode()], [*files, theirs.fileno()])
+            socket.send_fds(_cradle(env, self._terminal), [json.dumps(request).encode()], [*files, theirs.fileno()])
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
         self.pid = int(self._channel.recv(32))
         self._child_created = True
@@ -97,16 +103,17 @@ class Popen(subprocess.Popen[Any]):
         return self.returncode
 
 
-def _cradle(env: dict[str, str]) -> socket.socket:
+def _cradle(env: dict[str, str], chat: bool) -> socket.socket:
     """Return the way to a process whose interpreter was started as this environment asks."""
     start = {name: value for name, value in env.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
-    key = tuple(sorted(start.items()))
+    key = (chat, *sorted(start.items()))
     if key not in _cradles:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         with theirs:
+            what = "chat" if chat else "no chat"
             subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("cradle.py")), str(theirs.fileno())],
+                [sys.executable, str(Path(__file__).with_name("cradle.py")), str(theirs.fileno()), what],
                 env={"PATH": os.environ["PATH"], **start},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

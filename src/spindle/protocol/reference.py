@@ -7,8 +7,9 @@ import ast
 import inspect
 import itertools
 import json
-import textwrap
+import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -246,20 +247,22 @@ def field_notes(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Return what stands below the fields of a class, and of those it is made of, by their names on the wire."""
     notes: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
-        if parent.__module__.startswith("spindle.") and "<" not in parent.__qualname__:
-            try:
-                tree = ast.parse(textwrap.dedent(inspect.getsource(parent)))
-            except (OSError, TypeError, SyntaxError):  # made at run time
-                continue
-            notes |= _notes_in(tree.body[0])
+        if parent.__module__.startswith("spindle.") and (node := _classes(parent.__module__).get(parent.__qualname__)):
+            notes |= _notes_in(node)
     names = {item.name: item.encode_name for item in msgspec.structs.fields(kind)}
     return {names[name]: text for name, text in notes.items() if name in names}
 
 
-def _notes_in(node: ast.stmt) -> dict[str, str]:
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes that a module defines; those made at run time are not among them."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _notes_in(node: ast.ClassDef) -> dict[str, str]:
     found = {}
-    body = node.body if isinstance(node, ast.ClassDef) else []
-    for statement, following in itertools.pairwise(body):
+    for statement, following in itertools.pairwise(node.body):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             value = following.value if isinstance(following, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
