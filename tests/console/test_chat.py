@@ -124,7 +124,7 @@ def test_interrupting_while_it_waits_to_try_again(place: Place, chat: Chat) -> N
     place.write("agent/settings.json", {"retry": {"baseDelayMs": 60_000}})
     terminal = chat(steps=[{"error": "429 Too many requests"}])
     terminal.enter("go")
-    terminal.wait_for("429 Too many requests\nTrying again in 60 s (1 of 3)\n", " Waiting ")
+    terminal.wait_for("429 Too many requests\nTrying again in 60 s (1 of 3)\n", "● Waiting\n")
     terminal.keys("\x1b")
     terminal.wait_for("Trying again in 60 s (1 of 3)\n\nInterrupted\n" + PROMPT)
 
@@ -195,12 +195,13 @@ def test_questions_are_asked_in_place(place: Place, chat: Chat) -> None:
     terminal.wait_for("Permission mode: default\n", "\n  allow Bash(touch c *)  (this session)\n")
 
 
-def test_an_interrupt_at_a_question_lets_nothing_go_on(place: Place, chat: Chat) -> None:
+@pytest.mark.parametrize("key", ["\x1b", "\x03"], ids=["Esc", "Ctrl-C"])
+def test_an_interrupt_at_a_question_lets_nothing_go_on(place: Place, chat: Chat, key: str) -> None:
     call = {"match": "go", "calls": [{"name": "bash", "arguments": {"command": "touch a"}}]}
     terminal = chat("--permission-mode", "default", steps=[call, {"match": "go", "text": "Went on."}])
     terminal.enter("go")
     terminal.wait_for("Allow bash? touch a\n❯ y")
-    terminal.keys("\x03")
+    terminal.keys(key)
     terminal.wait_for("Interrupted", PROMPT)
     assert "Went" not in sessions(place) and "Went" not in terminal.text
 
@@ -209,7 +210,7 @@ def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
     hidden = "echo ok \x1b];touch hidden #\x07\n# a comment\ntouch seen"
     long = "\n".join(f"echo {number}" for number in range(1, 31))
     steps = [{"match": "go", "calls": [{"name": "bash", "arguments": {"command": text}}]} for text in (hidden, long)]
-    terminal = chat("--permission-mode", "default", steps=[*steps, {"match": "go", "text": ""}], lines=30)
+    terminal = chat("--permission-mode", "default", steps=[*steps, {"match": "go", "text": "Went on."}], lines=30)
     terminal.enter("go")
     text = terminal.wait_for(
         "Allow bash? echo ok \\x1b];touch hidden #\\x07\n# a comment\ntouch seen\n❯ y", "n  Deny\n?"
@@ -220,7 +221,31 @@ def test_a_question_hides_nothing(place: Place, chat: Chat) -> None:
     terminal.wait_for(f"Allow bash? {long}\n", "\n… (all of it stands above)\n❯ y")
     terminal.quiet()
     terminal.keys("\x1b")
-    terminal.wait_for("… → no answer\n", "The answer is empty")
+    terminal.wait_for("Interrupted\n" + PROMPT)  # Esc is no answer that the model could go on with
+
+
+def test_every_answer_is_seen_in_a_small_window(place: Place, chat: Chat) -> None:
+    call = {"calls": [{"name": "bash", "arguments": {"command": "touch " + "long-name/" * 8}}]}
+    terminal = chat("--permission-mode", "default", steps=[call, "Done."], columns=60, lines=8)
+    terminal.enter("go")
+    terminal.wait_for("Always allow Bash(touch *) (in all sessions)\nDeny\n", "n  Deny\n?")
+    terminal.quiet()
+    shown = [line[:8].rstrip() for line in terminal.screen.display]
+    assert shown[1:] == ["Allow ba", "❯ y  All", "  a  Alw", "  A  Alw", "  n  Den", "?", "script.j"]
+
+
+def test_escape_at_a_list_of_the_chat_stops_nothing(chat: Chat) -> None:
+    terminal = chat(steps=[{"text": ["A beginning", {"wait": 30}]}])
+    terminal.enter("go")
+    terminal.wait_for("A beginning\n❯")
+    for key in ("\x1b", "\x03"):
+        terminal.enter("/thinking")
+        terminal.wait_for("How hard to think?")
+        terminal.keys(key)
+        terminal.wait_for("A beginning\n❯\n", without="How hard")
+    terminal.enter("!")
+    terminal.wait_for("A command of the shell comes after it")
+    assert "Interrupted" not in terminal.quiet(0.3)
 
 
 def test_a_text_for_the_input_is_no_answer_to_a_question(place: Place, chat: Chat) -> None:
@@ -297,7 +322,8 @@ def test_pasting(place: Place, chat: Chat) -> None:
     assert "❯ look: line 1\n  line 2\n" in text and "  line 30\n  … 4970 more lines\n" in text
     terminal.paste("two\rlines")
     terminal.wait_for("\n❯ two\n  lines\n")
-    terminal.keys(" and\\\rthree")  # a backslash at the end
+    terminal.enter(" and\\")  # a backslash at the end
+    terminal.keys("three")
     terminal.wait_for("\n❯ two\n  lines and\n  three\n")
     terminal.keys("\r")
     terminal.wait_for("❯ two\n  lines and\n  three\n\nFine.", PROMPT)
@@ -321,6 +347,24 @@ def test_pasting(place: Place, chat: Chat) -> None:
     assert sessions(place).count('"mimeType":"image/png"') == 3
     assert "two\n+lines and\n+three" in (place.agent / "chat_history").read_text()
     assert (place.agent / "chat_history").stat().st_mode & 0o777 == 0o600
+
+
+def test_pasting_into_a_terminal_that_does_not_say_so(chat: Chat) -> None:
+    terminal = chat(steps=[{"match": "line 5000", "text": "All of it."}, "Fine."])
+    terminal.keys("one\rtwo\r\r\tthree\r")
+    terminal.wait_for("\n❯ one\n  two\n\n  ^Ithree\n")
+    terminal.quiet(0.1)
+    terminal.keys("\r")
+    terminal.wait_for("❯ one\n  two\n\n      three\n\nFine.", PROMPT)
+    data = b"".join(b"line %d\r" % number for number in range(1, 5001))
+    while data:
+        data = data[terminal.write(data[:1000]) :]
+        terminal.read_once(0)
+    terminal.wait_for("\n❯ [paste 1: 5000 lines]\n")
+    terminal.keys("\r")
+    terminal.wait_for("All of it.", PROMPT)
+    terminal.keys("at once\r")  # a line with its Enter, as a program sends it, is none
+    terminal.wait_for("❯ at once\n\nFine.", PROMPT)
 
 
 def test_messages_are_sent_if_they_cannot_be_remembered(place: Place, chat: Chat) -> None:
@@ -643,8 +687,11 @@ def test_vi_keys(place: Place, chat: Chat) -> None:
     terminal = chat()
     terminal.keys("hello world\x1b")
     terminal.quiet(0.15)  # so soon after Esc a key is not Alt and that key
-    terminal.keys("bcwthere\x1b")
+    terminal.wait_for("❮ hello world")
+    terminal.keys("bcwthere")
     terminal.wait_for("❯ hello there")
+    terminal.keys("\x1b")
+    terminal.wait_for("❮ hello there")
     terminal.quiet(0.15)
     terminal.keys("\r")
     terminal.wait_for("❯ hello there\n\nFine.")

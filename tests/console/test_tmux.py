@@ -99,6 +99,22 @@ def test_getting_narrower_before_the_screen_is_full(place: Place, tmux: Tmux, wi
         assert len(re.findall(rf"\bword{number}\b", text)) == 1, text
 
 
+def test_jumps_while_an_answer_comes_before_the_screen_is_full(place: Place, tmux: Tmux) -> None:
+    words = [f"word{number}" for number in range(140)]
+    text = [f"{word} " for word in words[:100]] + ["\n\n"] + [f"{word} " for word in words[100:]]
+    tmux.start("--model", place.script({"text": text, "pace": 0.02}))
+    tmux.wait_for("0% of 1")
+    tmux.keys("go", "Enter")
+    for seen, columns in enumerate((50, 100, 25, 100, 30, 80)):
+        tmux.wait_for(f"word{20 * seen + 10}")
+        tmux.run("resize-window", "-x", str(columns), "-y", "40")
+    tmux.wait_for("word139")
+    tmux.settle()
+    text = tmux.text()
+    assert re.findall(r"\bword\d+\b", text) == words, text
+    assert len(re.findall("(?m)^❯ go$", text)) == len(re.findall("(?m)^❯$", text)) == 1, text
+
+
 def test_killing_the_agent_leaves_the_session_whole(place: Place, tmux: Tmux) -> None:
     tmux.start("--model", place.script({"text": ["Half an answer", {"wait": 30}]}))
     tmux.wait_for("0% of 1")

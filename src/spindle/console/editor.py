@@ -3,10 +3,10 @@
 import asyncio
 import io
 import os
+import re
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,15 +26,16 @@ from prompt_toolkit.filters import (
 )
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.widgets import SearchToolbar
 
-from spindle.console.input import Input, Question, fitting
-from spindle.console.look import Look, clean, fit, rows
+from spindle.console.input import Input, Question, comes_more, fitting
+from spindle.console.look import Look, clean
 
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
@@ -52,6 +53,10 @@ _SETTLED = 0.3
 """Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
 _DRAWN = 0.05
 """Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
+_FEW_ROWS = 6
+"""So many rows above the prompt are too few: a jump of the width might take more."""
+_TEXT_KEYS = (Keys.ControlM, Keys.ControlJ, Keys.ControlI)
+"""Keys that a text has, besides its letters."""
 
 
 class _Prompt(Application[None]):
@@ -84,7 +89,20 @@ class _Prompt(Application[None]):
         self._settling = None
         if self._is_running and not self._running_in_terminal:  # else the screen is another program's
             self._find_cursor()
+            self.renderer.erase(leave_alternate_screen=False)
+            if self.view.above < _FEW_ROWS:  # for the next time
+                self.to_bottom()
             super()._on_resize()
+
+    def to_bottom(self) -> None:
+        """Let the prompt stand at the bottom.
+
+        A terminal that gets narrower breaks what is drawn into more rows. tmux takes them from what stands above, also
+        if rows below are empty; if that is too little, rows of the prompt come into the scrollback for good.
+        """
+        self.output.erase_down()
+        self.output.cursor_down(self.output.get_size().rows)
+        self.view.above = self.view.enough
 
     def _redraw(self, render_as_done: bool = False) -> None:
         if render_as_done:
@@ -106,7 +124,23 @@ class _Prompt(Application[None]):
             more = [end // width for end in ends]
             x, y = self.renderer._cursor_pos
             self.renderer._cursor_pos = Point(x=x % width, y=y + sum(more[:y]) + x // width)
-            self.view.printed = max(0, self.view.printed - sum(more))
+            self.view.above -= sum(more)
+
+
+class _Keys(Vt100Input):
+    def read_keys(self) -> list[KeyPress]:
+        """Return the keys that have come. Lines that come at once are a paste, also if the terminal does not say so.
+
+        Only text before and behind an Enter makes them one. Who types as fast, or over a line as slow, finds both lines
+        in the input and presses Enter again.
+        """
+        keys = super().read_keys()
+        text = "".join(key.data for key in keys)
+        if re.search(r"\S\s*\r\s*\S", text) and all(len(key.key) == 1 or key.key in _TEXT_KEYS for key in keys):
+            while comes_more(self.fileno()) and (more := super().read_keys()):
+                text += "".join(key.data for key in more)
+            keys = [KeyPress(Keys.BracketedPaste, text)]
+        return keys
 
 
 class _Output(Vt100_Output):
@@ -168,6 +202,7 @@ class Editor(Input):
             sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
         )
         self._app = _Prompt(
+            input=_Keys(sys.stdin),
             layout=self._layout(),
             key_bindings=self._keys(),
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
@@ -179,6 +214,7 @@ class Editor(Input):
         )
         self._app.view = talk.view
         self._app.ttimeoutlen = _ESCAPE
+        self._app.to_bottom()
 
     async def run(self) -> None:
         """Show the prompt until `close`."""
@@ -229,10 +265,9 @@ class Editor(Input):
 
     def _begin(self, question: Question) -> None:
         """Ask in place of the input."""
-        width, lines = self._talk.view.width, self._look.size()[1]
-        if len(shown := rows(question.title[: width * lines], width)) > lines // 2:  # the user must see all of it
-            self._talk.view.say(question.title, "yellow", kind="question")
-            self._question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
+        if not self._shown(question)[2]:  # the user must see all of it
+            options = question.options if question.keys else ()
+            self._talk.view.say("\n".join([question.title, *options]), "yellow", kind="question")
         self._control.buffer = Buffer(document=Document(question.prefill), on_text_changed=self._typed)
         self._app.vi_state.reset()  # the first key is an answer, no command of vi
         self._shown_at = None
@@ -241,6 +276,10 @@ class Editor(Input):
     def _end(self) -> None:
         self._control.buffer = self._buffer
         self.refresh()
+
+    def _shown(self, question: Question) -> tuple[list[str], list[tuple[str, bool]], bool]:
+        room = min(60, self._look.size()[1] - 3)  # besides the input, the status and an empty row
+        return question.lines(self._control.buffer.text, self._talk.view.width, room)
 
     @property
     def _too_soon(self) -> bool:
@@ -274,18 +313,17 @@ class Editor(Input):
         return Layout(HSplit([above, text, menu, self._search, status, spare]), text)
 
     def _prefix(self, line: int, wrapped: int) -> str:
-        return self._look.signs("? " if self._question else "❯ ") if (line, wrapped) == (0, 0) else "  "
+        sign = "? " if self._question else "❮ " if vi_navigation_mode() else "❯ "
+        return self._look.signs(sign) if (line, wrapped) == (0, 0) else "  "
 
     def _above(self) -> ANSI:
-        look, question, width = self._look, self._question, self._talk.view.width
+        look, question = self._look, self._question
         if question is None:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
         self._shown_at = self._shown_at or time.monotonic()
-        lines = ["", *(look.paint(line, "bold", "yellow") for line in question.title.split("\n"))]
-        most = max(2, min(10, look.size()[1] - len(lines) - 3))  # options that there is room for
-        for option, chosen in question.lines(self._control.buffer.text, len(question.keys) or most):
-            line = f"{'❯' if chosen else ' '} {option if question.keys else fit(option, width - 2)}"
-            lines.append(look.paint(line, "cyan") if chosen else line)
+        title, options, _ = self._shown(question)
+        lines = ["", *(look.paint(line, "bold", "yellow") for line in title)]
+        lines += [look.paint(f"❯ {option}", "cyan") if chosen else f"  {option}" for option, chosen in options]
         return ANSI(look.signs("\n".join(lines)))
 
     # -- keys ------------------------------------------------------------------------------------
@@ -306,6 +344,7 @@ class Editor(Input):
             ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
+            ("c-l", True, lambda event: self.write("\n" * self._look.size()[1])),  # the bottom stays the bottom
             ("c-z", True, lambda event: event.app.suspend_to_background()),
             ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
@@ -347,10 +386,8 @@ class Editor(Input):
     def _escape(self) -> None:
         if self._control.buffer.complete_state:
             self._control.buffer.cancel_completion()
-        elif self._question is not None:
-            self._settle(None)
         else:
-            self._talk.do(self._talk.interrupt())
+            self._interrupt()
 
     def _stop(self) -> None:
         if self._interrupt():

@@ -121,8 +121,10 @@ class Talk:
         name, _, argument = text[1:].partition(" ")
         is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]*", name)
         near = did_you_mean(name, self.commands, "/") if is_name else ""
-        if text.startswith("!") and text.strip("! "):
-            await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
+        if text.startswith("!") and not (command := text.lstrip("!").strip()):
+            self.view.fail("A command of the shell comes after it, as in !ls")
+        elif text.startswith("!"):
+            await self._run_shell(command, secret=text.startswith("!!"))
         elif text.startswith("/") and name in self._slash.commands:
             await self._slash.run(name, argument.strip())
         elif is_name and (near or not argument):
@@ -278,6 +280,8 @@ class Talk:
         try:
             async with asyncio.timeout(limit and limit / 1000):
                 answer = await self.editor.ask(question)
+            if answer is None and self.view.since is not None:
+                await self.interrupt()  # before the answer, or the run would go on for a moment
         except TimeoutError:
             answer = None
         words = "no answer" if answer is None else question.options[answer] if question.options else answer
