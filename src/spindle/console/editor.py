@@ -68,6 +68,10 @@ class _Prompt(Application[None]):
 
     view: "View"
     output: "_Output"
+    unwritten = ""
+    """What is to be printed above when it is next drawn."""
+    _printed = ""
+    """What was printed above in this drawing."""
     _settling: asyncio.TimerHandle | None = None
 
     @property
@@ -105,15 +109,39 @@ class _Prompt(Application[None]):
         self.view.above = self.view.enough
 
     def _redraw(self, render_as_done: bool = False) -> None:
+        size, before = self.output.get_size(), vars(self.renderer).copy()
         if render_as_done:
             self._find_cursor()
-        elif self._settling is None and self.renderer._last_size not in (None, self.output.get_size()):
+        elif self._settling is None and self.renderer._last_size not in (None, size):
             self._on_resize()  # its signal is still on the way
-        if render_as_done or self._settling is None:
-            self.output.held = True
+        if render_as_done:
             super()._redraw(render_as_done)
+        elif self._settling is None:
+            self.output.held, self.output.shortened, self._printed = True, False, ""
+            super()._redraw()
+            if self.output.shortened:
+                self.output.drop()
+                vars(self.renderer).update(before)
+                self.renderer.erase()
+                super()._redraw()
+            if size != self.output.get_size():
+                self.output.drop()
+                vars(self.renderer).update(before)
+                self.unwritten = self._printed + self.unwritten
+                self._on_resize()
             self.output.held = False
             self.output.flush()
+
+    def print_above(self) -> None:
+        # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
+        if self.unwritten:
+            self.renderer.erase()
+            self.print()
+
+    def print(self) -> None:
+        self._printed, self.unwritten = self.unwritten, ""
+        self.output.write_raw(self._printed.replace("\n", "\r\n"))
+        self.output.flush()
 
     def _find_cursor(self) -> None:
         width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
@@ -146,13 +174,22 @@ class _Keys(Vt100Input):
 class _Output(Vt100_Output):
     held = False
     """What is erased, printed and drawn together is written together, so that the prompt is never seen missing."""
+    shortened = False
+    """The end of a line would have been erased."""
 
     def erase_down(self) -> None:
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
 
+    def erase_end_of_line(self) -> None:
+        """Ask for a new drawing: tmux breaks lines anew with what was erased at their ends, other terminals without."""
+        self.shortened = True
+
     def disable_autowrap(self) -> None:
         """Leave it on: what comes to a terminal that is narrower already has to take as many rows as it counts for."""
+
+    def drop(self) -> None:
+        self._buffer.clear()
 
     def flush(self) -> None:
         with suppress(OSError):  # the terminal is gone, and its input ends
@@ -190,7 +227,6 @@ class Editor(Input):
         self._stopped_at = float("-inf")
         """When Ctrl-C was last pressed with nothing to stop."""
         self._closed = False
-        self._unwritten = ""
         self._buffer = Buffer(
             completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
@@ -208,7 +244,7 @@ class Editor(Input):
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
             erase_when_done=True,
             min_redraw_interval=_DRAWN,
-            before_render=self._print_above,
+            before_render=lambda _: self._app.print_above(),
             output=self._output,
             terminal_size_polling_interval=None,  # there is a signal
         )
@@ -225,7 +261,7 @@ class Editor(Input):
             with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
                 await self._app.run_async(set_exception_handler=False)
         finally:
-            self._print()
+            self._app.print()
             self._remember()  # a draft, if it was not the user who ended it
 
     def close(self) -> None:
@@ -235,22 +271,11 @@ class Editor(Input):
 
     def write(self, text: str) -> None:
         """Print above the prompt when it is next drawn: so what goes on never stands there before what is finished."""
-        self._unwritten += text
+        self._app.unwritten += text
         if self._app.is_running:
             self.refresh()
         else:
-            self._print()
-
-    def _print_above(self, _: object) -> None:
-        # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
-        if self._unwritten:
-            self._app.renderer.erase()
-            self._print()
-
-    def _print(self) -> None:
-        text, self._unwritten = self._unwritten, ""
-        self._output.write_raw(text.replace("\n", "\r\n"))
-        self._output.flush()
+            self._app.print()
 
     def refresh(self) -> None:
         """Draw what has changed."""
