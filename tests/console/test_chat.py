@@ -761,6 +761,9 @@ def test_a_dumb_terminal(place: Place, chat: Chat) -> None:
     terminal.wait_for("How hard to think?\n  1. off\n", "? [number]")
     terminal.keys("1\n")
     terminal.wait_for("Thinking: off\n>")
+    terminal.keys("several\nlines\n")  # are one message
+    terminal.wait_for("> several\nlines\n\n**Fine.**\n>")
+    assert '"several\\nlines"' in sessions(place)
     terminal.keys("slow\n")
     terminal.wait_for("\nBe")
     terminal.keys("\x03")

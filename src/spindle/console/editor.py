@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -53,8 +53,6 @@ _SETTLED = 0.3
 """Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
 _DRAWN = 0.05
 """Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
-_FEW_ROWS = 6
-"""So many rows above the prompt are too few: a jump of the width might take more."""
 _TEXT_KEYS = (Keys.ControlM, Keys.ControlJ, Keys.ControlI)
 """Keys that a text has, besides its letters."""
 
@@ -94,7 +92,7 @@ class _Prompt(Application[None]):
         if self._is_running and not self._running_in_terminal:  # else the screen is another program's
             self._find_cursor()
             self.renderer.erase(leave_alternate_screen=False)
-            if self.view.above < _FEW_ROWS:  # for the next time
+            if self.view.above < self.view.enough // 4:  # the next time might take more
                 self.to_bottom()
             super()._on_resize()
 
@@ -120,17 +118,20 @@ class _Prompt(Application[None]):
             self.output.held, self.output.shortened, self._printed = True, False, ""
             super()._redraw()
             if self.output.shortened:
-                self.output.drop()
-                vars(self.renderer).update(before)
+                self._undo(before)
                 self.renderer.erase()
                 super()._redraw()
             if size != self.output.get_size():
-                self.output.drop()
-                vars(self.renderer).update(before)
-                self.unwritten = self._printed + self.unwritten
+                self._undo(before)
                 self._on_resize()
             self.output.held = False
             self.output.flush()
+
+    def _undo(self, before: dict[str, Any]) -> None:
+        """Forget a drawing that was not written yet."""
+        self.output.drop()
+        vars(self.renderer).update(before)
+        self.unwritten, self._printed = self._printed + self.unwritten, ""
 
     def print_above(self) -> None:
         # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
@@ -303,7 +304,8 @@ class Editor(Input):
         self.refresh()
 
     def _shown(self, question: Question) -> tuple[list[str], list[tuple[str, bool]], bool]:
-        room = min(60, self._look.size()[1] - 3)  # besides the input, the status and an empty row
+        lines = self._look.size()[1]
+        room = max(lines // 3, min(lines - 3, 8))  # besides the input, the status and an empty row
         return question.lines(self._control.buffer.text, self._talk.view.width, room)
 
     @property
@@ -331,7 +333,13 @@ class Editor(Input):
     def _layout(self) -> Layout:
         live, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
         above = Window(live, wrap_lines=True, dont_extend_height=True)
-        text = Window(self._control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
+        text = Window(
+            self._control,
+            height=lambda: Dimension(min=1, max=max(1, self._look.size()[1] // 2)),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=self._prefix,
+        )
         menu = CompletionsMenu(max_height=8, scroll_offset=1)
         status = Window(below, height=1, dont_extend_height=True)
         spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago
@@ -370,7 +378,7 @@ class Editor(Input):
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
             ("c-l", True, lambda event: self.write("\n" * self._look.size()[1])),  # the bottom stays the bottom
-            ("c-z", True, lambda event: event.app.suspend_to_background()),
+            ("c-z", True, lambda event: self._suspend()),
             ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
@@ -424,6 +432,10 @@ class Editor(Input):
         else:
             self._stopped_at = time.monotonic()
             self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
+
+    def _suspend(self) -> None:
+        self._talk.view.above = 0  # who knows what the screen is like afterwards
+        self._app.suspend_to_background()
 
     def _paste(self, text: str) -> None:
         self._control.buffer.insert_text(self._pasted(text) if self._question is None else text)

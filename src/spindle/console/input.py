@@ -258,8 +258,11 @@ class LineInput(Input):
         line = ""
         with suppress(OSError):
             line = os.read(0, 65536).decode("utf-8", "replace")
-            while self._question is None and comes_more(0) and (more := os.read(0, 65536)):
-                line += more.decode("utf-8", "replace")
+            while line and self._question is None and not self._done.is_set() and comes_more(0):
+                more = os.read(0, 65536).decode("utf-8", "replace")
+                line += more
+                if not more:
+                    self.close()
         if not line:
             self.close()
             return
