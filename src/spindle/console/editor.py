@@ -129,20 +129,17 @@ class _Prompt(Application[None]):
 
     def _undo(self, before: dict[str, Any]) -> None:
         """Forget a drawing that was not written yet."""
-        self.output.drop()
+        self.output._buffer.clear()
         vars(self.renderer).update(before)
         self.unwritten, self._printed = self._printed + self.unwritten, ""
 
-    def print_above(self) -> None:
+    def print(self) -> None:
         # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
         if self.unwritten:
             self.renderer.erase()
-            self.print()
-
-    def print(self) -> None:
-        self._printed, self.unwritten = self.unwritten, ""
-        self.output.write_raw(self._printed.replace("\n", "\r\n"))
-        self.output.flush()
+            self._printed, self.unwritten = self.unwritten, ""
+            self.output.write_raw(self._printed.replace("\n", "\r\n"))
+            self.output.flush()
 
     def _find_cursor(self) -> None:
         width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
@@ -188,9 +185,6 @@ class _Output(Vt100_Output):
 
     def disable_autowrap(self) -> None:
         """Leave it on: what comes to a terminal that is narrower already has to take as many rows as it counts for."""
-
-    def drop(self) -> None:
-        self._buffer.clear()
 
     def flush(self) -> None:
         with suppress(OSError):  # the terminal is gone, and its input ends
@@ -245,7 +239,7 @@ class Editor(Input):
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
             erase_when_done=True,
             min_redraw_interval=_DRAWN,
-            before_render=lambda _: self._app.print_above(),
+            before_render=lambda _: self._app.print(),
             output=self._output,
             terminal_size_polling_interval=None,  # there is a signal
         )

@@ -22,8 +22,6 @@ Json = dict[str, Any]
 _LEARN_AFTER = frozenset(
     {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
 )
-_PUT_BACK = 2000
-"""Letters of a refused message that comes back into the input; a longer one is among the older messages."""
 
 
 class Talk:
@@ -136,7 +134,7 @@ class Talk:
         try:
             given = await self.client.prompt(text, images=images or None, streaming_behavior=behavior)
         except CommandFailed:
-            if len(text) < _PUT_BACK and not self._look.plain:
+            if not self._look.plain:
                 self.editor.put(text)  # to be changed and sent again
             raise
         if given.get("disposition") == "started":
