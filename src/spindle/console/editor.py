@@ -336,7 +336,7 @@ class Editor(Input):
         )
         menu = CompletionsMenu(max_height=8, scroll_offset=1)
         status = Window(below, height=1, dont_extend_height=True)
-        spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago
+        spare = Window(height=Dimension(min=0, preferred=0, weight=10))  # rows that were needed a moment ago
         return Layout(HSplit([above, text, menu, self._search, status, spare]), text)
 
     def _prefix(self, line: int, wrapped: int) -> str:
