@@ -105,8 +105,8 @@ def test_jumps_while_an_answer_comes_before_the_screen_is_full(place: Place, tmu
     tmux.start("--model", place.script({"text": text, "pace": 0.02}))
     tmux.wait_for("0% of 1")
     tmux.keys("go", "Enter")
-    for seen, columns in enumerate((50, 100, 25, 100, 30, 80)):
-        tmux.wait_for(f"word{20 * seen + 10}")
+    for seen, columns in enumerate((25, 100, 50, 30, 100)):
+        tmux.wait_for(f"word{20 * seen + 40}")
         tmux.run("resize-window", "-x", str(columns), "-y", "40")
     tmux.wait_for("word139")
     tmux.settle()
