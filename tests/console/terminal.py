@@ -15,6 +15,8 @@ from pathlib import Path
 import pyte
 
 WAIT_S = 20.0
+PROMPT = "\n❯\n"
+"""An empty input line with the status below it."""
 
 
 class Terminal:
