@@ -58,14 +58,13 @@ STEPS = [
 
 
 def picture(terminal: Terminal) -> str:
-    """Draw what is on the screen."""
-    rows = terminal.screen.lines
-    while rows > 1 and not terminal.screen.display[rows - 1].strip():
-        rows -= 1
-    width, height = terminal.screen.columns * WIDTH + 2 * MARGIN, rows * HEIGHT + 2 * MARGIN
+    """Draw what is on the screen, without the empty rows above and below."""
+    used = [y for y, row in enumerate(terminal.screen.display) if row.strip()]
+    rows = range(used[0], used[-1] + 1)
+    width, height = terminal.screen.columns * WIDTH + 2 * MARGIN, len(rows) * HEIGHT + 2 * MARGIN
     texts = []
-    for y in range(rows):
-        line = terminal.screen.buffer[y]
+    for y, row in enumerate(rows):
+        line = terminal.screen.buffer[row]
         cells = [(x, line[x]) for x in range(terminal.screen.columns)]
         for look, group in groupby(cells, lambda item: (item[1].fg, item[1].bold, item[1].reverse)):
             run = list(group)

@@ -16,6 +16,8 @@ import pyte
 from tests.support.nursery import SPINDLE, Popen
 
 WAIT_S = 20.0
+PROMPT = "\n❯\n"
+"""An empty input line with the status below it."""
 
 
 class Terminal:
@@ -117,7 +119,10 @@ class Terminal:
     # -- what is done ----------------------------------------------------------------------------
 
     def keys(self, text: str) -> None:
-        os.write(self._fd, text.encode())
+        self.write(text.encode())
+
+    def write(self, data: bytes) -> int:
+        return os.write(self._fd, data)
 
     def enter(self, text: str) -> None:
         """Type a line; Enter comes on its own, as from a person."""
@@ -135,7 +140,9 @@ class Terminal:
 
     def resize(self, columns: int, lines: int) -> None:
         self._size(columns, lines)
-        self.screen.resize(lines, columns)
+        row = self.screen.cursor.y - max(0, self.screen.lines - lines)
+        self.screen.resize(lines, columns)  # takes rows away above, but leaves the cursor where it was
+        self.screen.cursor.y = max(0, row)
         os.kill(self.pid, signal.SIGWINCH)
 
     def _size(self, columns: int, lines: int) -> None:

@@ -3,12 +3,12 @@
 import asyncio
 import io
 import os
+import re
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -26,15 +26,16 @@ from prompt_toolkit.filters import (
 )
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.widgets import SearchToolbar
 
-from spindle.console.input import Input, Question, fitting
-from spindle.console.look import Look, clean, fit, rows
+from spindle.console.input import Input, Question, comes_more, fitting
+from spindle.console.look import Look, clean
 
 if TYPE_CHECKING:
     from spindle.console.talk import Talk
@@ -52,6 +53,8 @@ _SETTLED = 0.3
 """Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
 _DRAWN = 0.05
 """Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
+_TEXT_KEYS = (Keys.ControlM, Keys.ControlJ, Keys.ControlI)
+"""Keys that a text has, besides its letters."""
 
 
 class _Prompt(Application[None]):
@@ -63,6 +66,10 @@ class _Prompt(Application[None]):
 
     view: "View"
     output: "_Output"
+    unwritten = ""
+    """What is to be printed above when it is next drawn."""
+    _printed = ""
+    """What was printed above in this drawing."""
     _settling: asyncio.TimerHandle | None = None
 
     @property
@@ -84,17 +91,54 @@ class _Prompt(Application[None]):
         self._settling = None
         if self._is_running and not self._running_in_terminal:  # else the screen is another program's
             self._find_cursor()
+            self.renderer.erase(leave_alternate_screen=False)
+            if self.view.above < self.view.enough // 4:  # the next time might take more
+                self.to_bottom()
             super()._on_resize()
 
+    def to_bottom(self) -> None:
+        """Let the prompt stand at the bottom.
+
+        A terminal that gets narrower breaks what is drawn into more rows. tmux takes them from what stands above, also
+        if rows below are empty; if that is too little, rows of the prompt come into the scrollback for good.
+        """
+        self.output.erase_down()
+        self.output.cursor_down(self.output.get_size().rows)
+        self.view.above = self.view.enough
+
     def _redraw(self, render_as_done: bool = False) -> None:
+        size, before = self.output.get_size(), vars(self.renderer).copy()
         if render_as_done:
             self._find_cursor()
-        elif self._settling is None and self.renderer._last_size not in (None, self.output.get_size()):
+        elif self._settling is None and self.renderer._last_size not in (None, size):
             self._on_resize()  # its signal is still on the way
-        if render_as_done or self._settling is None:
-            self.output.held = True
+        if render_as_done:
             super()._redraw(render_as_done)
+        elif self._settling is None:
+            self.output.held, self.output.shortened, self._printed = True, False, ""
+            super()._redraw()
+            if self.output.shortened:
+                self._undo(before)
+                self.renderer.erase()
+                super()._redraw()
+            if size != self.output.get_size():
+                self._undo(before)
+                self._on_resize()
             self.output.held = False
+            self.output.flush()
+
+    def _undo(self, before: dict[str, Any]) -> None:
+        """Forget a drawing that was not written yet."""
+        self.output._buffer.clear()
+        vars(self.renderer).update(before)
+        self.unwritten, self._printed = self._printed + self.unwritten, ""
+
+    def print(self) -> None:
+        # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
+        if self.unwritten:
+            self.renderer.erase()
+            self._printed, self.unwritten = self.unwritten, ""
+            self.output.write_raw(self._printed.replace("\n", "\r\n"))
             self.output.flush()
 
     def _find_cursor(self) -> None:
@@ -106,16 +150,38 @@ class _Prompt(Application[None]):
             more = [end // width for end in ends]
             x, y = self.renderer._cursor_pos
             self.renderer._cursor_pos = Point(x=x % width, y=y + sum(more[:y]) + x // width)
-            self.view.printed = max(0, self.view.printed - sum(more))
+            self.view.above -= sum(more)
+
+
+class _Keys(Vt100Input):
+    def read_keys(self) -> list[KeyPress]:
+        """Return the keys that have come. Lines that come at once are a paste, also if the terminal does not say so.
+
+        Only text before and behind an Enter makes them one. Who types as fast, or over a line as slow, finds both lines
+        in the input and presses Enter again.
+        """
+        keys = super().read_keys()
+        text = "".join(key.data for key in keys)
+        if re.search(r"\S\s*\r\s*\S", text) and all(len(key.key) == 1 or key.key in _TEXT_KEYS for key in keys):
+            while comes_more(self.fileno()) and (more := super().read_keys()):
+                text += "".join(key.data for key in more)
+            keys = [KeyPress(Keys.BracketedPaste, text)]
+        return keys
 
 
 class _Output(Vt100_Output):
     held = False
     """What is erased, printed and drawn together is written together, so that the prompt is never seen missing."""
+    shortened = False
+    """The end of a line would have been erased."""
 
     def erase_down(self) -> None:
         # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
         self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
+
+    def erase_end_of_line(self) -> None:
+        """Ask for a new drawing: tmux breaks lines anew with what was erased at their ends, other terminals without."""
+        self.shortened = True
 
     def disable_autowrap(self) -> None:
         """Leave it on: what comes to a terminal that is narrower already has to take as many rows as it counts for."""
@@ -156,7 +222,6 @@ class Editor(Input):
         self._stopped_at = float("-inf")
         """When Ctrl-C was last pressed with nothing to stop."""
         self._closed = False
-        self._unwritten = ""
         self._buffer = Buffer(
             completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
         )
@@ -168,17 +233,19 @@ class Editor(Input):
             sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
         )
         self._app = _Prompt(
+            input=_Keys(sys.stdin),
             layout=self._layout(),
             key_bindings=self._keys(),
             editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
             erase_when_done=True,
             min_redraw_interval=_DRAWN,
-            before_render=self._print_above,
+            before_render=lambda _: self._app.print(),
             output=self._output,
             terminal_size_polling_interval=None,  # there is a signal
         )
         self._app.view = talk.view
         self._app.ttimeoutlen = _ESCAPE
+        self._app.to_bottom()
 
     async def run(self) -> None:
         """Show the prompt until `close`."""
@@ -189,7 +256,7 @@ class Editor(Input):
             with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
                 await self._app.run_async(set_exception_handler=False)
         finally:
-            self._print()
+            self._app.print()
             self._remember()  # a draft, if it was not the user who ended it
 
     def close(self) -> None:
@@ -199,22 +266,11 @@ class Editor(Input):
 
     def write(self, text: str) -> None:
         """Print above the prompt when it is next drawn: so what goes on never stands there before what is finished."""
-        self._unwritten += text
+        self._app.unwritten += text
         if self._app.is_running:
             self.refresh()
         else:
-            self._print()
-
-    def _print_above(self, _: object) -> None:
-        # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
-        if self._unwritten:
-            self._app.renderer.erase()
-            self._print()
-
-    def _print(self) -> None:
-        text, self._unwritten = self._unwritten, ""
-        self._output.write_raw(text.replace("\n", "\r\n"))
-        self._output.flush()
+            self._app.print()
 
     def refresh(self) -> None:
         """Draw what has changed."""
@@ -229,10 +285,9 @@ class Editor(Input):
 
     def _begin(self, question: Question) -> None:
         """Ask in place of the input."""
-        width, lines = self._talk.view.width, self._look.size()[1]
-        if len(shown := rows(question.title[: width * lines], width)) > lines // 2:  # the user must see all of it
-            self._talk.view.say(question.title, "yellow", kind="question")
-            self._question = replace(question, title="\n".join([*shown[: lines // 3], "… (all of it stands above)"]))
+        if not self._shown(question)[2]:  # the user must see all of it
+            options = question.options if question.keys else ()
+            self._talk.view.say("\n".join([question.title, *options]), "yellow", kind="question")
         self._control.buffer = Buffer(document=Document(question.prefill), on_text_changed=self._typed)
         self._app.vi_state.reset()  # the first key is an answer, no command of vi
         self._shown_at = None
@@ -241,6 +296,11 @@ class Editor(Input):
     def _end(self) -> None:
         self._control.buffer = self._buffer
         self.refresh()
+
+    def _shown(self, question: Question) -> tuple[list[str], list[tuple[str, bool]], bool]:
+        lines = self._look.size()[1]
+        room = max(lines // 3, min(lines - 3, 8))  # besides the input, the status and an empty row
+        return question.lines(self._control.buffer.text, self._talk.view.width, room)
 
     @property
     def _too_soon(self) -> bool:
@@ -267,25 +327,30 @@ class Editor(Input):
     def _layout(self) -> Layout:
         live, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
         above = Window(live, wrap_lines=True, dont_extend_height=True)
-        text = Window(self._control, wrap_lines=True, dont_extend_height=True, get_line_prefix=self._prefix)
+        text = Window(
+            self._control,
+            height=lambda: Dimension(min=1, max=max(1, self._look.size()[1] // 2)),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=self._prefix,
+        )
         menu = CompletionsMenu(max_height=8, scroll_offset=1)
         status = Window(below, height=1, dont_extend_height=True)
-        spare = Window(height=Dimension(min=0, preferred=0, weight=1000))  # rows that were needed a moment ago
+        spare = Window(height=Dimension(min=0, preferred=0, weight=10))  # rows that were needed a moment ago
         return Layout(HSplit([above, text, menu, self._search, status, spare]), text)
 
     def _prefix(self, line: int, wrapped: int) -> str:
-        return self._look.signs("? " if self._question else "❯ ") if (line, wrapped) == (0, 0) else "  "
+        sign = "? " if self._question else "❮ " if vi_navigation_mode() else "❯ "
+        return self._look.signs(sign) if (line, wrapped) == (0, 0) else "  "
 
     def _above(self) -> ANSI:
-        look, question, width = self._look, self._question, self._talk.view.width
+        look, question = self._look, self._question
         if question is None:
             return ANSI(look.signs("\n".join(["", *self._talk.above()])))
         self._shown_at = self._shown_at or time.monotonic()
-        lines = ["", *(look.paint(line, "bold", "yellow") for line in question.title.split("\n"))]
-        most = max(2, min(10, look.size()[1] - len(lines) - 3))  # options that there is room for
-        for option, chosen in question.lines(self._control.buffer.text, len(question.keys) or most):
-            line = f"{'❯' if chosen else ' '} {option if question.keys else fit(option, width - 2)}"
-            lines.append(look.paint(line, "cyan") if chosen else line)
+        title, options, _ = self._shown(question)
+        lines = ["", *(look.paint(line, "bold", "yellow") for line in title)]
+        lines += [look.paint(f"❯ {option}", "cyan") if chosen else f"  {option}" for option, chosen in options]
         return ANSI(look.signs("\n".join(lines)))
 
     # -- keys ------------------------------------------------------------------------------------
@@ -306,7 +371,8 @@ class Editor(Input):
             ("c-c", ~is_searching, lambda event: self._stop()),
             ("<sigint>", True, lambda event: self._stop()),
             ("c-d", empty & ~is_searching, lambda event: self.close()),
-            ("c-z", True, lambda event: event.app.suspend_to_background()),
+            ("c-l", True, lambda event: self.write("\n" * self._look.size()[1])),  # the bottom stays the bottom
+            ("c-z", True, lambda event: self._suspend()),
             ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
             ("v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
@@ -347,10 +413,8 @@ class Editor(Input):
     def _escape(self) -> None:
         if self._control.buffer.complete_state:
             self._control.buffer.cancel_completion()
-        elif self._question is not None:
-            self._settle(None)
         else:
-            self._talk.do(self._talk.interrupt())
+            self._interrupt()
 
     def _stop(self) -> None:
         if self._interrupt():
@@ -362,6 +426,10 @@ class Editor(Input):
         else:
             self._stopped_at = time.monotonic()
             self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
+
+    def _suspend(self) -> None:
+        self._talk.view.above = 0  # who knows what the screen is like afterwards
+        self._app.suspend_to_background()
 
     def _paste(self, text: str) -> None:
         self._control.buffer.insert_text(self._pasted(text) if self._question is None else text)

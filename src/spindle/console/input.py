@@ -7,6 +7,7 @@ import asyncio
 import base64
 import os
 import re
+import select
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spindle.client import image_file
-from spindle.console.look import Look, clean, one_line, visible
+from spindle.console.look import Look, clean, fit, one_line, rows, visible
 from spindle.limits import CLIPBOARD
 from spindle.process import run
 
@@ -31,6 +32,12 @@ _CLIPBOARDS = (
     ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
     ("pngpaste", "-"),
 )
+_PASTED = 0.03
+"""Seconds in which the next piece of a paste comes."""
+
+
+def comes_more(fd: int) -> bool:
+    return bool(select.select([fd], [], [], _PASTED)[0])
 
 
 def fitting(options: Iterable[str], typed: str) -> list[int]:
@@ -65,15 +72,28 @@ class Question:
         hint = f" ({one_line(request['placeholder'])})" if request.get("placeholder") else ""
         return cls(title + hint, prefill=clean(request.get("prefill") or ""))
 
-    def lines(self, typed: str, most: int) -> list[tuple[str, bool]]:
-        """Return what to show, at most so many options, and for each line whether it is the chosen one."""
-        found = fitting(self.options, typed)
+    def lines(self, typed: str, width: int, room: int) -> tuple[list[str], list[tuple[str, bool]], bool]:
+        """Return rows of the title, options with whether each is the chosen one, and whether these are all of it.
+
+        A window that is too small hides rows of the title and ends of options.
+        """
+        found, title = fitting(self.options, typed), rows(self.title[: width * (room + 1)], width)
+        most = len(self.keys) or max(2, min(10, room - len(title) - 1))
         first = max(0, min(self.chosen - most // 2, len(found) - most))
         keys = [f"{key}  " for key in self.keys] or [""] * len(self.options)
-        shown = [(keys[at] + self.options[at], at == found[self.chosen]) for at in found[first : first + most]]
-        hidden = len(found) - len(shown)
-        more = f"… {hidden} more: arrows, or type to search" if hidden else "" if shown else "(nothing fits)"
-        return [*shown, (more, False)] if more and self.options else shown
+        options = [(keys[at] + self.options[at], at == found[self.chosen]) for at in found[first : first + most]]
+        hidden = len(found) - len(options)
+        if self.options and (hidden or not options):
+            options.append((f"… {hidden} more: arrows, or type to search" if hidden else "(nothing fits)", False))
+        used = sum(len(rows(option, width - 2)) for option, _ in options) if self.keys else len(options)
+        whole = len(title) + used <= room
+        if not whole:
+            keep = max(1, room - len(options))
+            cut = ["… (all of it stands above)"] if keep > 1 else [f"{fit(title[0], width - 2)} …"]
+            title[keep - 1 :] = cut if len(title) > keep else title[keep - 1 :]
+        if not whole or not self.keys:
+            options = [(fit(option, width - 2), chosen) for option, chosen in options]
+        return title, options, whole
 
     def read(self, line: str) -> int | str | None:
         """Understand an answer that came as a line. None: it is none of the options."""
@@ -139,11 +159,12 @@ class Input:
         return text
 
     def _interrupt(self) -> bool:
-        """Stop what goes on; return whether anything did."""
-        going_on = self._question is not None or self._talk.busy
+        """Leave a question without an answer, or stop what goes on; return whether there was any of it."""
+        if self._question is not None:
+            self._settle(None)
+            return True
         self._talk.do(self._talk.interrupt())
-        asyncio.get_running_loop().call_soon(self._settle, None)  # after it, or the run would go on for a moment
-        return going_on
+        return self._talk.busy
 
     def _pasted(self, text: str) -> str:
         """Return what to insert for a pasted text, which may be the path of a picture that was dropped here."""
@@ -233,10 +254,15 @@ class LineInput(Input):
         self.write("\n".join([question.title, *options, f"?{how} "]))
 
     def _receive(self) -> None:
-        """Take what the system gives: one line at a time."""
+        """Take what the system gives: one line at a time; those that come at once are a paste, and one message."""
         line = ""
         with suppress(OSError):
             line = os.read(0, 65536).decode("utf-8", "replace")
+            while line and self._question is None and not self._done.is_set() and comes_more(0):
+                more = os.read(0, 65536).decode("utf-8", "replace")
+                line += more
+                if not more:
+                    self.close()
         if not line:
             self.close()
             return

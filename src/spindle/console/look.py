@@ -8,8 +8,8 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _COLOURS = frozenset({"red", "green", "yellow", "cyan"})
 _ASCII = str.maketrans(
-    "❯●✓✗…·→∴•" + "━─╴╶╸╺–—‑" + "│┃▌╷╵" + "┏┓┗┛┡┩╇└┘┴┼├┤┬" + "’‘“”",
-    ">*+x~|>~*" + "-" * 9 + "|" * 5 + "+" * 14 + "''\"\"",
+    "❯❮●✓✗…·→∴•" + "━─╴╶╸╺–—‑" + "│┃▌╷╵" + "┏┓┗┛┡┩╇└┘┴┼├┤┬" + "’‘“”",
+    "><*+x~|>~*" + "-" * 9 + "|" * 5 + "+" * 14 + "''\"\"",
 )
 """Our own signs and those of rich, for terminals that only know ASCII."""
 _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
@@ -43,7 +43,7 @@ def fit(text: str, width: int) -> str:
 
 def rows(text: str, width: int) -> list[str]:
     """Break lines between words that fit; of a very long text only the end."""
-    end = text[max(0, len(text) // width - 40) * width :]
+    end = text[max(0, len(text) // width - 80) * width :]
     parts = re.findall(rf".{{1,{width - 1}}}(?: |$)|.{{1,{width}}}|^$", end, re.MULTILINE)
     return [row for part in parts for row in chop_cells(part, width) or [part]]
 

@@ -22,8 +22,6 @@ Json = dict[str, Any]
 _LEARN_AFTER = frozenset(
     {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
 )
-_PUT_BACK = 2000
-"""Letters of a refused message that comes back into the input; a longer one is among the older messages."""
 
 
 class Talk:
@@ -121,8 +119,10 @@ class Talk:
         name, _, argument = text[1:].partition(" ")
         is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]*", name)
         near = did_you_mean(name, self.commands, "/") if is_name else ""
-        if text.startswith("!") and text.strip("! "):
-            await self._run_shell(text.lstrip("!").strip(), secret=text.startswith("!!"))
+        if text.startswith("!") and not (command := text.lstrip("!").strip()):
+            self.view.fail("A command of the shell comes after it, as in !ls")
+        elif text.startswith("!"):
+            await self._run_shell(command, secret=text.startswith("!!"))
         elif text.startswith("/") and name in self._slash.commands:
             await self._slash.run(name, argument.strip())
         elif is_name and (near or not argument):
@@ -134,7 +134,7 @@ class Talk:
         try:
             given = await self.client.prompt(text, images=images or None, streaming_behavior=behavior)
         except CommandFailed:
-            if len(text) < _PUT_BACK and not self._look.plain:
+            if not self._look.plain:
                 self.editor.put(text)  # to be changed and sent again
             raise
         if given.get("disposition") == "started":
@@ -278,6 +278,8 @@ class Talk:
         try:
             async with asyncio.timeout(limit and limit / 1000):
                 answer = await self.editor.ask(question)
+            if answer is None and self.view.since is not None:
+                await self.interrupt()  # before the answer, or the run would go on for a moment
         except TimeoutError:
             answer = None
         words = "no answer" if answer is None else question.options[answer] if question.options else answer

@@ -11,8 +11,6 @@ Json = dict[str, Any]
 
 _OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
 """So many lines, or messages, are shown of each."""
-_NARROW = 20
-"""Columns that every terminal has: so wide is what goes on if nothing stands above it that could be moved up."""
 
 
 def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
@@ -43,15 +41,15 @@ class View:
         """Which kind of thing was printed last."""
         self.since: float | None = None
         """When the run began; None: nothing runs."""
-        self.printed = 0
-        """So many lines at least stand above the input."""
+        self.above = self.enough
+        """So many rows of the screen at least stand above what is drawn."""
 
     def say(self, text: str, *styles: str, kind: str = "note") -> None:
         """Print something. An empty line sets different kinds apart; `more` belongs to what was printed last."""
         gap = kind != "more" and self._last and (kind != self._last or kind in ("text", "user"))
         self._last = self._last if kind == "more" else kind
         lines = text.split("\n")
-        self.printed += bool(gap) + len(lines)
+        self.above = min(self.above + bool(gap) + len(lines), self.enough)
         painted = "\n".join(self._look.paint(line, *styles) for line in lines)
         self._write(self._look.signs("\n" * (bool(gap) + self._streamed) + painted) + "\n")
         self._streamed = False
@@ -66,24 +64,27 @@ class View:
     def width(self) -> int:
         """So wide may be what is drawn and drawn again.
 
-        A terminal that gets narrower moves up what it shows by as many rows as that grows. While the screen is not
-        full, these may be more than stand above, and would come into the scrollback for good. Room at the right, and
-        few rows, prevent it.
+        What a terminal that gets narrower breaks into more rows takes them from what stands above it. Room at the right
+        prevents that while a person pulls at a window.
         """
-        return max(_NARROW, self._look.width * 4 // 5)
+        return max(20, self._look.width * 4 // 5)
+
+    @property
+    def enough(self) -> int:
+        """So many rows above it are enough for all that may be drawn."""
+        return self._look.size()[1] * 3 // 4
 
     def live(self) -> list[str]:
-        """Return the lines to draw above the input."""
-        most = max(1, min(10, self._look.size()[1] // 3, self.printed))
-        narrow = self.width if self.printed else _NARROW
-        thoughts = rows(self._thinking.strip(), narrow)[-min(3, most) :] if self._thinking else []
+        """Return the lines to draw above the input: so few that there are rows above even for a jump to a quarter."""
+        most = max(1, min(10, self._look.size()[1] // 5, self.above // 4))
+        thoughts = rows(self._thinking.strip(), self.width)[-min(3, most) :] if self._thinking else []
         lines = [self._look.paint(row, "dim") for row in thoughts]
         if text := self._blocks.open.strip("\n"):
-            lines += rows(text, narrow)[-most:]
+            lines += rows(text, self.width)[-most:]
         for id, (since, last) in self._running.items():
             lines.append(self.going_on(fit(self._calls[id], self.width // 2), since, last and f"· {last}"))
-        if not lines and self.since is not None:
-            lines.append(self.going_on(self._doing, self.since))
+        if not lines and self.since is not None:  # for how long is told by the status
+            lines.append(self._look.paint(f"● {self._doing}", "cyan"))
         return lines
 
     def going_on(self, what: str, since: float, more: str = "") -> str:
