@@ -644,3 +644,26 @@ def test_a_long_session_is_counted_once_whoever_asks(tmp_path):
             assert (await rig.data("get_session_stats"))["userMessages"] == 3001
 
     run(main())
+
+
+def test_a_change_is_answered_before_the_prompt_behind_it_begins(tmp_path):
+    """Also if extensions have something to do in the new session first."""
+
+    async def main():
+        def extension(agent):
+            @agent.on("session_start")
+            async def begun(event, ctx):
+                await asyncio.sleep(0.01)
+
+        async with Rig(tmp_path, ["one", "two"], session=True, extensions=[extension]) as rig:
+            await rig.run("hi")
+            entry = (await rig.data("get_fork_messages"))["messages"][0]["entryId"]
+            for command, fields in (("clone", {}), ("fork", {"entryId": entry}), ("new_session", {})):
+                start = len(rig.frames)
+                change, prompt = rig.send(command, **fields), rig.send("prompt", message="go")
+                assert (await rig.response(change))["success"] and (await rig.response(prompt))["success"]
+                await rig.until("agent_settled", start)
+                order = [frame.get("id", frame["type"]) for frame in rig.frames[start:]]
+                assert order.index(change) < order.index("agent_start")
+
+    run(main())

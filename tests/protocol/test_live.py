@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import threading
 import weakref
 
 import pytest
@@ -112,6 +113,82 @@ def test_a_handle_stays_when_the_conversation_goes_on_in_another_file(place):
     run(main())
 
 
+async def moved(pool):
+    """Return the handle of a session that was closed in another conversation than it began with, and both ids."""
+    live = await pool.open(Wanted())
+    await say(live)
+    first = live.session_id
+    await live.agent.new_session()
+    await say(live)
+    await pool.close_session(live)
+    return live.handle, first, live.session_id
+
+
+def test_a_closed_handle_is_kept_for_its_conversation_however_it_is_opened(place):
+    """In the same moment, one after the other, and whichever comes first."""
+
+    async def main():
+        pool = pool_of(place)
+        handle, first, second = await moved(pool)
+        older, again, direct = await asyncio.gather(
+            pool.open(Wanted(session=first)), pool.get(handle), pool.open(Wanted(session=second))
+        )
+        assert (again.handle, again.session_id) == (handle, second) and direct is again
+        assert older.session_id == first and older.handle != handle
+        await pool.close_session(again)
+        assert (await pool.get(handle)).session_id == second  # while the other one is alive under its id
+        await pool.close()
+
+    run(main())
+
+
+def test_a_handle_whose_session_went_back_to_where_it_began(place):
+    async def main():
+        pool = pool_of(place)
+        handle, first, second = await moved(pool)
+        path = str((await pool.open(Wanted(session=first))).agent.session.path)
+        for live in pool:
+            await pool.close_session(live)
+        live = await pool.get(handle)
+        assert live.session_id == second
+        await live.agent.switch_session(path)
+        await pool.close_session(live)
+        assert (await pool.get(handle)).session_id == first
+        await pool.close()
+
+    run(main())
+
+
+def test_an_id_that_another_client_has_opened_and_left_meanwhile(place, monkeypatch):
+    """A handle means what it names, also if that is opened while it is looked up."""
+
+    async def main():
+        pool = pool_of(place)
+        live = await pool.open(Wanted())
+        await say(live)
+        id = live.session_id
+        await pool.close_session(live)
+        here, go, find = asyncio.Event(), threading.Event(), CommandLineAgents.find
+        loop = asyncio.get_running_loop()
+
+        def slow(self, *given):
+            loop.call_soon_threadsafe(here.set)
+            go.wait(10)
+            return find(self, *given)
+
+        monkeypatch.setattr(CommandLineAgents, "find", slow)
+        late = asyncio.create_task(pool.get(id))
+        await here.wait()
+        monkeypatch.setattr(CommandLineAgents, "find", find)
+        quick = await pool.get(id)
+        await quick.agent.new_session()
+        go.set()
+        assert await late is quick and quick.handle == id
+        await pool.close()
+
+    run(main())
+
+
 def test_one_that_cannot_be_opened_harms_no_other(place):
     (place / "two" / "broken.jsonl").write_text('{"not": "a session"}\n')
 
@@ -179,6 +256,31 @@ def test_a_session_that_is_not_used_leaves_memory_and_its_id_still_works(place):
         assert list(pool) == [used, unsaved]  # the one is held, the other is nowhere else
         again = await pool.get(live.handle, viewer)
         assert "remember me" in str(again.agent.messages)
+        await pool.close()
+
+    run(main())
+
+
+def test_the_id_of_a_session_that_left_memory_before_anything_was_said_still_works(place):
+    async def main():
+        pool, viewer = pool_of(place, keep_seconds=0.01), Viewer()
+        handle = (await pool.open(Wanted(cwd=str(place / "one"), name="thinking"))).handle
+        await until_true(lambda: not len(pool))
+        live, same, too = await asyncio.gather(
+            pool.get(handle, viewer), pool.get(handle, viewer), pool.open(Wanted(id=handle), viewer)
+        )
+        assert live is same is too and live.handle == live.session_id == handle
+        assert live.agent.cwd == str(place / "one") and live.agent.session.name == "thinking"
+        await say(live)
+        await live.agent.new_session()
+        empty = live.session_id
+        pool.leave(viewer, live)
+        await until_true(lambda: not len(pool))
+        live = await pool.get(handle, viewer)  # it was left in an empty conversation
+        assert (live.handle, live.session_id) == (handle, empty)
+        await pool.close_session(live)
+        with pytest.raises(UnknownSession):  # ended by a client, there is nothing of it
+            await pool.get(empty)
         await pool.close()
 
     run(main())

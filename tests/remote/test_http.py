@@ -171,6 +171,35 @@ def test_waiting_for_a_run_does_not_hold_up_others(server):
     assert answers[0][2]["text"] == "slow answer"
 
 
+def test_the_end_of_a_run_before_it_is_not_what_came_of_a_prompt(tmp_path):
+    """A change of session ends that run while the prompt waits for the other session."""
+    extension = tmp_path / "slow.py"
+    extension.write_text(
+        "def extension(agent):\n"
+        "    @agent.on('session_before_switch')\n"
+        "    async def slow(event, ctx):\n"
+        "        await ctx.ui.confirm('change', 'now?')\n"
+    )
+    steps = [reply("slow ", gate("never"), match="slow"), reply("quick")]
+    with ServerProcess(steps, base=tmp_path, args=["-e", str(extension)]) as server:
+        web = Http(server)
+        id = web.open()
+        at, events, answers = f"/v1/sessions/{id}", web.events(id), []
+        web.post(f"{at}/prompt", {"message": "slow"})
+        server.mock.wait_gate("never")
+        changing = threading.Thread(target=web.post, args=(f"{at}/new_session",))
+        changing.start()
+        question = events.until("extension_ui_request")[-1][1]["id"]
+        waiting = threading.Thread(target=lambda: answers.append(web.post(f"{at}/prompt?wait=true", {"message": "hi"})))
+        waiting.start()
+        events.until("queue_update")
+        web.post(f"{at}/answers/{question}", {"confirmed": True})
+        waiting.join(20)
+        changing.join(20)
+        events.close()
+        assert (answers[0][0], answers[0][2]["text"]) == (200, "quick")
+
+
 def test_events_are_numbered_and_taken_up_again(server):
     web = Http(server)
     id = web.open()

@@ -40,6 +40,7 @@ class Prompting:
         """Slash commands of extensions at work, and messages that hooks look at before they are queued."""
         self._running: dict[asyncio.Task[None], str] = {}
         """Names of these commands."""
+        engine.lifecycle.on_free = self.arrive
 
     def take(self, submission: Submission) -> Disposition:
         """Accept what was sent, or raise `AgentError`. Never waits."""
@@ -89,9 +90,10 @@ class Prompting:
         return self.take(Submission(text, await self.read_images(images), name, source, is_prompt=False))
 
     def arrive(self) -> None:
-        """Look again at what was sent while the session changed."""
+        """Look again at what was kept while the session changed, or an abort was not over."""
         engine = self._engine
-        for submission in engine.queues.arrived():
+        arrived = engine.queues.arrived()
+        for submission in arrived:
             if submission.is_prompt and engine.lifecycle.running:  # it was accepted, so it waits for the one before it
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
                 continue
@@ -99,7 +101,8 @@ class Prompting:
                 self.take(submission)
             except AgentError as error:
                 engine.publish(AgentSettled(False, "error", str(error)))
-        engine.queues.save()
+        if arrived:
+            engine.queues.save()
 
     def offer_again(self) -> None:
         """Let messages wait again that a session was left with, or that its process was killed with."""
@@ -166,8 +169,9 @@ class Prompting:
         await self._engine.hooks.run_command(submission.text)
 
     async def _until_begun(self, submission: Submission) -> None:
-        """Wait until extensions know the session. One that sends a prompt may be what they wait for."""
+        """Wait until clients and extensions know the session. One that sends a prompt may be what they wait for."""
         if submission.source != "extension":
+            await self._engine.lifecycle.change_told.wait()
             await self._plugins.begin()
 
     async def _prepare(self, submission: Submission, run: Run) -> list[AgentMessage] | None:

@@ -140,7 +140,11 @@ class AgentSession:
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
         pictures = await self._prompting.read_images(images)
-        return self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
+        behind_abort = self.aborting
+        disposition = self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
+        if behind_abort and disposition == "queued":
+            await self.wait_idle()  # so that the end of what was aborted is not taken for the end of this
+        return disposition
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
@@ -195,9 +199,6 @@ class AgentSession:
         self._engine.choice.record(self.session)
         self.rebuild("clear")
 
-    def take_arrivals(self) -> None:
-        self._prompting.arrive()
-
     def offer_again(self) -> None:
         self._prompting.offer_again()
 
@@ -245,8 +246,8 @@ class AgentSession:
 
     @property
     def aborting(self) -> bool:
-        """Whether a run was aborted and is coming to its end."""
-        return self.busy and self.lifecycle.signal.aborted
+        """Whether what was running was aborted and is coming to its end."""
+        return self.lifecycle.aborting
 
     @property
     def system_prompt(self) -> str:

@@ -303,14 +303,15 @@ class _HttpClient:
 
 
 class _Settled(NeverFull):
-    """Listens for the end of a run."""
+    """Listens for the end of a run: not of one that a prompt waits for which will start another."""
 
-    def __init__(self, bell: asyncio.Event) -> None:
+    def __init__(self, agent: AgentSession, bell: asyncio.Event) -> None:
+        self._agent = agent
         self._bell = bell
         self.event: AgentSettled | None = None
 
     def put(self, event: Event) -> None:
-        if isinstance(event, AgentSettled):
+        if isinstance(event, AgentSettled) and not self._agent.queues.starting:
             self.event = event
             self._bell.set()
 
@@ -321,12 +322,13 @@ async def _finished(
     """Answer with what came of a prompt. If the client hangs up the run goes on."""
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
-    before, settled = agent.last_result(), _Settled(connection.bell)
+    before, settled = agent.last_result(), _Settled(agent, connection.bell)
     connection.bell.clear()
     agent.subscribe(settled)
     try:
         if (await prompt())["disposition"] == "handled":
             return json_answer(without_run(agent.session))
+        settled.event = None  # of a run that ended while pictures were read
         while settled.event is None and not connection.gone.is_set():
             await connection.bell.wait()
             connection.bell.clear()
