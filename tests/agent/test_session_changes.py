@@ -447,6 +447,7 @@ def test_after_an_abort_a_prompt_that_waits_for_a_change_only_waits(tmp_path, mo
             said = [text_of(m.content) for m in rig.agent.messages]
             assert said == ([] if command == "abort" else ["instead", "one", "not any more", "two"])
             assert (await state(rig))["queue"]["followUp"] == (["not any more"] if command == "abort" else [])
+            assert rig.of("agent_settled")[0]["stopReason"] == "aborted"  # who waits for what comes of it is told
 
     run(main())
 
@@ -665,5 +666,22 @@ def test_a_change_is_answered_before_the_prompt_behind_it_begins(tmp_path):
                 await rig.until("agent_settled", start)
                 order = [frame.get("id", frame["type"]) for frame in rig.frames[start:]]
                 assert order.index(change) < order.index("agent_start")
+
+    run(main())
+
+
+def test_a_prompt_that_is_kept_when_the_agent_goes_away_ends_after_the_run(tmp_path, monkeypatch):
+    async def main():
+        async with Rig(tmp_path, [{"text": [Pause(gate="never")]}], session=True) as rig:
+            rig.send("prompt", message="first")
+            await rig.script.reached("never")
+            slow = SlowOpening(monkeypatch)
+            rig.send("switch_session", sessionPath=str(tmp_path / "other.jsonl"))
+            rig.send("prompt", message="second")
+            await until_true(slow.begun.is_set)
+            slow.go.set()
+            await rig.agent.close()
+            told = [kind for kind in kinds(rig.frames) if kind in ("agent_start", "agent_end", "agent_settled")]
+            assert told == ["agent_start", "agent_end", "agent_settled", "agent_settled"]
 
     run(main())

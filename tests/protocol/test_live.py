@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 
+from spindle import limits as times
 from spindle.agent import AgentError
 from spindle.cli.agent_source import CommandLineAgents
 from spindle.cli.args import parse
@@ -286,6 +287,24 @@ def test_the_id_of_a_session_that_left_memory_before_anything_was_said_still_wor
     run(main())
 
 
+def test_a_session_that_a_client_ended_in_an_empty_conversation_is_opened_where_it_began(place):
+    async def main():
+        pool = pool_of(place)
+        for text in ("", "said"):  # first there is no file with its id, then there is
+            live = await pool.open(Wanted(id="mine"))
+            if text:
+                await say(live)
+            await live.agent.new_session()
+            await pool.close_session(live)
+            again = await asyncio.gather(*(pool.open(Wanted(id="mine")) for _ in range(3)))
+            assert [live.handle for live in pool] == ["mine"] and again[0].session_id == "mine"
+            assert len(again[0].agent.messages) == (2 if text else 0)
+            await pool.close_session(again[0])
+        await pool.close()
+
+    run(main())
+
+
 def test_a_session_at_work_stays_without_clients(place):
     (place / "script.json").write_text(json.dumps([{"text": "slow", "delay": 30}]))
 
@@ -309,6 +328,40 @@ def test_there_are_no_more_sessions_than_allowed(place):
         assert list(pool) == [held, third]
         with pytest.raises(TooManySessions, match="2 sessions are open"):
             await pool.open(Wanted())
+        await pool.close()
+
+    run(main())
+
+
+def test_a_client_that_goes_away_while_its_session_is_opened_is_not_counted(place):
+    async def main():
+        pool, viewer = pool_of(place, keep_seconds=0.05), Viewer()
+        opening = asyncio.create_task(pool.open(Wanted(), viewer))
+        await asyncio.sleep(0)
+        opening.cancel()
+        await until_true(lambda: len(pool) == 1)
+        await asyncio.sleep(0)
+        assert not next(iter(pool)).clients
+        await until_true(lambda: not len(pool))
+        await pool.close()
+
+    run(main())
+
+
+def test_a_client_that_leaves_a_session_that_has_ended(place, monkeypatch):
+    """Nothing of it is used any more once it is taken apart."""
+    monkeypatch.setattr(times, "CLIENT_RETURN", 0.01)
+    monkeypatch.setattr(times, "SESSION_FORGET", 0)
+
+    async def main():
+        complaints = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        pool, viewer = pool_of(place), Viewer()
+        live = await pool.open(Wanted(), viewer)
+        await pool.close_session(live)
+        pool.leave(viewer, live)
+        await asyncio.sleep(0.05)
+        assert not complaints
         await pool.close()
 
     run(main())

@@ -200,6 +200,35 @@ def test_the_end_of_a_run_before_it_is_not_what_came_of_a_prompt(tmp_path):
         assert (answers[0][0], answers[0][2]["text"]) == (200, "quick")
 
 
+@pytest.mark.parametrize("how", ["abort", "DELETE"])
+def test_a_prompt_that_never_begins_is_answered(tmp_path, how):
+    """It waits for a change of session, and is aborted there, or the session is ended."""
+    extension = tmp_path / "slow.py"
+    extension.write_text(
+        "def extension(agent):\n"
+        "    @agent.on('session_before_switch')\n"
+        "    async def slow(event, ctx):\n"
+        "        await ctx.ui.confirm('change', 'now?')\n"
+    )
+    with ServerProcess([reply("quick")], base=tmp_path, args=["-e", str(extension)]) as server:
+        web = Http(server)
+        id = web.open()
+        at, events, answers = f"/v1/sessions/{id}", web.events(id), []
+        changing = threading.Thread(target=web.post, args=(f"{at}/new_session",))
+        changing.start()
+        events.until("extension_ui_request")
+        waiting = threading.Thread(target=lambda: answers.append(web.post(f"{at}/prompt?wait=true", {"message": "hi"})))
+        waiting.start()
+        events.until("queue_update")
+        assert web.ask("DELETE", at)[0] == 204 if how == "DELETE" else web.post(f"{at}/abort")[0] == 204
+        waiting.join(20)
+        assert answers[0][0] == 409 and ("ended" if how == "DELETE" else "Aborted") in answers[0][2]["error"]
+        if how == "abort":
+            web.ask("DELETE", at)
+        changing.join(20)
+        events.close()
+
+
 def test_events_are_numbered_and_taken_up_again(server):
     web = Http(server)
     id = web.open()

@@ -169,9 +169,8 @@ class Prompting:
         await self._engine.hooks.run_command(submission.text)
 
     async def _until_begun(self, submission: Submission) -> None:
-        """Wait until clients and extensions know the session. One that sends a prompt may be what they wait for."""
+        """Wait until extensions know the session. One that sends a prompt may be what they wait for."""
         if submission.source != "extension":
-            await self._engine.lifecycle.change_told.wait()
             await self._plugins.begin()
 
     async def _prepare(self, submission: Submission, run: Run) -> list[AgentMessage] | None:
@@ -179,6 +178,8 @@ class Prompting:
         engine, signal = self._engine, self._engine.signal
         with signal:
             await self._until_begun(submission)
+            if submission.source != "extension":
+                await engine.lifecycle.change_told.wait()
             ready = await run.hooks.input(submission.text, submission.images, submission.source, None)
         if ready is None:
             return None

@@ -534,7 +534,10 @@ class AgentSession:
 
     def stop(self) -> None:
         """Stop whatever is running, without waiting for its end."""
-        self._engine.queues.demote()
+        if self._engine.queues.demote() and not self.lifecycle.running:
+            self.publish(
+                events.AgentSettled(True, "aborted", "Aborted before it began; the message waits in its queue")
+            )
         self._engine.stop()
 
     async def abort(self) -> None:
@@ -568,14 +571,14 @@ class AgentSession:
     async def close(self) -> None:
         """End all work at once and leave the session file whole."""
         self.lifecycle.closed = True
-        if self._engine.queues.starting:
-            self.publish(events.AgentSettled(True, "aborted", "The session has ended"))
         self._host_tools.disconnect()
         self._todos.close()
         if not self.busy:  # what was running has ended by itself, and extensions may see to that
             self.dialogs.withdraw()
             await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
+        if self._engine.queues.starting:
+            self.publish(events.AgentSettled(True, "aborted", "The session has ended"))
         await self._shell.abort_all()
         kill_all(self._engine)
         await self._changes.tasks.end(times.TASKS_END)

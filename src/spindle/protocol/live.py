@@ -25,7 +25,7 @@ from spindle.agent import AgentError
 from spindle.agent.create import dispose
 from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
-from spindle.flow import Tasks
+from spindle.flow import Tasks, turnstile
 from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest
@@ -133,6 +133,10 @@ class LiveSession(NeverFull):
         self.clients: set[SessionClient] = set()
         self.used = 0.0
         """When something last happened."""
+        self.ended = False
+        """It leaves memory."""
+        self.bells: set[asyncio.Event] = set()
+        """Rung when it leaves memory, for those who wait for it and are no clients."""
         self._alone: asyncio.TimerHandle | None = None
         """Ends questions that no client is there to answer."""
         if first_event is not None:
@@ -169,7 +173,7 @@ class LiveSession(NeverFull):
         self._wait_for_client()
 
     def _wait_for_client(self) -> None:
-        if not self.clients and self._alone is None:
+        if not self.clients and self._alone is None and not self.ended:
             self._alone = asyncio.get_running_loop().call_later(limits.CLIENT_RETURN, self._give_up)
 
     def _give_up(self) -> None:
@@ -184,6 +188,9 @@ class LiveSession(NeverFull):
 
     def end(self, reason: str) -> None:
         """Tell the clients that it leaves memory."""
+        self.ended = True
+        for bell in self.bells:
+            bell.set()
         if self._alone is not None:
             self._alone.cancel()
         for client in list(self.clients):
@@ -297,9 +304,8 @@ class SessionPool:
         touched. A client that goes away meanwhile does not stop it. `begin()` of the agent is for the caller, once
         it sees events.
         """
-        return await self._shielded(
-            self._open(wanted, client) if wanted.id is None else self._open_or_create(wanted, wanted.id, client)
-        )
+        work = self._open(wanted, client) if wanted.id is None else self._open_or_create(wanted, wanted.id, client)
+        return await self._shielded(work, client)
 
     def find(self, id: str) -> LiveSession | None:
         return self._live.get(id) or (None if id in self._moved else self._current(id))
@@ -311,12 +317,24 @@ class SessionPool:
         """
         if (live := self.find(id)) is None:
             open_it = self._open_or_create if id in self._unsaved else self._open_named
-            return await self._shielded(open_it(Wanted(cwd=cwd), id, client))
+            return await self._shielded(open_it(Wanted(cwd=cwd), id, client), client)
         return self.joined(live, client)
 
-    async def _shielded(self, work: Coroutine[Any, Any, LiveSession]) -> LiveSession:
-        """Open a session also if the one who asked for it is cancelled."""
-        return await asyncio.shield(self._tasks.spawn(work, "spindle-session-open", report=False))
+    async def _shielded(self, work: Coroutine[Any, Any, LiveSession], client: SessionClient | None) -> LiveSession:
+        """Open a session also if the client goes away meanwhile; then it is taken out again."""
+        opening = self._tasks.spawn(work, "spindle-session-open", report=False)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if client is not None:
+                opening.add_done_callback(lambda _: self.forsake(client))
+            raise
+
+    def forsake(self, client: SessionClient) -> None:
+        """Take a client out wherever it is."""
+        for live in self:
+            if client in live.clients:
+                self.leave(client, live)
 
     async def _open_named(self, wanted: Wanted, name: str, client: SessionClient | None) -> LiveSession:
         """Open what a handle or id leads to."""
@@ -333,7 +351,7 @@ class SessionPool:
             else:
                 live = self._current(wanted.session) or self._live.get(wanted.session)
         if live is None:
-            raise UnknownSession(f"No session {wanted.session}")
+            raise UnknownSession(f"No session {name or wanted.session}")
         return self.joined(live, client)
 
     async def _open_or_create(self, wanted: Wanted, id: str, client: SessionClient | None) -> LiveSession:
@@ -367,9 +385,9 @@ class SessionPool:
             self._opening -= 1
         id = agent.session.id
         handles = [handle for handle, current in self._moved.items() if current == id]
-        handle = name if name in handles else (*handles, id)[0]
-        if handle in self._live or self._moved.get(handle, id) != id:  # a session that began as this one has it
-            handle = secrets.token_hex(16)
+        handle = name if name in (*handles, id) else (*handles, id)[0]
+        if handle in self._live or (handle != name and self._moved.get(handle, id) != id):
+            handle = secrets.token_hex(16)  # a session that began as this one has it
         # A client may remember event numbers of this session's former life; they must not fit by accident.
         first = 0 if wanted.session is None else secrets.randbelow(1 << 40)
         return self._enter(LiveSession(agent, handle, first if self._numbered else None))
@@ -456,9 +474,10 @@ class SessionPool:
         self._watching.pop(live).cancel()
         if (timer := self._timers.pop(live, None)) is not None:
             timer.cancel()
-        if live.session_id != live.handle:
+        again = live.begun_again()
+        if live.session_id != live.handle and (again is None or reason == IDLE):
             self._moved[live.handle] = live.session_id
-        if reason == IDLE and (again := live.begun_again()) is not None:
+        if again is not None and reason == IDLE:
             self._unsaved[live.handle] = again
         for remembered in (self._moved, self._unsaved):
             if len(remembered) > REMEMBERED:
@@ -505,9 +524,9 @@ class SessionPool:
         """Return what a list shows of every live session. Others get their turn in between."""
         infos = []
         for live in self:
-            if self._live.get(live.handle) is live:  # and has not ended meanwhile
+            await turnstile().turn()
+            if not live.ended:
                 infos.append(await live.info())
-                await asyncio.sleep(0)
         return infos
 
     async def interrupt(self) -> None:

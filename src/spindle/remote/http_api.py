@@ -156,7 +156,7 @@ class HttpApi:
         live = await self._session(id)
         call = Call(live.agent, _HttpClient(self, self._pool, live), UNSET)
         if name == "prompt" and waits == "true":
-            return await _finished(request, live.agent, lambda: spec.run(call, fields))
+            return await _finished(request, live, lambda: spec.run(call, fields))
         data = await spec.run(call, fields)
         await dues.settled()  # what was accepted is kept before the client hears of it
         live.touch()
@@ -317,11 +317,12 @@ class _Settled(NeverFull):
 
 
 async def _finished(
-    request: web.BaseRequest, agent: AgentSession, prompt: Callable[[], Awaitable[dict[str, Any]]]
+    request: web.BaseRequest, live: LiveSession, prompt: Callable[[], Awaitable[dict[str, Any]]]
 ) -> web.Response:
     """Answer with what came of a prompt. If the client hangs up the run goes on."""
-    connection = request.protocol
+    connection, agent = request.protocol, live.agent
     assert isinstance(connection, HttpConnection)
+    live.bells.add(connection.bell)
     before, settled = agent.last_result(), _Settled(agent, connection.bell)
     connection.bell.clear()
     agent.subscribe(settled)
@@ -329,14 +330,15 @@ async def _finished(
         if (await prompt())["disposition"] == "handled":
             return json_answer(without_run(agent.session))
         settled.event = None  # of a run that ended while pictures were read
-        while settled.event is None and not connection.gone.is_set():
+        while settled.event is None and not connection.gone.is_set() and (agent.busy or not live.ended):
             await connection.bell.wait()
             connection.bell.clear()
     finally:
+        live.bells.discard(connection.bell)
         agent.unsubscribe(settled)
     result: RunResult | None = agent.last_result()
     if result is None or result is before:
-        error = settled.event.error_message if settled.event else None
+        error = settled.event.error_message if settled.event else "The session has ended"
         raise AgentError(error or "The prompt was refused")
     return json_answer(result)
 
