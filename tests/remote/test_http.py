@@ -332,6 +332,8 @@ def test_what_is_wrong_is_said(server, tmp_path):
         ("/v1/sessions", {"cwd": str(tmp_path / "nowhere")}, 409, "no directory"),
         ("/v1/sessions", {"cwd": 5}, 400, "cwd"),
         ("/v1/nothing", None, 404, "No such path"),
+        ("/v1/sessions/..%2fagent%2fmodels.json/get_state", None, 404, "is no id of a session"),
+        ("/v1/sessions/%2fetc%2fpasswd/get_state", None, 404, "is no id of a session"),
     ]:
         answered, _, said = web.post(path, body)
         assert (answered, text in said["error"]) == (status, True), (path, answered, said)
@@ -341,6 +343,9 @@ def test_what_is_wrong_is_said(server, tmp_path):
     assert status == 405 and headers["Allow"] == "POST"
     status, headers, _ = web.post(f"{at}/questions")
     assert status == 405 and headers["Allow"] == "GET"
+    assert (
+        web.ask("PUT", "/v1/sessions/x.jsonl")[0] == 404 and web.get("/v1/sessions/%2fetc%2fpasswd/questions")[0] == 404
+    )
     assert web.ask("PUT", "/v1/sessions")[0] == 405 and web.ask("POST", "/")[0] == 405
     assert web.post(f"{at}/shutdown")[0] == 204 and web.get("/healthz")[0] == 200
     assert "Traceback" not in server.stderr

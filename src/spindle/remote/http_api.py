@@ -28,6 +28,7 @@ from spindle.remote.listener import HttpConnection
 from spindle.remote.openapi import HostToolReply, ReplyToQuestion, openapi
 from spindle.remote.options import RemoteOptions
 from spindle.sessions.entries import SessionError
+from spindle.sessions.file import is_path
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import AgentSettled, Event
 from spindle.version import __version__
@@ -82,6 +83,8 @@ class HttpApi:
             return _failed(500, f"{type(error).__name__}: {error}")
 
     async def _route(self, request: web.BaseRequest, parts: list[str], query: dict[str, str]) -> web.StreamResponse:
+        if len(parts) > 2 and is_path(parts[2]):
+            raise NotFound(f"{parts[2]} is no id of a session")
         match request.method, parts:
             case "GET" | "HEAD", ["openapi.json"]:
                 return json_answer(openapi())
