@@ -384,6 +384,20 @@ def test_limits(tmp_path):
             assert b" 413 " in raw.recv(1000)
 
 
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_session_does_not_leave_memory_while_a_request_is_in_hand(tmp_path, seconds):
+    with ServerProcess([reply("ok")], base=tmp_path, args=["--remote-option", f"keep_seconds={seconds}"]) as server:
+        web = Http(server)
+        at = f"/v1/sessions/{web.open(name='bee')}"
+        assert web.post(f"{at}/get_state")[2]["sessionName"] == "bee"
+        assert web.post(f"{at}/prompt?wait=true", {"message": "hi"})[2]["text"] == "ok"
+        assert web.post(f"{at}/new_session")[2] == {"cancelled": False}
+        assert web.post(f"{at}/prompt?wait=true", {"message": "again"})[2]["text"] == "ok"
+        said = web.post(f"{at}/bash", {"command": f"sleep {seconds + 0.5}; echo done"})[2]
+        assert (said["output"], said["cancelled"]) == ("done\n", False)
+        assert web.post(f"{at}/get_state")[2]["messageCount"] == 3
+
+
 def is_ended(port, client):
     """Wait until the server has closed its end of a connection (its client does not hear of it before it reads)."""
     ours, theirs = (f"0100007F:{number:04X}" for number in (port, client.getsockname()[1]))

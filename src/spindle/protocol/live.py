@@ -36,6 +36,8 @@ REMEMBERED = 10_000
 """Handles of sessions that left memory."""
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
+FIRST_LOOK = 0.2
+"""Seconds until a session that was just opened may leave memory, at least: who asked for it has not used it yet."""
 SET_ASIDE = 32
 """After so many opened sessions the garbage collector forgets all there is."""
 IDLE, SHUTDOWN = "idle", "the server is shutting down"
@@ -133,6 +135,8 @@ class LiveSession(NeverFull):
         self.clients: set[SessionClient] = set()
         self.used = 0.0
         """When something last happened."""
+        self.in_hand = 0
+        """Requests that are not answered, of those who are no clients."""
         self.ended = False
         """It leaves memory."""
         self.bells: set[asyncio.Event] = set()
@@ -210,6 +214,8 @@ class LiveSession(NeverFull):
     def idle(self) -> bool:
         """Whether it may leave memory, as far as what it does is concerned."""
         agent = self.agent
+        if self.in_hand:
+            return False
         questions = bool(agent.dialogs.open_requests())
         if not self.clients:
             return not agent.busy or questions  # no one is there to answer them
@@ -412,7 +418,7 @@ class SessionPool:
             gc.collect()
             gc.freeze()
         self._watching[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
-        self._look_later(live, self._limits.keep_seconds)
+        self._look_later(live, max(self._limits.keep_seconds, FIRST_LOOK))
         return live
 
     def joined(self, live: LiveSession, client: SessionClient | None) -> LiveSession:

@@ -158,11 +158,15 @@ class HttpApi:
             raise BadRequest("wait must be true or false")
         live = await self._session(id)
         call = Call(live.agent, _HttpClient(self, self._pool, live), UNSET)
-        if name == "prompt" and waits == "true":
-            return await _finished(request, live, lambda: spec.run(call, fields))
-        data = await spec.run(call, fields)
-        await dues.settled()  # what was accepted is kept before the client hears of it
-        live.touch()
+        live.in_hand += 1
+        try:
+            if name == "prompt" and waits == "true":
+                return await _finished(request, live, lambda: spec.run(call, fields))
+            data = await spec.run(call, fields)
+            await dues.settled()  # what was accepted is kept before the client hears of it
+        finally:
+            live.in_hand -= 1
+            live.touch()
         return bytes_answer(204, b"", "application/json") if data is UNSET else json_answer(data)
 
     async def _reply(self, live: LiveSession, question: str, body: dict[str, Any]) -> web.Response:
