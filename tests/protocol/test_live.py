@@ -367,6 +367,29 @@ def test_a_client_that_leaves_a_session_that_has_ended(place, monkeypatch):
     run(main())
 
 
+def test_an_extension_that_breaks_at_the_end_does_not_keep_the_file(place, caplog):
+    (place / "one" / ".pi" / "extensions").mkdir(parents=True)
+    (place / "one" / ".pi" / "extensions" / "stops.py").write_text(
+        "import asyncio\n\ndef extension(agent):\n    @agent.on('agent_start')\n"
+        "    async def stop(event, ctx):\n        asyncio.get_running_loop().stop()\n"
+    )
+
+    async def main():
+        pool = pool_of(place, "--approve")
+        live = await pool.open(Wanted(cwd=str(place / "one")))
+        await say(live)
+        await pool.close_session(live)
+        assert not caplog.records
+        broken = await pool.open(Wanted(session=live.session_id))
+        broken.agent.plugins.close = lambda: asyncio.to_thread(int, "no number")
+        await pool.close_session(broken)
+        assert "did not end cleanly" in caplog.text
+        assert (await pool.get(live.handle)).agent.messages
+        await pool.close()
+
+    run(main())
+
+
 def test_an_extension_ends_its_own_session_only(place):
     async def main():
         pool, viewer = pool_of(place), Viewer()

@@ -583,8 +583,10 @@ class AgentSession:
         kill_all(self._engine)
         await self._changes.tasks.end(times.TASKS_END)
         await self._prompting.commands.end(times.TASKS_END)
-        await self.plugins.close()
-        self._conversation.release_held()
-        self._conversation.sync_soon()
-        await self._conversation.synced()
-        self.session.close()
+        try:
+            await self.plugins.close()
+        finally:
+            self._conversation.release_held()
+            self._conversation.sync_soon()
+            await self._conversation.synced()
+            self.session.close()
