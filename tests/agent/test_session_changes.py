@@ -685,3 +685,37 @@ def test_a_prompt_that_is_kept_when_the_agent_goes_away_ends_after_the_run(tmp_p
             assert told == ["agent_start", "agent_end", "agent_settled", "agent_settled"]
 
     run(main())
+
+
+def test_a_command_behind_a_change_is_none_of_the_messages(tmp_path, monkeypatch):
+    """It runs beside the prompt before it. After an abort it is refused, which ends no run."""
+
+    async def main():
+        ran = []
+
+        def extension(agent):
+            agent.command("note", help="Note")(lambda args, ctx: ran.append(args))
+
+        gated = {"text": [Pause(gate="go"), "done"]}
+        async with Rig(tmp_path, [gated], session=True, extensions=[extension]) as rig:
+            slow = SlowOpening(monkeypatch)
+            rig.send("switch_session", sessionPath=str(tmp_path / "other.jsonl"))
+            rig.send("prompt", message="first"), rig.send("prompt", message="/note it")
+            await until_true(slow.begun.is_set)
+            slow.go.set()
+            await rig.script.reached("go")
+            await until_true(lambda: ran == ["it"])
+            assert len(rig.agent.queues) == 0
+            slow = SlowOpening(monkeypatch)
+            rig.send("switch_session", sessionPath=str(tmp_path / "third.jsonl"))
+            kept, stop = rig.send("prompt", message="/note that"), rig.send("abort")
+            prompt = rig.send("prompt", message="again")
+            await until_true(slow.begun.is_set)
+            slow.go.set()
+            assert all([(await rig.response(id))["success"] for id in (kept, stop, prompt)])
+            assert "cannot be queued" in (await rig.until("notice"))["message"]
+            rig.script.release("go")
+            await rig.agent.finished()
+            assert ran == ["it"] and rig.of("agent_settled")[-1]["stopReason"] == "end"
+
+    run(main())

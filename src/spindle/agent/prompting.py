@@ -17,7 +17,7 @@ from spindle.agent.submission import Run, Submission
 from spindle.flow import Tasks, dues
 from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError
-from spindle.shapes.events import AgentSettled, ExtensionError
+from spindle.shapes.events import AgentSettled, ExtensionError, Notice
 from spindle.shapes.messages import AgentMessage, CustomMessage, Image, UserMessage
 
 
@@ -46,13 +46,12 @@ class Prompting:
         """Accept what was sent, or raise `AgentError`. Never waits."""
         engine, hooks = self._engine, self._engine.hooks
         engine.lifecycle.check_open()
-        name = submission.text[1:].split(" ", 1)[0] if submission.expand and submission.text.startswith("/") else ""
-        is_command = bool(name) and hooks.has_command(name)
-        if is_command and not submission.is_prompt:
+        name = self._command(submission)
+        if name and not submission.is_prompt:
             raise AgentError(
                 f'Extension command "/{name}" cannot be queued. Use prompt() or execute the command when not streaming.'
             )
-        if is_command and not engine.lifecycle.changes:
+        if name and not engine.lifecycle.changes:
             task = self.commands.spawn(self._run_command(submission), f"spindle-command-{name}")
             self._running[task] = name
             task.add_done_callback(self._running.pop)
@@ -78,6 +77,11 @@ class Prompting:
         dues.add(engine.queues.save)  # if nothing holds it up, the run has stored it by then
         return "started"
 
+    def _command(self, submission: Submission) -> str:
+        """Return the name of the extension's command that was sent; nothing if it is none."""
+        name = submission.text[1:].split(" ", 1)[0] if submission.expand and submission.text.startswith("/") else ""
+        return name if name and self._engine.hooks.has_command(name) else ""
+
     async def read_images(self, images: Sequence[Any]) -> list[Image]:
         if not images:
             return []
@@ -94,13 +98,15 @@ class Prompting:
         engine = self._engine
         arrived = engine.queues.arrived()
         for submission in arrived:
-            if submission.is_prompt and engine.lifecycle.running:  # it was accepted, so it waits for the one before it
+            waits = submission.is_prompt and engine.lifecycle.running and not self._command(submission)
+            if waits:  # it was accepted, so it waits for the one before it
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
                 continue
             try:
                 self.take(submission)
             except AgentError as error:
-                engine.publish(AgentSettled(False, "error", str(error)))
+                is_end = submission.is_prompt
+                engine.publish(AgentSettled(False, "error", str(error)) if is_end else Notice(str(error), "warning"))
         if arrived:
             engine.queues.save()
 
