@@ -398,6 +398,19 @@ def test_a_session_does_not_leave_memory_while_a_request_is_in_hand(tmp_path, se
         assert web.post(f"{at}/get_state")[2]["messageCount"] == 3
 
 
+def test_a_question_that_no_client_is_there_to_answer_does_not_hold_a_request_for_ever(tmp_path):
+    extension = tmp_path / "asks.py"
+    extension.write_text(
+        "def extension(agent):\n    @agent.on('input')\n"
+        "    async def ask(event, ctx):\n        await ctx.ui.confirm('really', 'go on?')\n"
+    )
+    args = ["-e", str(extension), "--remote-option", "keep_seconds=1"]
+    with ServerProcess([reply("ok")], base=tmp_path, args=args) as server:
+        web = Http(server)
+        status, _, result = web.post(f"/v1/sessions/{web.open()}/prompt?wait=true", {"message": "hi"})
+        assert (status, result["status"]) == (200, "aborted")
+
+
 def is_ended(port, client):
     """Wait until the server has closed its end of a connection (its client does not hear of it before it reads)."""
     ours, theirs = (f"0100007F:{number:04X}" for number in (port, client.getsockname()[1]))

@@ -214,13 +214,17 @@ class LiveSession(NeverFull):
     def idle(self) -> bool:
         """Whether it may leave memory, as far as what it does is concerned."""
         agent = self.agent
-        if self.in_hand:
-            return False
         questions = bool(agent.dialogs.open_requests())
         if not self.clients:
-            return not agent.busy or questions  # no one is there to answer them
+            return questions or not (agent.busy or self.in_hand)  # no one is there to answer them
         path = agent.session.path
-        if agent.busy or questions or agent.has_host_tools or any(client.busy for client in self.clients):
+        if (
+            agent.busy
+            or self.in_hand
+            or questions
+            or agent.has_host_tools
+            or any(client.busy for client in self.clients)
+        ):
             return False
         return path is not None and path.exists()
 
