@@ -378,7 +378,13 @@ def test_rubbish_is_answered_and_harms_nothing() -> None:
         assert editor.fails("initialize")[0] == -32602
         editor.ok("initialize", protocolVersion=7)
         session = editor.new()
-        for line, code in [(b"{", -32700), (b"[]", -32600), (b'"x"', -32600), (b'{"jsonrpc":"2.0","id":9}', -32600)]:
+        for line, code in [
+            (b"{", -32700),
+            (b"[]", -32600),
+            (b'"x"', -32600),
+            (b'{"jsonrpc":"2.0","id":9}', -32600),
+            (b'{"jsonrpc":"2.0","id":true,"method":"session/list","params":{}}', -32600),
+        ]:  # would be taken for 1
             editor.write(line + b"\n")
             assert editor.wait(lambda f: "error" in f)["error"]["code"] == code
         editor.write(b"\n\n" + json.dumps({"jsonrpc": "2.0", "id": 77, "result": {}}).encode() + b"\n")

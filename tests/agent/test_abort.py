@@ -378,3 +378,115 @@ def test_a_failing_tool_that_calls_sys_exit_is_just_a_failing_tool(tmp_path):
             assert rig.roles()[-1] == "assistant(stop)"
 
     run(main())
+
+
+# -- what is sent behind an abort ---------------------------------------------------------------------
+
+
+def heard(rig: Rig) -> list[str]:
+    """Answers by their command, beginnings and ends of runs."""
+    kinds = ("agent_start", "agent_settled")
+    return [frame.get("command", frame["type"]) for frame in rig.frames if frame["type"] in ("response", *kinds)]
+
+
+@pytest.mark.parametrize("behavior", [None, "steer"])
+def test_a_prompt_behind_an_abort_runs_after_it(tmp_path, behavior):
+    """A client that stops a run and writes anew need not wait for the end in between."""
+
+    async def main():
+        async with Rig(tmp_path, [{"text": ["Hel", Pause(gate="never")], "match": "first"}, "two"]) as rig:
+            rig.send("prompt", message="first")
+            await rig.script.reached("never")
+            abort, prompt = rig.send("abort"), rig.send("prompt", message="second", streamingBehavior=behavior)
+            assert (await rig.response(abort))["success"]
+            assert (await rig.response(prompt))["success"]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            assert heard(rig) == [
+                "prompt",
+                "agent_start",
+                "agent_settled",
+                "abort",
+                "prompt",
+                *("agent_start", "agent_settled"),
+            ]
+            assert rig.agent.last_assistant_text() == "two"
+            assert len(rig.agent.queues) == 0
+
+    run(main())
+
+
+def test_a_prompt_an_abort_and_a_prompt_in_one_piece(tmp_path):
+    async def main():
+        async with Rig(tmp_path, ["never", "two"]) as rig:
+            ids = [rig.send(kind, **fields) for kind, fields in (
+                ("prompt", {"message": "first"}), ("abort", {}), ("prompt", {"message": "second"}),
+            )]  # fmt: skip
+            assert all([(await rig.response(id))["success"] for id in ids])
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 2)
+            assert [end["aborted"] for end in rig.of("agent_settled")] == [True, False]
+
+    run(main())
+
+
+def test_a_second_abort_means_the_prompt_behind_the_first(tmp_path):
+    async def main():
+        async with Rig(tmp_path, [{"text": ["Hel", Pause(gate="never")], "match": "first"}, "two"]) as rig:
+            rig.send("prompt", message="first")
+            await rig.script.reached("never")
+            ids = rig.send("abort"), rig.send("prompt", message="second"), rig.send("abort")
+            assert all([(await rig.response(id))["success"] for id in ids])
+            await rig.agent.finished()
+            assert len(rig.of("agent_start")) == 1
+            assert rig.agent.queues.texts() == ([], ["second"])  # as other messages that wait
+
+    run(main())
+
+
+def test_a_change_of_session_does_not_take_the_prompt_behind_an_abort_along(tmp_path):
+    async def main():
+        steps = [{"text": ["Hel", Pause(gate="never")], "match": "first"}, "two"]
+        async with Rig(tmp_path, steps, session=True) as rig:
+            rig.send("prompt", message="first")
+            await rig.script.reached("never")
+            left = rig.agent.session.path
+            ids = rig.send("abort"), rig.send("prompt", message="second"), rig.send("new_session")
+            assert all([(await rig.response(id))["success"] for id in ids])
+            await rig.agent.finished()
+            assert rig.agent.messages == [] and len(rig.of("agent_start")) == 1
+            assert (await rig.call("switch_session", sessionPath=str(left)))["success"]
+            assert rig.agent.queues.texts() == ([], ["second"])
+
+    run(main())
+
+
+def test_a_prompt_behind_a_compaction_that_is_stopped_runs(tmp_path):
+    async def main():
+        steps = [says(LONG, input=400), says(LONG, input=400), {"text": [Pause(gate="never")]}, "three"]
+        async with Rig(tmp_path, steps, settings=SMALL) as rig:
+            await rig.run(LONG)
+            await rig.run(LONG)
+            compact = rig.send("compact")
+            await rig.script.reached("never")
+            abort, prompt = rig.send("abort"), rig.send("prompt", message="on we go")
+            assert (await rig.response(compact))["error"] == "Compaction cancelled"
+            assert (await rig.response(abort))["success"] and (await rig.response(prompt))["success"]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 3)
+            assert rig.agent.last_assistant_text() == "three"
+
+    run(main())
+
+
+def test_a_prompt_behind_a_compaction_that_ends_a_run_is_not_ended_by_it(tmp_path):
+    async def main():
+        stuck = {"text": [Pause(gate="never")], "match": "stuck"}
+        async with Rig(tmp_path, [stuck, says(LONG, input=400)], settings=SMALL) as rig:
+            await rig.run(LONG)
+            await rig.run(LONG)
+            rig.send("prompt", message="stuck")
+            await rig.script.reached("never")
+            compact, prompt = rig.send("compact"), rig.send("prompt", message="on we go")
+            assert (await rig.response(compact))["success"] and (await rig.response(prompt))["success"]
+            await rig.until(lambda _: len(rig.of("agent_settled")) == 4)
+            assert [end["aborted"] for end in rig.of("agent_settled")] == [False, False, True, False]
+
+    run(main())

@@ -447,6 +447,7 @@ def test_after_an_abort_a_prompt_that_waits_for_a_change_only_waits(tmp_path, mo
             said = [text_of(m.content) for m in rig.agent.messages]
             assert said == ([] if command == "abort" else ["instead", "one", "not any more", "two"])
             assert (await state(rig))["queue"]["followUp"] == (["not any more"] if command == "abort" else [])
+            assert rig.of("agent_settled")[0]["stopReason"] == "aborted"  # who waits for what comes of it is told
 
     run(main())
 
@@ -642,5 +643,79 @@ def test_a_long_session_is_counted_once_whoever_asks(tmp_path):
             assert [(await rig.response(id))["data"]["userMessages"] for id in asked] == [3000] * 3
             await rig.run("one more")
             assert (await rig.data("get_session_stats"))["userMessages"] == 3001
+
+    run(main())
+
+
+def test_a_change_is_answered_before_the_prompt_behind_it_begins(tmp_path):
+    """Also if extensions have something to do in the new session first."""
+
+    async def main():
+        def extension(agent):
+            @agent.on("session_start")
+            async def begun(event, ctx):
+                await asyncio.sleep(0.01)
+
+        async with Rig(tmp_path, ["one", "two"], session=True, extensions=[extension]) as rig:
+            await rig.run("hi")
+            entry = (await rig.data("get_fork_messages"))["messages"][0]["entryId"]
+            for command, fields in (("clone", {}), ("fork", {"entryId": entry}), ("new_session", {})):
+                start = len(rig.frames)
+                change, prompt = rig.send(command, **fields), rig.send("prompt", message="go")
+                assert (await rig.response(change))["success"] and (await rig.response(prompt))["success"]
+                await rig.until("agent_settled", start)
+                order = [frame.get("id", frame["type"]) for frame in rig.frames[start:]]
+                assert order.index(change) < order.index("agent_start")
+
+    run(main())
+
+
+def test_a_prompt_that_is_kept_when_the_agent_goes_away_ends_after_the_run(tmp_path, monkeypatch):
+    async def main():
+        async with Rig(tmp_path, [{"text": [Pause(gate="never")]}], session=True) as rig:
+            rig.send("prompt", message="first")
+            await rig.script.reached("never")
+            slow = SlowOpening(monkeypatch)
+            rig.send("switch_session", sessionPath=str(tmp_path / "other.jsonl"))
+            rig.send("prompt", message="second")
+            await until_true(slow.begun.is_set)
+            slow.go.set()
+            await rig.agent.close()
+            told = [kind for kind in kinds(rig.frames) if kind in ("agent_start", "agent_end", "agent_settled")]
+            assert told == ["agent_start", "agent_end", "agent_settled", "agent_settled"]
+
+    run(main())
+
+
+def test_a_command_behind_a_change_is_none_of_the_messages(tmp_path, monkeypatch):
+    """It runs beside the prompt before it. After an abort it is refused, which ends no run."""
+
+    async def main():
+        ran = []
+
+        def extension(agent):
+            agent.command("note", help="Note")(lambda args, ctx: ran.append(args))
+
+        gated = {"text": [Pause(gate="go"), "done"]}
+        async with Rig(tmp_path, [gated], session=True, extensions=[extension]) as rig:
+            slow = SlowOpening(monkeypatch)
+            rig.send("switch_session", sessionPath=str(tmp_path / "other.jsonl"))
+            rig.send("prompt", message="first"), rig.send("prompt", message="/note it")
+            await until_true(slow.begun.is_set)
+            slow.go.set()
+            await rig.script.reached("go")
+            await until_true(lambda: ran == ["it"])
+            assert len(rig.agent.queues) == 0
+            slow = SlowOpening(monkeypatch)
+            rig.send("switch_session", sessionPath=str(tmp_path / "third.jsonl"))
+            kept, stop = rig.send("prompt", message="/note that"), rig.send("abort")
+            prompt = rig.send("prompt", message="again")
+            await until_true(slow.begun.is_set)
+            slow.go.set()
+            assert all([(await rig.response(id))["success"] for id in (kept, stop, prompt)])
+            assert "cannot be queued" in (await rig.until("notice"))["message"]
+            rig.script.release("go")
+            await rig.agent.finished()
+            assert ran == ["it"] and rig.of("agent_settled")[-1]["stopReason"] == "end"
 
     run(main())

@@ -3,10 +3,12 @@
 import asyncio
 import gc
 import json
+import threading
 import weakref
 
 import pytest
 
+from spindle import limits as times
 from spindle.agent import AgentError
 from spindle.cli.agent_source import CommandLineAgents
 from spindle.cli.args import parse
@@ -112,6 +114,82 @@ def test_a_handle_stays_when_the_conversation_goes_on_in_another_file(place):
     run(main())
 
 
+async def moved(pool):
+    """Return the handle of a session that was closed in another conversation than it began with, and both ids."""
+    live = await pool.open(Wanted())
+    await say(live)
+    first = live.session_id
+    await live.agent.new_session()
+    await say(live)
+    await pool.close_session(live)
+    return live.handle, first, live.session_id
+
+
+def test_a_closed_handle_is_kept_for_its_conversation_however_it_is_opened(place):
+    """In the same moment, one after the other, and whichever comes first."""
+
+    async def main():
+        pool = pool_of(place)
+        handle, first, second = await moved(pool)
+        older, again, direct = await asyncio.gather(
+            pool.open(Wanted(session=first)), pool.get(handle), pool.open(Wanted(session=second))
+        )
+        assert (again.handle, again.session_id) == (handle, second) and direct is again
+        assert older.session_id == first and older.handle != handle
+        await pool.close_session(again)
+        assert (await pool.get(handle)).session_id == second  # while the other one is alive under its id
+        await pool.close()
+
+    run(main())
+
+
+def test_a_handle_whose_session_went_back_to_where_it_began(place):
+    async def main():
+        pool = pool_of(place)
+        handle, first, second = await moved(pool)
+        path = str((await pool.open(Wanted(session=first))).agent.session.path)
+        for live in pool:
+            await pool.close_session(live)
+        live = await pool.get(handle)
+        assert live.session_id == second
+        await live.agent.switch_session(path)
+        await pool.close_session(live)
+        assert (await pool.get(handle)).session_id == first
+        await pool.close()
+
+    run(main())
+
+
+def test_an_id_that_another_client_has_opened_and_left_meanwhile(place, monkeypatch):
+    """A handle means what it names, also if that is opened while it is looked up."""
+
+    async def main():
+        pool = pool_of(place)
+        live = await pool.open(Wanted())
+        await say(live)
+        id = live.session_id
+        await pool.close_session(live)
+        here, go, find = asyncio.Event(), threading.Event(), CommandLineAgents.find
+        loop = asyncio.get_running_loop()
+
+        def slow(self, *given):
+            loop.call_soon_threadsafe(here.set)
+            go.wait(10)
+            return find(self, *given)
+
+        monkeypatch.setattr(CommandLineAgents, "find", slow)
+        late = asyncio.create_task(pool.get(id))
+        await here.wait()
+        monkeypatch.setattr(CommandLineAgents, "find", find)
+        quick = await pool.get(id)
+        await quick.agent.new_session()
+        go.set()
+        assert await late is quick and quick.handle == id
+        await pool.close()
+
+    run(main())
+
+
 def test_one_that_cannot_be_opened_harms_no_other(place):
     (place / "two" / "broken.jsonl").write_text('{"not": "a session"}\n')
 
@@ -184,6 +262,49 @@ def test_a_session_that_is_not_used_leaves_memory_and_its_id_still_works(place):
     run(main())
 
 
+def test_the_id_of_a_session_that_left_memory_before_anything_was_said_still_works(place):
+    async def main():
+        pool, viewer = pool_of(place, keep_seconds=0.01), Viewer()
+        handle = (await pool.open(Wanted(cwd=str(place / "one"), name="thinking"))).handle
+        await until_true(lambda: not len(pool))
+        live, same, too = await asyncio.gather(
+            pool.get(handle, viewer), pool.get(handle, viewer), pool.open(Wanted(id=handle), viewer)
+        )
+        assert live is same is too and live.handle == live.session_id == handle
+        assert live.agent.cwd == str(place / "one") and live.agent.session.name == "thinking"
+        await say(live)
+        await live.agent.new_session()
+        empty = live.session_id
+        pool.leave(viewer, live)
+        await until_true(lambda: not len(pool))
+        live = await pool.get(handle, viewer)  # it was left in an empty conversation
+        assert (live.handle, live.session_id) == (handle, empty)
+        await pool.close_session(live)
+        with pytest.raises(UnknownSession):  # ended by a client, there is nothing of it
+            await pool.get(empty)
+        await pool.close()
+
+    run(main())
+
+
+def test_a_session_that_a_client_ended_in_an_empty_conversation_is_opened_where_it_began(place):
+    async def main():
+        pool = pool_of(place)
+        for text in ("", "said"):  # first there is no file with its id, then there is
+            live = await pool.open(Wanted(id="mine"))
+            if text:
+                await say(live)
+            await live.agent.new_session()
+            await pool.close_session(live)
+            again = await asyncio.gather(*(pool.open(Wanted(id="mine")) for _ in range(3)))
+            assert [live.handle for live in pool] == ["mine"] and again[0].session_id == "mine"
+            assert len(again[0].agent.messages) == (2 if text else 0)
+            await pool.close_session(again[0])
+        await pool.close()
+
+    run(main())
+
+
 def test_a_session_at_work_stays_without_clients(place):
     (place / "script.json").write_text(json.dumps([{"text": "slow", "delay": 30}]))
 
@@ -207,6 +328,63 @@ def test_there_are_no_more_sessions_than_allowed(place):
         assert list(pool) == [held, third]
         with pytest.raises(TooManySessions, match="2 sessions are open"):
             await pool.open(Wanted())
+        await pool.close()
+
+    run(main())
+
+
+def test_a_client_that_goes_away_while_its_session_is_opened_is_not_counted(place):
+    async def main():
+        pool, viewer = pool_of(place, keep_seconds=0.05), Viewer()
+        opening = asyncio.create_task(pool.open(Wanted(), viewer))
+        await asyncio.sleep(0)
+        opening.cancel()
+        await until_true(lambda: len(pool) == 1)
+        await asyncio.sleep(0)
+        assert not next(iter(pool)).clients
+        await until_true(lambda: not len(pool))
+        await pool.close()
+
+    run(main())
+
+
+def test_a_client_that_leaves_a_session_that_has_ended(place, monkeypatch):
+    """Nothing of it is used any more once it is taken apart."""
+    monkeypatch.setattr(times, "CLIENT_RETURN", 0.01)
+    monkeypatch.setattr(times, "SESSION_FORGET", 0)
+
+    async def main():
+        complaints = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        pool, viewer = pool_of(place), Viewer()
+        live = await pool.open(Wanted(), viewer)
+        await pool.close_session(live)
+        pool.leave(viewer, live)
+        await asyncio.sleep(0.05)
+        assert not complaints
+        await pool.close()
+
+    run(main())
+
+
+def test_an_extension_that_breaks_at_the_end_does_not_keep_the_file(place, caplog):
+    (place / "one" / ".pi" / "extensions").mkdir(parents=True)
+    (place / "one" / ".pi" / "extensions" / "stops.py").write_text(
+        "import asyncio\n\ndef extension(agent):\n    @agent.on('agent_start')\n"
+        "    async def stop(event, ctx):\n        asyncio.get_running_loop().stop()\n"
+    )
+
+    async def main():
+        pool = pool_of(place, "--approve")
+        live = await pool.open(Wanted(cwd=str(place / "one")))
+        await say(live)
+        await pool.close_session(live)
+        assert not caplog.records
+        broken = await pool.open(Wanted(session=live.session_id))
+        broken.agent.plugins.close = lambda: asyncio.to_thread(int, "no number")
+        await pool.close_session(broken)
+        assert "did not end cleanly" in caplog.text
+        assert (await pool.get(live.handle)).agent.messages
         await pool.close()
 
     run(main())

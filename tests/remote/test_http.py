@@ -171,6 +171,64 @@ def test_waiting_for_a_run_does_not_hold_up_others(server):
     assert answers[0][2]["text"] == "slow answer"
 
 
+def test_the_end_of_a_run_before_it_is_not_what_came_of_a_prompt(tmp_path):
+    """A change of session ends that run while the prompt waits for the other session."""
+    extension = tmp_path / "slow.py"
+    extension.write_text(
+        "def extension(agent):\n"
+        "    @agent.on('session_before_switch')\n"
+        "    async def slow(event, ctx):\n"
+        "        await ctx.ui.confirm('change', 'now?')\n"
+    )
+    steps = [reply("slow ", gate("never"), match="slow"), reply("quick")]
+    with ServerProcess(steps, base=tmp_path, args=["-e", str(extension)]) as server:
+        web = Http(server)
+        id = web.open()
+        at, events, answers = f"/v1/sessions/{id}", web.events(id), []
+        web.post(f"{at}/prompt", {"message": "slow"})
+        server.mock.wait_gate("never")
+        changing = threading.Thread(target=web.post, args=(f"{at}/new_session",))
+        changing.start()
+        question = events.until("extension_ui_request")[-1][1]["id"]
+        waiting = threading.Thread(target=lambda: answers.append(web.post(f"{at}/prompt?wait=true", {"message": "hi"})))
+        waiting.start()
+        events.until("queue_update")
+        web.post(f"{at}/answers/{question}", {"confirmed": True})
+        waiting.join(20)
+        changing.join(20)
+        events.close()
+        assert (answers[0][0], answers[0][2]["text"]) == (200, "quick")
+
+
+@pytest.mark.parametrize("how", ["abort", "DELETE"])
+def test_a_prompt_that_never_begins_is_answered(tmp_path, how):
+    """It waits for a change of session, and is aborted there, or the session is ended."""
+    extension = tmp_path / "slow.py"
+    extension.write_text(
+        "def extension(agent):\n"
+        "    @agent.on('session_before_switch')\n"
+        "    async def slow(event, ctx):\n"
+        "        await ctx.ui.confirm('change', 'now?')\n"
+    )
+    with ServerProcess([reply("quick")], base=tmp_path, args=["-e", str(extension)]) as server:
+        web = Http(server)
+        id = web.open()
+        at, events, answers = f"/v1/sessions/{id}", web.events(id), []
+        changing = threading.Thread(target=web.post, args=(f"{at}/new_session",))
+        changing.start()
+        events.until("extension_ui_request")
+        waiting = threading.Thread(target=lambda: answers.append(web.post(f"{at}/prompt?wait=true", {"message": "hi"})))
+        waiting.start()
+        events.until("queue_update")
+        assert web.ask("DELETE", at)[0] == 204 if how == "DELETE" else web.post(f"{at}/abort")[0] == 204
+        waiting.join(20)
+        assert answers[0][0] == 409 and ("ended" if how == "DELETE" else "Aborted") in answers[0][2]["error"]
+        if how == "abort":
+            web.ask("DELETE", at)
+        changing.join(20)
+        events.close()
+
+
 def test_events_are_numbered_and_taken_up_again(server):
     web = Http(server)
     id = web.open()
@@ -274,6 +332,8 @@ def test_what_is_wrong_is_said(server, tmp_path):
         ("/v1/sessions", {"cwd": str(tmp_path / "nowhere")}, 409, "no directory"),
         ("/v1/sessions", {"cwd": 5}, 400, "cwd"),
         ("/v1/nothing", None, 404, "No such path"),
+        ("/v1/sessions/..%2fagent%2fmodels.json/get_state", None, 404, "is no id of a session"),
+        ("/v1/sessions/%2fetc%2fpasswd/get_state", None, 404, "is no id of a session"),
     ]:
         answered, _, said = web.post(path, body)
         assert (answered, text in said["error"]) == (status, True), (path, answered, said)
@@ -283,6 +343,9 @@ def test_what_is_wrong_is_said(server, tmp_path):
     assert status == 405 and headers["Allow"] == "POST"
     status, headers, _ = web.post(f"{at}/questions")
     assert status == 405 and headers["Allow"] == "GET"
+    assert (
+        web.ask("PUT", "/v1/sessions/x.jsonl")[0] == 404 and web.get("/v1/sessions/%2fetc%2fpasswd/questions")[0] == 404
+    )
     assert web.ask("PUT", "/v1/sessions")[0] == 405 and web.ask("POST", "/")[0] == 405
     assert web.post(f"{at}/shutdown")[0] == 204 and web.get("/healthz")[0] == 200
     assert "Traceback" not in server.stderr
@@ -319,6 +382,33 @@ def test_limits(tmp_path):
                 f"POST /v1/sessions HTTP/1.1\r\nHost: {server.address}\r\nContent-Length: 9999999999\r\n\r\n".encode()
             )
             assert b" 413 " in raw.recv(1000)
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_session_does_not_leave_memory_while_a_request_is_in_hand(tmp_path, seconds):
+    with ServerProcess([reply("ok")], base=tmp_path, args=["--remote-option", f"keep_seconds={seconds}"]) as server:
+        web = Http(server)
+        at = f"/v1/sessions/{web.open(name='bee')}"
+        assert web.post(f"{at}/get_state")[2]["sessionName"] == "bee"
+        assert web.post(f"{at}/prompt?wait=true", {"message": "hi"})[2]["text"] == "ok"
+        assert web.post(f"{at}/new_session")[2] == {"cancelled": False}
+        assert web.post(f"{at}/prompt?wait=true", {"message": "again"})[2]["text"] == "ok"
+        said = web.post(f"{at}/bash", {"command": f"sleep {seconds + 0.5}; echo done"})[2]
+        assert (said["output"], said["cancelled"]) == ("done\n", False)
+        assert web.post(f"{at}/get_state")[2]["messageCount"] == 3
+
+
+def test_a_question_that_no_client_is_there_to_answer_does_not_hold_a_request_for_ever(tmp_path):
+    extension = tmp_path / "asks.py"
+    extension.write_text(
+        "def extension(agent):\n    @agent.on('input')\n"
+        "    async def ask(event, ctx):\n        await ctx.ui.confirm('really', 'go on?')\n"
+    )
+    args = ["-e", str(extension), "--remote-option", "keep_seconds=1"]
+    with ServerProcess([reply("ok")], base=tmp_path, args=args) as server:
+        web = Http(server)
+        status, _, result = web.post(f"/v1/sessions/{web.open()}/prompt?wait=true", {"message": "hi"})
+        assert (status, result["status"]) == (200, "aborted")
 
 
 def is_ended(port, client):

@@ -1,6 +1,7 @@
 """Several things at once: interrupts and confirmations, two clients on one session, sessions that end while joined."""
 
 import asyncio
+import json
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -397,6 +398,25 @@ def test_a_client_that_leaves_while_its_agent_is_made_leaves_nothing_behind(tmp_
             await until(lambda: world.server._peers)
         world.opening.set()
         await until(lambda: not world.server._peers and not world.server._pool._live)
+
+    run(story, ["yes"], tmp_path, keep_seconds=0)
+
+
+def test_a_client_that_leaves_while_it_opens_sessions_is_counted_nowhere(tmp_path):
+    async def story(world):
+        async with world.rpc() as client:
+            stored = client.ready["sessionId"]
+            await client.call("prompt", message="hi")
+            await client.wait("agent_settled")
+        await until(lambda: not world.server._pool._live)
+        async with world.rpc() as client:
+            world.opening.clear()
+            for frame in ({"type": "open_session"}, {"type": "get_state", "sessionId": stored}):
+                await client.socket.send(json.dumps(frame))
+            await until(lambda: world.server._pool._opening == 2)
+        world.opening.set()
+        await until(lambda: not world.server._pool._opening and not world.server._peers)
+        await until(lambda: not any(live.clients for live in world.server._pool))
 
     run(story, ["yes"], tmp_path, keep_seconds=0)
 

@@ -97,7 +97,7 @@ class Connection:
             self._refuse(None, PARSE_ERROR, str(error))
             return
         id = frame.get("id") if isinstance(frame, dict) else None
-        if not isinstance(frame, dict) or not isinstance(id, str | int | float | None):
+        if not isinstance(frame, dict) or not isinstance(id, str | int | float | None) or isinstance(id, bool):
             self._refuse(None, INVALID_REQUEST, "A frame is an object, and its id a string or a number")
         elif isinstance(method := frame.get("method"), str):
             params = frame.get("params")

@@ -48,7 +48,10 @@ class SessionChanges:
 
     async def carry_out(self, change: Coroutine[Any, Any, tuple[T, After | None]]) -> T:
         """Carry a change out in a task of the agent's: it goes on if the caller is cancelled."""
-        lifecycle = self._agent.lifecycle
+        lifecycle, loop = self._agent.lifecycle, asyncio.get_running_loop()
+        if not (lifecycle.changes or lifecycle.closed):
+            self._engine.queues.demote()  # a prompt behind an abort is left in the session that it was sent to
+            lifecycle.on_free()
         try:
             lifecycle.begin_change()
         except AgentError:
@@ -61,14 +64,15 @@ class SessionChanges:
                     result, after = await change
             finally:
                 lifecycle.end_change()
-                if not lifecycle.changes and not lifecycle.closed:  # else they are kept for when it is opened again
-                    self._agent.take_arrivals()
+                lifecycle.free()
             if after is not None:
                 await after()
             return result
 
         task = self.tasks.spawn(change_over(), "spindle-change", report=False)
         task.add_done_callback(lambda _: change.close())  # it may not even have begun
+        # The caller has its turn, and answers its client, before this.
+        task.add_done_callback(lambda _: loop.call_soon(loop.call_soon, lifecycle.tell_change))
         return await _carried_out(task)
 
     # -- the four changes: what came of one, and what tells extensions of it ----------------------

@@ -432,6 +432,7 @@ class Engine:
             self.lifecycle.end()
             self.publish(AgentSettled(aborted, run.stop_reason, run.error))
             self._active_hooks = self.hooks
+            self.lifecycle.free()
 
     # -- stopping --------------------------------------------------------------------------------
 

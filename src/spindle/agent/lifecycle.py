@@ -121,7 +121,7 @@ class Request(Enum):
 class Verdict(Enum):
     START = "the agent is idle: begin"
     QUEUE = "the message waits in its queue for the run that is going on"
-    WAIT = "kept until the agent has arrived in the other session, then looked at again"
+    WAIT = "kept until the agent has arrived in the other session, or an abort is over; then looked at again"
     ABORT_FIRST = "what runs is aborted, then this begins"
 
 
@@ -163,15 +163,27 @@ class Lifecycle:
         """Changes of session that were asked for and have not happened yet."""
         self.closed = False
         """The agent is going away: nothing begins any more."""
+        self.on_free: Callable[[], None] = lambda: None
+        """Called when what was kept may begin: the agent is idle, and nothing that was asked for before waits."""
+        self._claims = 0
+        """Other work than a run that waits for the agent to be idle."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._unchanging = asyncio.Event()
         self._unchanging.set()
+        self.change_told = asyncio.Event()
+        """Set unless a change of session is under way, or its client has not been answered."""
+        self.change_told.set()
 
     @property
     def running(self) -> bool:
         """Whether a prompt is being worked on, its pauses included."""
         return self.phase not in (Phase.IDLE, Phase.SUMMARIZING, Phase.SWITCHING)
+
+    @property
+    def aborting(self) -> bool:
+        """Whether a run or a summary was aborted and is coming to its end."""
+        return self.phase not in (Phase.IDLE, Phase.SWITCHING) and self.signal.aborted
 
     @property
     def compacting(self) -> bool:
@@ -180,11 +192,13 @@ class Lifecycle:
     def admit(self, request: Request) -> Verdict:
         """Say what becomes of a request now. Raises `AgentError` if it is refused.
 
-        What is sent behind a change of session is meant for the session it leads to.
+        What is sent behind a change of session is meant for the session it leads to; a prompt behind an abort is not
+        meant by it.
         """
         self.check_open()
-        inside = request in (Request.INSIDE, Request.INSIDE_OR_QUEUE)
-        verdict = ADMISSION[request][Phase.SWITCHING if self.changes and not inside else self.phase]
+        kept = self.changes and request not in (Request.INSIDE, Request.INSIDE_OR_QUEUE)
+        kept = kept or (self.aborting and request in (Request.PROMPT, Request.PROMPT_OR_QUEUE))
+        verdict = ADMISSION[request][Phase.SWITCHING if kept else self.phase]
         if isinstance(verdict, str):
             raise AgentError(verdict)
         return verdict
@@ -210,6 +224,11 @@ class Lifecycle:
         self.move(Phase.IDLE)
         self._idle.set()
 
+    def free(self) -> None:
+        """Let what was kept begin, unless something else comes before it."""
+        if self.phase is Phase.IDLE and not (self.changes or self._claims or self.closed):
+            self.on_free()
+
     async def wait_idle(self) -> None:
         await self._idle.wait()
 
@@ -221,11 +240,17 @@ class Lifecycle:
         self.check_open()
         self.changes += 1
         self._unchanging.clear()
+        self.change_told.clear()
 
     def end_change(self) -> None:
         self.changes -= 1
         if not self.changes:
             self._unchanging.set()
+
+    def tell_change(self) -> None:
+        """A change was answered."""
+        if not self.changes:
+            self.change_told.set()
 
     async def wait_free(self) -> None:
         """Return when a prompt would start at once: there is neither a run nor a change of session."""
@@ -236,12 +261,18 @@ class Lifecycle:
     @asynccontextmanager
     async def alone(self, request: Request, phase: Phase, stop: Callable[[], None]) -> AsyncIterator[AbortSignal]:
         """Do other work than a run, in that phase. `stop` stops what is going on if the table says so."""
-        while (verdict := ADMISSION[request][self.phase]) is not Verdict.START:
-            if verdict is Verdict.ABORT_FIRST:
-                stop()
-            await self._idle.wait()  # then look again: someone else may have been quicker
-        self.begin(phase)
+        self._claims += 1
+        try:
+            while (verdict := ADMISSION[request][self.phase]) is not Verdict.START:
+                if verdict is Verdict.ABORT_FIRST:
+                    stop()
+                await self._idle.wait()  # then look again: someone else may have been quicker
+            self.begin(phase)
+        finally:
+            self._claims -= 1
+            self.free()
         try:
             yield self.signal
         finally:
             self.end()
+            self.free()

@@ -17,7 +17,7 @@ from spindle.agent.submission import Run, Submission
 from spindle.flow import Tasks, dues
 from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError
-from spindle.shapes.events import AgentSettled, ExtensionError
+from spindle.shapes.events import AgentSettled, ExtensionError, Notice
 from spindle.shapes.messages import AgentMessage, CustomMessage, Image, UserMessage
 
 
@@ -40,18 +40,18 @@ class Prompting:
         """Slash commands of extensions at work, and messages that hooks look at before they are queued."""
         self._running: dict[asyncio.Task[None], str] = {}
         """Names of these commands."""
+        engine.lifecycle.on_free = self.arrive
 
     def take(self, submission: Submission) -> Disposition:
         """Accept what was sent, or raise `AgentError`. Never waits."""
         engine, hooks = self._engine, self._engine.hooks
         engine.lifecycle.check_open()
-        name = submission.text[1:].split(" ", 1)[0] if submission.expand and submission.text.startswith("/") else ""
-        is_command = bool(name) and hooks.has_command(name)
-        if is_command and not submission.is_prompt:
+        name = self._command(submission)
+        if name and not submission.is_prompt:
             raise AgentError(
                 f'Extension command "/{name}" cannot be queued. Use prompt() or execute the command when not streaming.'
             )
-        if is_command and not engine.lifecycle.changes:
+        if name and not engine.lifecycle.changes:
             task = self.commands.spawn(self._run_command(submission), f"spindle-command-{name}")
             self._running[task] = name
             task.add_done_callback(self._running.pop)
@@ -77,6 +77,11 @@ class Prompting:
         dues.add(engine.queues.save)  # if nothing holds it up, the run has stored it by then
         return "started"
 
+    def _command(self, submission: Submission) -> str:
+        """Return the name of the extension's command that was sent; nothing if it is none."""
+        name = submission.text[1:].split(" ", 1)[0] if submission.expand and submission.text.startswith("/") else ""
+        return name if name and self._engine.hooks.has_command(name) else ""
+
     async def read_images(self, images: Sequence[Any]) -> list[Image]:
         if not images:
             return []
@@ -89,17 +94,21 @@ class Prompting:
         return self.take(Submission(text, await self.read_images(images), name, source, is_prompt=False))
 
     def arrive(self) -> None:
-        """Look again at what was sent while the session changed."""
+        """Look again at what was kept while the session changed, or an abort was not over."""
         engine = self._engine
-        for submission in engine.queues.arrived():
-            if submission.is_prompt and engine.lifecycle.running:  # it was accepted, so it waits for the one before it
+        arrived = engine.queues.arrived()
+        for submission in arrived:
+            waits = submission.is_prompt and engine.lifecycle.running and not self._command(submission)
+            if waits:  # it was accepted, so it waits for the one before it
                 self._queue(submission, self._expand(submission.text, submission), submission.images)
                 continue
             try:
                 self.take(submission)
             except AgentError as error:
-                engine.publish(AgentSettled(False, "error", str(error)))
-        engine.queues.save()
+                is_end = submission.is_prompt
+                engine.publish(AgentSettled(False, "error", str(error)) if is_end else Notice(str(error), "warning"))
+        if arrived:
+            engine.queues.save()
 
     def offer_again(self) -> None:
         """Let messages wait again that a session was left with, or that its process was killed with."""
@@ -175,6 +184,8 @@ class Prompting:
         engine, signal = self._engine, self._engine.signal
         with signal:
             await self._until_begun(submission)
+            if submission.source != "extension":
+                await engine.lifecycle.change_told.wait()
             ready = await run.hooks.input(submission.text, submission.images, submission.source, None)
         if ready is None:
             return None

@@ -279,9 +279,11 @@ class Queues:
         """Whether a prompt is kept, which will start a run."""
         return any(item.is_prompt for item in self._arriving)
 
-    def demote(self) -> None:
-        """An abort: what is kept will wait in its queue, and start nothing by itself."""
+    def demote(self) -> bool:
+        """An abort: what is kept will wait in its queue, and start nothing by itself. Returns whether it would have."""
+        starting = self.starting
         self._arriving = [replace(item, is_prompt=False) for item in self._arriving]
+        return starting
 
     def arrived(self) -> list[Submission]:
         """Return what was kept, to be looked at now; then `save`."""

@@ -140,7 +140,11 @@ class AgentSession:
         Raises `AgentError` if it is refused: the agent is at work, there is no model, or no key for it.
         """
         pictures = await self._prompting.read_images(images)
-        return self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
+        behind_abort = self.aborting
+        disposition = self._prompting.take(Submission(text, pictures, behavior, source, expand, ordered, options))
+        if behind_abort and disposition == "queued":
+            await self.wait_idle()  # so that the end of what was aborted is not taken for the end of this
+        return disposition
 
     async def steer(self, text: str, images: Sequence[Any] = (), *, source: str = "rpc") -> Disposition:
         """Queue a message for before the next model call."""
@@ -195,9 +199,6 @@ class AgentSession:
         self._engine.choice.record(self.session)
         self.rebuild("clear")
 
-    def take_arrivals(self) -> None:
-        self._prompting.arrive()
-
     def offer_again(self) -> None:
         self._prompting.offer_again()
 
@@ -245,8 +246,8 @@ class AgentSession:
 
     @property
     def aborting(self) -> bool:
-        """Whether a run was aborted and is coming to its end."""
-        return self.busy and self.lifecycle.signal.aborted
+        """Whether what was running was aborted and is coming to its end."""
+        return self.lifecycle.aborting
 
     @property
     def system_prompt(self) -> str:
@@ -533,7 +534,10 @@ class AgentSession:
 
     def stop(self) -> None:
         """Stop whatever is running, without waiting for its end."""
-        self._engine.queues.demote()
+        if self._engine.queues.demote() and not self.lifecycle.running:
+            self.publish(
+                events.AgentSettled(True, "aborted", "Aborted before it began; the message waits in its queue")
+            )
         self._engine.stop()
 
     async def abort(self) -> None:
@@ -567,20 +571,22 @@ class AgentSession:
     async def close(self) -> None:
         """End all work at once and leave the session file whole."""
         self.lifecycle.closed = True
-        if self._engine.queues.starting:
-            self.publish(events.AgentSettled(True, "aborted", "The session has ended"))
         self._host_tools.disconnect()
         self._todos.close()
         if not self.busy:  # what was running has ended by itself, and extensions may see to that
             self.dialogs.withdraw()
             await self.hooks.caught_up(times.EXTENSIONS_CATCH_UP)
         await self._engine.kill()
+        if self._engine.queues.starting:
+            self.publish(events.AgentSettled(True, "aborted", "The session has ended"))
         await self._shell.abort_all()
         kill_all(self._engine)
         await self._changes.tasks.end(times.TASKS_END)
         await self._prompting.commands.end(times.TASKS_END)
-        await self.plugins.close()
-        self._conversation.release_held()
-        self._conversation.sync_soon()
-        await self._conversation.synced()
-        self.session.close()
+        try:
+            await self.plugins.close()
+        finally:
+            self._conversation.release_held()
+            self._conversation.sync_soon()
+            await self._conversation.synced()
+            self.session.close()

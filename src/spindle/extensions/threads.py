@@ -186,7 +186,7 @@ class OwnLoop(Home):
         self._closed = True
         if not self._calls and self._loop is not None:
             loop, self._loop = self._loop, None
-            loop.call_soon_threadsafe(loop.stop)
+            _tell(loop, loop.stop)
 
     def _begin(self) -> asyncio.AbstractEventLoop:
         self._loop = loop = asyncio.new_event_loop()

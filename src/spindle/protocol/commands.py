@@ -70,7 +70,10 @@ async def follow_up(call: Call, message: str, images: Sequence[Any] = ()) -> Dis
 
 @command("abort")
 async def abort(call: Call) -> None:
-    """Stop the run, a retry or a compaction. Answered when the agent is idle; queues are kept."""
+    """Stop the run, a retry or a compaction. Answered when the agent is idle; queues are kept.
+
+    A prompt that is sent behind it need not wait for that: it is answered after it, and runs then.
+    """
     idle = not call.agent.busy
     await call.agent.abort()
     if idle:

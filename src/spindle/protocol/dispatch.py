@@ -69,7 +69,7 @@ class Dispatcher:
         spec = COMMANDS.get(kind) if isinstance(kind, str) else None
         self._unbegun += 1
         work = self._run(frame, spec)
-        if self._unbegun > 1 or (spec is not None and spec.may_wait(frame)):
+        if self._unbegun > 1 or self._agent.aborting or (spec is not None and spec.may_wait(frame)):
             self._tasks.spawn(work, "command")
         else:
             with suppress(StopIteration):  # it never waits, so this is all of it

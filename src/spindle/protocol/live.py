@@ -10,11 +10,11 @@ import logging
 import os
 import secrets
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -25,16 +25,19 @@ from spindle.agent import AgentError
 from spindle.agent.create import dispose
 from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
-from spindle.flow import Tasks
+from spindle.flow import Tasks, turnstile
 from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest
 
 LOG_BYTES, LOG_EVENTS = 4 << 20, 32
 """The log of a session holds so much, and so many of the last events however long they are."""
-MOVED_REMEMBERED = 10_000
+REMEMBERED = 10_000
+"""Handles of sessions that left memory."""
 LOOK_AGAIN = 1.0
 """Seconds until the next look at a session that is at work, at least."""
+FIRST_LOOK = 0.2
+"""Seconds until a session that was just opened may leave memory, at least: who asked for it has not used it yet."""
 SET_ASIDE = 32
 """After so many opened sessions the garbage collector forgets all there is."""
 IDLE, SHUTDOWN = "idle", "the server is shutting down"
@@ -132,6 +135,12 @@ class LiveSession(NeverFull):
         self.clients: set[SessionClient] = set()
         self.used = 0.0
         """When something last happened."""
+        self.in_hand = 0
+        """Requests that are not answered, of those who are no clients."""
+        self.ended = False
+        """It leaves memory."""
+        self.bells: set[asyncio.Event] = set()
+        """Rung when it leaves memory, for those who wait for it and are no clients."""
         self._alone: asyncio.TimerHandle | None = None
         """Ends questions that no client is there to answer."""
         if first_event is not None:
@@ -168,7 +177,7 @@ class LiveSession(NeverFull):
         self._wait_for_client()
 
     def _wait_for_client(self) -> None:
-        if not self.clients and self._alone is None:
+        if not self.clients and self._alone is None and not self.ended:
             self._alone = asyncio.get_running_loop().call_later(limits.CLIENT_RETURN, self._give_up)
 
     def _give_up(self) -> None:
@@ -183,6 +192,9 @@ class LiveSession(NeverFull):
 
     def end(self, reason: str) -> None:
         """Tell the clients that it leaves memory."""
+        self.ended = True
+        for bell in self.bells:
+            bell.set()
         if self._alone is not None:
             self._alone.cancel()
         for client in list(self.clients):
@@ -204,11 +216,26 @@ class LiveSession(NeverFull):
         agent = self.agent
         questions = bool(agent.dialogs.open_requests())
         if not self.clients:
-            return not agent.busy or questions  # no one is there to answer them
+            return questions or not (agent.busy or self.in_hand)  # no one is there to answer them
         path = agent.session.path
-        if agent.busy or questions or agent.has_host_tools or any(client.busy for client in self.clients):
+        if (
+            agent.busy
+            or self.in_hand
+            or questions
+            or agent.has_host_tools
+            or any(client.busy for client in self.clients)
+        ):
             return False
         return path is not None and path.exists()
+
+    def begun_again(self) -> Wanted | None:
+        """Return how to begin it again if nothing was said, so that there is no file; None if something was."""
+        agent, model = self.agent, self.agent.model
+        path = agent.session.path
+        if path is None or agent.messages or path.exists():
+            return None
+        chosen = None if model is None else f"{model.provider}/{model.id}"
+        return Wanted(cwd=agent.cwd, id=agent.session.id, name=agent.session.name, model=chosen)
 
     async def info(self) -> LiveInfo:
         agent = self.agent
@@ -259,7 +286,12 @@ class SessionPool:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Path → held while that session is opened; two clients must not open it twice."""
         self._moved: dict[str, str] = {}
-        """Handle → session id, of sessions that left memory with another conversation than they came with."""
+        """Handle → session id, of sessions that left memory in another conversation than their handle says.
+
+        Clients were told these handles: as long as they are here they mean nothing else.
+        """
+        self._unsaved: dict[str, Wanted] = {}
+        """Handle → how to begin it again, of sessions that left memory unused before anything was said."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -283,10 +315,10 @@ class SessionPool:
         it sees events.
         """
         work = self._open(wanted, client) if wanted.id is None else self._open_or_create(wanted, wanted.id, client)
-        return await asyncio.shield(self._tasks.spawn(work, "spindle-session-open", report=False))
+        return await self._shielded(work, client)
 
     def find(self, id: str) -> LiveSession | None:
-        return self._live.get(id) or self._current(id)
+        return self._live.get(id) or (None if id in self._moved else self._current(id))
 
     async def get(self, id: str, client: SessionClient | None = None, cwd: str | None = None) -> LiveSession:
         """Return the session with this handle or id: the live one, else the stored one. The client joins it.
@@ -294,21 +326,42 @@ class SessionPool:
         A stored one is opened in `cwd`; None: where its file says.
         """
         if (live := self.find(id)) is None:
-            return await self.open(Wanted(session=self._moved.get(id, id), cwd=cwd), client)
+            open_it = self._open_or_create if id in self._unsaved else self._open_named
+            return await self._shielded(open_it(Wanted(cwd=cwd), id, client), client)
         return self.joined(live, client)
 
-    async def _open(self, wanted: Wanted, client: SessionClient | None) -> LiveSession:
+    async def _shielded(self, work: Coroutine[Any, Any, LiveSession], client: SessionClient | None) -> LiveSession:
+        """Open a session also if the client goes away meanwhile; then it is taken out again."""
+        opening = self._tasks.spawn(work, "spindle-session-open", report=False)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if client is not None:
+                opening.add_done_callback(lambda _: self.forsake(client))
+            raise
+
+    def forsake(self, client: SessionClient) -> None:
+        """Take a client out wherever it is."""
+        for live in self:
+            if client in live.clients:
+                self.leave(client, live)
+
+    async def _open_named(self, wanted: Wanted, name: str, client: SessionClient | None) -> LiveSession:
+        """Open what a handle or id leads to."""
+        return await self._open(replace(wanted, session=self._moved.get(name, name)), client, name)
+
+    async def _open(self, wanted: Wanted, client: SessionClient | None, name: str | None = None) -> LiveSession:
         if wanted.session is None:
             return self.joined(await self._make(wanted), client)
         live = self._current(wanted.session)
         if live is None:
             path = await asyncio.to_thread(self._source.find, wanted.session, wanted.cwd)
             if path is not None:
-                live = await self._open_file(replace(wanted, session=os.path.realpath(path)))
+                live = await self._open_file(replace(wanted, session=os.path.realpath(path)), name)
             else:
                 live = self._current(wanted.session) or self._live.get(wanted.session)
         if live is None:
-            raise UnknownSession(f"No session {wanted.session}")
+            raise UnknownSession(f"No session {name or wanted.session}")
         return self.joined(live, client)
 
     async def _open_or_create(self, wanted: Wanted, id: str, client: SessionClient | None) -> LiveSession:
@@ -316,22 +369,24 @@ class SessionPool:
             if (live := self.find(id)) is not None:
                 return self.joined(live, client)
             try:
-                return await self._open(replace(wanted, session=self._moved.get(id, id)), client)
+                return await self._open_named(wanted, id, client)
             except UnknownSession:
-                return self.joined(await self._make(wanted), client)
+                return self.joined(await self._make(self._unsaved.get(id, wanted), id), client)
 
-    async def _open_file(self, wanted: Wanted) -> LiveSession:
+    async def _open_file(self, wanted: Wanted, name: str | None) -> LiveSession:
         path = wanted.session
         assert path is not None
         async with self._locks.setdefault(path, asyncio.Lock()):
+            if name is not None and (live := self.find(name)) is not None:
+                return live  # another client was quicker, and may have gone on in another file
             for live in self:
                 if live.agent.session.is_same_file(path):
                     return live
             while closing := [task for live, task in self._closing.items() if live.agent.session.is_same_file(path)]:
                 await asyncio.wait(closing)  # until then it holds the file
-            return await self._make(wanted)
+            return await self._make(wanted, name)
 
-    async def _make(self, wanted: Wanted) -> LiveSession:
+    async def _make(self, wanted: Wanted, name: str | None = None) -> LiveSession:
         self._make_room()
         self._opening += 1
         try:
@@ -339,9 +394,10 @@ class SessionPool:
         finally:
             self._opening -= 1
         id = agent.session.id
-        handle = next((handle for handle, current in self._moved.items() if current == id), id)
-        if handle in self._live:  # a session that was opened as this one and went on in another file
-            handle = secrets.token_hex(16)
+        handles = [handle for handle, current in self._moved.items() if current == id]
+        handle = name if name in (*handles, id) else (*handles, id)[0]
+        if handle in self._live or (handle != name and self._moved.get(handle, id) != id):
+            handle = secrets.token_hex(16)  # a session that began as this one has it
         # A client may remember event numbers of this session's former life; they must not fit by accident.
         first = 0 if wanted.session is None else secrets.randbelow(1 << 40)
         return self._enter(LiveSession(agent, handle, first if self._numbered else None))
@@ -357,6 +413,8 @@ class SessionPool:
 
     def _enter(self, live: LiveSession) -> LiveSession:
         self._live[live.handle] = live
+        self._moved.pop(live.handle, None)
+        self._unsaved.pop(live.handle, None)
         self._entered += 1
         if self._entered % SET_ASIDE == 0:
             # The collector need not look at live sessions: they are freed without it (`dispose`). With a thousand of
@@ -364,7 +422,7 @@ class SessionPool:
             gc.collect()
             gc.freeze()
         self._watching[live] = self._tasks.spawn(self._end_on_request(live), "spindle-session-end")
-        self._look_later(live, self._limits.keep_seconds)
+        self._look_later(live, max(self._limits.keep_seconds, FIRST_LOOK))
         return live
 
     def joined(self, live: LiveSession, client: SessionClient | None) -> LiveSession:
@@ -426,11 +484,14 @@ class SessionPool:
         self._watching.pop(live).cancel()
         if (timer := self._timers.pop(live, None)) is not None:
             timer.cancel()
-        if live.session_id != live.handle:
-            self._moved.pop(live.handle, None)
+        again = live.begun_again()
+        if live.session_id != live.handle and (again is None or reason == IDLE):
             self._moved[live.handle] = live.session_id
-            if len(self._moved) > MOVED_REMEMBERED:
-                del self._moved[next(iter(self._moved))]
+        if again is not None and reason == IDLE:
+            self._unsaved[live.handle] = again
+        for remembered in (self._moved, self._unsaved):
+            if len(remembered) > REMEMBERED:
+                del remembered[next(iter(remembered))]
         live.end(reason)
         self._closing[live] = self._tasks.spawn(self._close_one(live), "spindle-session-close")
 
@@ -473,9 +534,9 @@ class SessionPool:
         """Return what a list shows of every live session. Others get their turn in between."""
         infos = []
         for live in self:
-            if self._live.get(live.handle) is live:  # and has not ended meanwhile
+            await turnstile().turn()
+            if not live.ended:
                 infos.append(await live.info())
-                await asyncio.sleep(0)
         return infos
 
     async def interrupt(self) -> None:

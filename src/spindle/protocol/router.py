@@ -72,8 +72,12 @@ class Router:
     async def open(self, wanted: Wanted) -> LiveInfo:
         """Open a session for the client. Raises what the pool raises."""
         seat = Seat(self)
-        live = await self.pool.open(wanted, seat)
-        info = await live.info()
+        try:
+            live = await self.pool.open(wanted, seat)
+            info = await live.info()
+        except asyncio.CancelledError:
+            self.pool.forsake(seat)
+            raise
         self._place(seat, live)  # behind it nothing waits: the answer goes out before the first event
         return info
 

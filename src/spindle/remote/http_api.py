@@ -28,6 +28,7 @@ from spindle.remote.listener import HttpConnection
 from spindle.remote.openapi import HostToolReply, ReplyToQuestion, openapi
 from spindle.remote.options import RemoteOptions
 from spindle.sessions.entries import SessionError
+from spindle.sessions.file import is_path
 from spindle.shapes.codec import DecodeError, decode, encode
 from spindle.shapes.events import AgentSettled, Event
 from spindle.version import __version__
@@ -82,6 +83,8 @@ class HttpApi:
             return _failed(500, f"{type(error).__name__}: {error}")
 
     async def _route(self, request: web.BaseRequest, parts: list[str], query: dict[str, str]) -> web.StreamResponse:
+        if len(parts) > 2 and is_path(parts[2]):
+            raise NotFound(f"{parts[2]} is no id of a session")
         match request.method, parts:
             case "GET" | "HEAD", ["openapi.json"]:
                 return json_answer(openapi())
@@ -155,11 +158,15 @@ class HttpApi:
             raise BadRequest("wait must be true or false")
         live = await self._session(id)
         call = Call(live.agent, _HttpClient(self, self._pool, live), UNSET)
-        if name == "prompt" and waits == "true":
-            return await _finished(request, live.agent, lambda: spec.run(call, fields))
-        data = await spec.run(call, fields)
-        await dues.settled()  # what was accepted is kept before the client hears of it
-        live.touch()
+        live.in_hand += 1
+        try:
+            if name == "prompt" and waits == "true":
+                return await _finished(request, live, lambda: spec.run(call, fields))
+            data = await spec.run(call, fields)
+            await dues.settled()  # what was accepted is kept before the client hears of it
+        finally:
+            live.in_hand -= 1
+            live.touch()
         return bytes_answer(204, b"", "application/json") if data is UNSET else json_answer(data)
 
     async def _reply(self, live: LiveSession, question: str, body: dict[str, Any]) -> web.Response:
@@ -303,38 +310,42 @@ class _HttpClient:
 
 
 class _Settled(NeverFull):
-    """Listens for the end of a run."""
+    """Listens for the end of a run: not of one that a prompt waits for which will start another."""
 
-    def __init__(self, bell: asyncio.Event) -> None:
+    def __init__(self, agent: AgentSession, bell: asyncio.Event) -> None:
+        self._agent = agent
         self._bell = bell
         self.event: AgentSettled | None = None
 
     def put(self, event: Event) -> None:
-        if isinstance(event, AgentSettled):
+        if isinstance(event, AgentSettled) and not self._agent.queues.starting:
             self.event = event
             self._bell.set()
 
 
 async def _finished(
-    request: web.BaseRequest, agent: AgentSession, prompt: Callable[[], Awaitable[dict[str, Any]]]
+    request: web.BaseRequest, live: LiveSession, prompt: Callable[[], Awaitable[dict[str, Any]]]
 ) -> web.Response:
     """Answer with what came of a prompt. If the client hangs up the run goes on."""
-    connection = request.protocol
+    connection, agent = request.protocol, live.agent
     assert isinstance(connection, HttpConnection)
-    before, settled = agent.last_result(), _Settled(connection.bell)
+    live.bells.add(connection.bell)
+    before, settled = agent.last_result(), _Settled(agent, connection.bell)
     connection.bell.clear()
     agent.subscribe(settled)
     try:
         if (await prompt())["disposition"] == "handled":
             return json_answer(without_run(agent.session))
-        while settled.event is None and not connection.gone.is_set():
+        settled.event = None  # of a run that ended while pictures were read
+        while settled.event is None and not connection.gone.is_set() and (agent.busy or not live.ended):
             await connection.bell.wait()
             connection.bell.clear()
     finally:
+        live.bells.discard(connection.bell)
         agent.unsubscribe(settled)
     result: RunResult | None = agent.last_result()
     if result is None or result is before:
-        error = settled.event.error_message if settled.event else None
+        error = settled.event.error_message if settled.event else "The session has ended"
         raise AgentError(error or "The prompt was refused")
     return json_answer(result)
 
