@@ -61,7 +61,8 @@ class Pipes(Attack):
         for _ in range(chance.randrange(1, 20)):
             out.readline()
         out.close()
-        agent.write(b'{"type":"get_state"}\n')
+        with suppress(BrokenPipeError):  # it may have ended already
+            agent.write(b'{"type":"get_state"}\n')
         self.must("A process without a reader ends", until(lambda: agent.process.poll() is not None, 10))
         self.figures["vanished readers"] += 1
 
