@@ -171,17 +171,23 @@ def test_waiting_for_a_run_does_not_hold_up_others(server):
     assert answers[0][2]["text"] == "slow answer"
 
 
-def test_the_end_of_a_run_before_it_is_not_what_came_of_a_prompt(tmp_path):
-    """A change of session ends that run while the prompt waits for the other session."""
-    extension = tmp_path / "slow.py"
-    extension.write_text(
+@pytest.fixture
+def asks_before_a_change(tmp_path):
+    """An extension that holds up a change of session with a question."""
+    file = tmp_path / "asks.py"
+    file.write_text(
         "def extension(agent):\n"
         "    @agent.on('session_before_switch')\n"
-        "    async def slow(event, ctx):\n"
+        "    async def ask(event, ctx):\n"
         "        await ctx.ui.confirm('change', 'now?')\n"
     )
+    return ["-e", str(file)]
+
+
+def test_the_end_of_a_run_before_it_is_not_what_came_of_a_prompt(tmp_path, asks_before_a_change):
+    """A change of session ends that run while the prompt waits for the other session."""
     steps = [reply("slow ", gate("never"), match="slow"), reply("quick")]
-    with ServerProcess(steps, base=tmp_path, args=["-e", str(extension)]) as server:
+    with ServerProcess(steps, base=tmp_path, args=asks_before_a_change) as server:
         web = Http(server)
         id = web.open()
         at, events, answers = f"/v1/sessions/{id}", web.events(id), []
@@ -201,16 +207,9 @@ def test_the_end_of_a_run_before_it_is_not_what_came_of_a_prompt(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["abort", "DELETE"])
-def test_a_prompt_that_never_begins_is_answered(tmp_path, how):
+def test_a_prompt_that_never_begins_is_answered(tmp_path, asks_before_a_change, how):
     """It waits for a change of session, and is aborted there, or the session is ended."""
-    extension = tmp_path / "slow.py"
-    extension.write_text(
-        "def extension(agent):\n"
-        "    @agent.on('session_before_switch')\n"
-        "    async def slow(event, ctx):\n"
-        "        await ctx.ui.confirm('change', 'now?')\n"
-    )
-    with ServerProcess([reply("quick")], base=tmp_path, args=["-e", str(extension)]) as server:
+    with ServerProcess([reply("quick")], base=tmp_path, args=asks_before_a_change) as server:
         web = Http(server)
         id = web.open()
         at, events, answers = f"/v1/sessions/{id}", web.events(id), []
