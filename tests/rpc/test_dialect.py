@@ -132,3 +132,18 @@ def test_a_client_that_is_alone_is_not_told_what_it_did(name: str) -> None:
     for event in (SessionChanged("s", "new"), StateChanged()):
         assert alone.render(event) == b""
     assert Renderer().render(StateChanged()) == b'{"type":"state_changed"}\n'
+
+
+@pytest.mark.parametrize("name", ["pi-0.74", "pi-0.87"])
+def test_pi_leaves_out_what_is_null(name: str) -> None:
+    renderer = Renderer(DIALECTS[name])
+
+    def data(command: str, **fields: Any) -> Any:
+        return json.loads(renderer.render(Response(id=1, command=command, success=True, data=fields)))["data"]
+
+    assert data("get_last_assistant_text", text=None) == {}
+    assert data("get_last_assistant_text", text="") == {"text": ""}
+    assert data("get_state", model=None, messageCount=0) == {"messageCount": 0}
+    assert data("get_state", model={"id": "m"}) == {"model": {"id": "m"}}
+    failed = json.loads(renderer.render(CompactionEnd("manual", None, False, False, "no")))
+    assert "result" not in failed and failed["errorMessage"] == "no"

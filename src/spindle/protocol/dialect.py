@@ -14,7 +14,7 @@ from spindle.shapes.codec import decode, encode
 
 UpdateMode: TypeAlias = Literal["full", "delta"]
 Path: TypeAlias = tuple[str, ...]
-"""Keys from the outside in. Lists on the way are gone through item by item."""
+"""Keys from the outside in. Lists on the way are gone through item by item. `key?` means the key only if it is null."""
 
 
 class Dialect(Struct, frozen=True):
@@ -44,7 +44,9 @@ def _leave_out(value: Any, path: Path) -> None:
     elif isinstance(value, dict):
         first, *rest = path
         if not rest:
-            value.pop(first, None)
+            key = first.removesuffix("?")
+            if key == first or value.get(key, first) is None:
+                value.pop(key, None)
         elif first in value:
             _leave_out(value[first], tuple(rest))
 

@@ -73,9 +73,11 @@ _WITHDRAWN = "extension_ui_request cancel"
 _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data.systemPrompt data.todoPhases"
 _BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
 _COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
+# Where pi's documents show a null, pi itself leaves the key out: a null is true to clients in Lua and Lisp.
 _ANSWERS_OF_PI = {
+    "response_get_last_assistant_text": "data.text?",
     "response_get_session_stats": _STATS_OF_SPINDLE,
-    "response_get_state": f"{_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
+    "response_get_state": f"data.model? {_STATE_OF_SPINDLE} {_STATE_OF_XCSH}",
     "response_bash": _BASH_OF_XCSH,
     "response_get_commands": _COMMANDS_OF_SEEDS,
 }
@@ -94,7 +96,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 | {_WITHDRAWN, ANSWER_EDGES}
             ),
             keys=_keys(
-                **_KEYS_BEFORE_0_75, **_ANSWERS_OF_PI, compaction_end="result.estimatedTokensAfter result.usage"
+                **_KEYS_BEFORE_0_75, **_ANSWERS_OF_PI, compaction_end="result? result.estimatedTokensAfter result.usage"
             ),
         ),
         Dialect(
@@ -105,6 +107,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 **_EVENTS_WITH_MORE,
                 **_ANSWERS_OF_PI,
                 agent_settled="aborted stopReason errorMessage",
+                compaction_end="result?",
                 extension_error="traceback",
                 tool_execution_end="durationMs",
                 response_prompt="data",
