@@ -145,5 +145,9 @@ def test_pi_leaves_out_what_is_null(name: str) -> None:
     assert data("get_last_assistant_text", text="") == {"text": ""}
     assert data("get_state", model=None, messageCount=0) == {"messageCount": 0}
     assert data("get_state", model={"id": "m"}) == {"model": {"id": "m"}}
+    uncut = {"role": "toolResult", "details": {"truncation": None, "fullOutputPath": None, "other": None}}
+    assert data("get_messages", messages=[uncut]) == {"messages": [{"role": "toolResult", "details": {"other": None}}]}
+    cut = {"role": "toolResult", "details": {"truncation": {"by": "lines"}, "fullOutputPath": "/o"}}
+    assert data("get_messages", messages=[cut]) == {"messages": [cut]}
     failed = json.loads(renderer.render(CompactionEnd("manual", None, False, False, "no")))
     assert "result" not in failed and failed["errorMessage"] == "no"

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from spindle.protocol.dialect import ANSWER_EDGES, EVENTS_FOR_OTHERS, SPINDLE, TITLE, Dialect, Path
 
 
-def _keys(**lists: str) -> dict[str, tuple[Path, ...]]:
-    """Read `agent_end="willRetry", response_compact="data.usage data.…"`."""
-    return {
-        name.replace("response_", "response "): tuple(tuple(path.split(".")) for path in paths.split())
-        for name, paths in lists.items()
-    }
+def _keys(*lists: Mapping[str, str], **more: str) -> dict[str, tuple[Path, ...]]:
+    """Read `agent_end="willRetry", response_compact="data.usage data.…"`; what several lists say of a name adds up."""
+    found: dict[str, tuple[Path, ...]] = {}
+    for name, paths in (item for one in (*lists, more) for item in one.items()):
+        name = name.replace("response_", "response ")
+        found[name] = found.get(name, ()) + tuple(tuple(path.split(".")) for path in paths.split())
+    return found
 
 
 # Keys of assistant messages that came after 0.74, wherever a message stands.
@@ -74,6 +75,16 @@ _STATE_OF_XCSH = "data.dumpTools data.interruptMode data.queuedMessageCount data
 _BASH_OF_XCSH = "data.totalLines data.totalBytes data.outputLines data.outputBytes"
 _COMMANDS_OF_SEEDS = "data.commands.location data.commands.path"
 # Where pi's documents show a null, pi itself leaves the key out: a null is true to clients in Lua and Lisp.
+_NULL_IF_NOT_CUT = "{0}.details.truncation? {0}.details.fullOutputPath?"
+_NOT_CUT = {
+    "tool_execution_update": _NULL_IF_NOT_CUT.format("partialResult"),
+    "tool_execution_end": _NULL_IF_NOT_CUT.format("result"),
+    "message_start": _NULL_IF_NOT_CUT.format("message"),
+    "message_end": _NULL_IF_NOT_CUT.format("message"),
+    "turn_end": _NULL_IF_NOT_CUT.format("toolResults"),
+    "agent_end": _NULL_IF_NOT_CUT.format("messages"),
+    "response_get_messages": _NULL_IF_NOT_CUT.format("data.messages"),
+}
 _ANSWERS_OF_PI = {
     "response_get_last_assistant_text": "data.text?",
     "response_get_session_stats": _STATS_OF_SPINDLE,
@@ -96,7 +107,10 @@ DIALECTS: Mapping[str, Dialect] = {
                 | {_WITHDRAWN, ANSWER_EDGES}
             ),
             keys=_keys(
-                **_KEYS_BEFORE_0_75, **_ANSWERS_OF_PI, compaction_end="result? result.estimatedTokensAfter result.usage"
+                _KEYS_BEFORE_0_75,
+                _ANSWERS_OF_PI,
+                _NOT_CUT,
+                compaction_end="result? result.estimatedTokensAfter result.usage",
             ),
         ),
         Dialect(
@@ -104,8 +118,9 @@ DIALECTS: Mapping[str, Dialect] = {
             updates="delta",
             events=frozenset(_EVENTS_OF_XCSH | EVENTS_FOR_OTHERS | _EVENTS_OF_SPINDLE | {_WITHDRAWN, ANSWER_EDGES}),
             keys=_keys(
-                **_EVENTS_WITH_MORE,
-                **_ANSWERS_OF_PI,
+                _EVENTS_WITH_MORE,
+                _ANSWERS_OF_PI,
+                _NOT_CUT,
                 agent_settled="aborted stopReason errorMessage",
                 compaction_end="result?",
                 extension_error="traceback",
@@ -132,7 +147,7 @@ DIALECTS: Mapping[str, Dialect] = {
                 }
             ),
             keys=_keys(
-                **{name: keys for name, keys in _KEYS_BEFORE_0_75.items() if name != "queue_update"},
+                {name: keys for name, keys in _KEYS_BEFORE_0_75.items() if name != "queue_update"},
                 auto_compaction_end="reason result.estimatedTokensAfter result.usage",
                 response_get_session_stats=_STATS_OF_SPINDLE,
                 response_get_state=f"{_STATE_OF_SPINDLE} data.pendingMessageCount",
