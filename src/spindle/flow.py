@@ -132,21 +132,25 @@ class Mailbox(Generic[T]):
 class Turnstile:
     """Lets work through for so many seconds in each turn of the event loop, and then whatever else has to be done.
 
-    Requests with long histories take many milliseconds to make, and many may be made at once.
+    Many prompts may come at once, and requests with long histories take many milliseconds to make.
     """
 
-    def __init__(self, seconds: float = 0.02) -> None:
+    def __init__(self, seconds: float = 0.006) -> None:
         self._seconds = seconds
         self._open_until: float | None = None
         """When this turn's seconds are over; None if no work came in this turn yet."""
 
-    async def turn(self) -> None:
+    @property
+    def is_open(self) -> bool:
         loop = asyncio.get_running_loop()
+        if self._open_until is None:
+            self._open_until = loop.time() + self._seconds
+            loop.call_soon(self._next)
+        return loop.time() < self._open_until
+
+    async def turn(self) -> None:
         while True:
-            if self._open_until is None:
-                self._open_until = loop.time() + self._seconds
-                loop.call_soon(self._next)
-            if loop.time() < self._open_until:
+            if self.is_open:
                 return
             await asyncio.sleep(0)
 
@@ -166,34 +170,67 @@ def turnstile() -> Turnstile:
 
 
 class Dues(threading.local):
-    """Work to be done before anything more leaves the process, at the latest two turns of the event loop later.
+    """Work to be done before more is sent to clients, two turns of the event loop later.
 
-    What runs until then may make it unnecessary. Each thread that has an event loop has its own.
+    What runs until then may make it unnecessary. Each thread has its own, and forgets those of a loop that has ended.
     """
 
     def __init__(self) -> None:
-        self.waiting: list[Callable[[], None]] = []
+        self._begin_anew(None)
+
+    def _begin_anew(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+        self._work: deque[Callable[[], None]] = deque()
+        self._is_first_turn = True
+        self._then: list[Callable[[], None]] = []
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._work) and self._loop is asyncio.get_running_loop()
 
     def add(self, work: Callable[[], None]) -> None:
-        self.waiting.append(work)
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._do, work)
+        if not self.waiting:
+            self._begin_anew(loop)
+            loop.call_soon(self._end_first_turn)
+        self._work.append(work)
+        loop.call_soon(loop.call_soon, self._do)
+
+    def _end_first_turn(self) -> None:
+        self._is_first_turn = False
+
+    def _do(self) -> None:
+        try:
+            self._work.popleft()()
+        finally:
+            if not self._work:
+                then, self._then = self._then, []
+                for call in then:
+                    call()
+
+    def when_settled(self, then: Callable[[], None]) -> None:
+        """Call `then` when what waits now is done."""
+        self._then.append(then)
 
     async def settled(self) -> None:
-        """Return when there is nothing to be done any more; what has begun gets a turn to see to that."""
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        self.settle()
+        if self.waiting:
+            done = asyncio.Event()
+            self.when_settled(done.set)
+            await done.wait()
 
-    def settle(self) -> None:
-        """Do all of it."""
-        while self.waiting:
-            self.waiting.pop(0)()
+    # -- what adds to it -------------------------------------------------------------------------
 
-    def _do(self, work: Callable[[], None]) -> None:
-        if work in self.waiting:
-            self.waiting.remove(work)
-            work()
+    @property
+    def may_grow(self) -> bool:
+        """Whether there is time in this turn to begin what adds to it. What is sent has turns in between."""
+        return (self._is_first_turn or not self.waiting) and turnstile().is_open
+
+    async def turn(self) -> None:
+        """Return in a turn that has time for it."""
+        while True:
+            if self.may_grow:
+                return
+            await asyncio.sleep(0)
 
 
 dues = Dues()

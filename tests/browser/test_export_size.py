@@ -92,7 +92,7 @@ SLOW = [
 
 
 def test_hostile_text_is_drawn_in_linear_time(visit: Open) -> None:
-    """Five times the text may take more than five times as long (the machine is shared), but not the square of it."""
+    """Five times the text may take more than five times as long (the machine is shared), but not 25 times."""
 
     def page_with(size: int) -> bytes:
         entries = []
@@ -108,6 +108,6 @@ def test_hostile_text_is_drawn_in_linear_time(visit: Open) -> None:
             "() => { const from = performance.now(); document.querySelector('#thinking-button').click();"
             " return performance.now() - from }"
         )
-        return float(min(page.js(redraw) for _ in range(2)))
+        return float(min(page.js(redraw) for _ in range(3)))
 
-    assert milliseconds(10_000) < 10 * max(milliseconds(2_000), 30)
+    assert milliseconds(10_000) < 15 * max(milliseconds(2_000), 30)

@@ -305,3 +305,31 @@ def test_the_sessions_of_a_client_go_on_without_it(tmp_path):
             assert two.call("get_state", sessionId=id)["data"]["isStreaming"]
             server.mock.release("go")
             assert two.wait("agent_settled")["sessionId"] == id
+
+
+def test_many_prompts_at_once_hold_up_no_other_session_and_what_was_sent_behind_them_stays_behind(agent):
+    """A hundred prompts, each with a question behind it, an abort, and one for the first session, in one write."""
+    ids = [agent.data("open_session")["id"] for _ in range(100)]
+    lines = [{"id": f"p{id}", "type": "prompt", "message": "slow", "sessionId": id} for id in ids]
+    lines += [{"id": f"s{id}", "type": "get_state", "sessionId": id} for id in ids]
+    lines += [{"id": f"a{id}", "type": "abort", "sessionId": id} for id in ids]
+    lines += [{"id": "first", "type": "get_state"}]
+    agent.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    for id in ids:
+        agent.wait(of(id))
+    answers = [frame for frame in agent.frames if frame["type"] == "response" and frame["id"][1:] in ids]
+    for id in ids:
+        started, state, aborted = (frame for frame in answers if frame["sessionId"] == id)
+        assert started["id"] == f"p{id}" and started["data"] == {"disposition": "started"}
+        assert state["id"] == f"s{id}" and state["data"]["isStreaming"]
+        assert aborted["id"] == f"a{id}" and aborted["success"]
+    order = [frame.get("id") for frame in agent.frames]
+    assert order.index("first") < order.index(f"p{ids[-1]}")
+
+
+def test_all_that_was_sent_before_the_end_of_the_input_is_answered(agent):
+    ids = [agent.data("open_session")["id"] for _ in range(100)]
+    lines = [{"id": f"p{id}", "type": "prompt", "message": "hi", "sessionId": id} for id in ids]
+    agent.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert agent.close_stdin() == 0
+    assert {frame["id"] for frame in agent.frames if frame.get("command") == "prompt"} == {f"p{id}" for id in ids}

@@ -327,16 +327,32 @@ def test_memory_is_bounded_while_nobody_reads(mode: str) -> None:
     assert len(box) == 0
 
 
-def test_what_is_due_is_done_before_anything_leaves_and_else_in_the_next_turn():
-    async def main() -> None:
-        box, done = outbox(), []
-        box.put_line(b"accepted\n")
-        dues.add(lambda: done.append(len(box)))
-        assert box.take(10) == b"accepted\n" and done == [1]
-        dues.add(lambda: done.append(2))
-        assert done == [1]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert done == [1, 2]
+def test_what_is_due_is_done_before_more_leaves():
+    """What was put before may leave at once, what is put after it in its place."""
 
+    async def main() -> None:
+        box, done, rung = outbox(), [], []
+        box.put_line(b"before\n")
+        dues.add(lambda: done.append(len(box)))
+        box.put_line(b"accepted\n")
+        box.on_waiting = lambda: rung.append(done[:])
+        assert box.take(100) == b"before\n" and box.take(100) == b"" and done == []
+        await dues.settled()
+        box.put_line(b"after\n")
+        assert done == [1] and rung == [[1]] and box.take(100) == b"accepted\nafter\n"
+
+    asyncio.run(main())
+
+
+def test_what_was_due_in_a_loop_that_has_ended_holds_up_nothing():
+    async def leave() -> None:
+        dues.add(lambda: None)
+
+    async def main() -> None:
+        box = outbox()
+        box.put_line(b"free\n")
+        assert box.take(100) == b"free\n"
+        await asyncio.wait_for(dues.turn(), 5)
+
+    asyncio.run(leave())
     asyncio.run(main())

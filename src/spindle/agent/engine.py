@@ -179,13 +179,15 @@ class Engine:
         self.hub.publish(event)
 
     async def emit(self, event: Event) -> None:
-        """Tell of something, to hooks first, and wait while listeners cannot keep up."""
+        """Tell of something, to hooks first. Updates of answers wait while listeners cannot keep up."""
         hooks = self._active_hooks
         try:
             await self.observe(event)
         finally:  # also if an abort came meanwhile: every start has its end
             self.hub.publish(event)
-        if hooks.sees_pieces and type(event) is MessageUpdate:
+        if type(event) is not MessageUpdate:
+            return
+        if hooks.sees_pieces:
             hooks.piece(event)
         if self.hub.congested and not self.signal.aborted:
             await self._wait_for_room()

@@ -3,9 +3,11 @@
 Commands begin in input order. One that has to wait is a task of its own, so the others answer whatever it does.
 """
 
+import asyncio
 import re
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, get_args
@@ -14,7 +16,7 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
-from spindle.flow import Tasks
+from spindle.flow import Tasks, dues
 from spindle.limits import COMMANDS_END
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import Call, Client, CommandSpec
@@ -48,6 +50,9 @@ class Dispatcher:
         self._tasks = Tasks()
         self._unbegun = 0
         """Tasks that have not had their first turn."""
+        self._late: deque[dict[str, Any]] = deque()
+        """A prompt that came with many others and waits for its turn, and what the client sent behind it."""
+        self._catching_up: asyncio.Task[None]
 
     def receive(self, line: bytes) -> None:
         """Take one line. Never raises: what is wrong with it becomes a response."""
@@ -62,6 +67,20 @@ class Dispatcher:
         frame = value if isinstance(value, dict) else {}
         if frame.get("sessionId") is not None and self._route(frame):
             return
+        if self._late or (frame.get("type") == "prompt" and not dues.may_grow):
+            self._late.append(frame)
+            if len(self._late) == 1:
+                self._catching_up = self._tasks.spawn(self._catch_up(), "commands")
+        else:
+            self._take(frame)
+
+    async def _catch_up(self) -> None:
+        while self._late:
+            if self._late[0].get("type") == "prompt":
+                await dues.turn()
+            self._take(self._late.popleft())
+
+    def _take(self, frame: dict[str, Any]) -> None:
         # Answers to dialogs and host tools go to those who wait for them and get no response.
         if self._agent.receive_reply(frame):
             return
@@ -86,6 +105,8 @@ class Dispatcher:
 
     async def finish(self, timeout: float | None = None) -> None:
         """Wait until all commands are answered, or for `timeout` seconds."""
+        if self._late:
+            await asyncio.wait([self._catching_up])
         await self._tasks.join(timeout)
 
     async def close(self) -> None:

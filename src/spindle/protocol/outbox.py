@@ -38,15 +38,17 @@ class Outbox:
         self._update_mode = renderer.update_mode
         """As it was last asked for."""
         self._waiting: deque[Entry] = deque()
+        self._held: deque[Entry] = deque()
+        """What follows when that is done which is due before. A run that is to do it must not wait for room."""
         self._bytes = 0
-        """Length of the lines in `_waiting`."""
+        """Length of the lines in both."""
         self.full = False
         """So much is waiting that the agent should pause."""
         self._room = asyncio.Event()
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._held)
 
     # -- the producers' side ---------------------------------------------------------------------
 
@@ -84,7 +86,7 @@ class Outbox:
     @property
     def flooded(self) -> bool:
         """Whether so much is waiting that no more commands should be read."""
-        return len(self._waiting) >= FLOOD_ITEMS or self._bytes >= FLOOD_BYTES
+        return len(self) >= FLOOD_ITEMS or self._bytes >= FLOOD_BYTES
 
     async def room(self) -> None:
         """Return when the outbox is not full (any more)."""
@@ -95,10 +97,24 @@ class Outbox:
         """Throw everything away, now and from now on: the reader is gone."""
         self._closed = True
         self._waiting.clear()
+        self._held.clear()
         self._bytes = 0
         self._make_room()
 
     def _append(self, entry: Entry) -> None:
+        if self._held or dues.waiting:
+            if not self._held:
+                dues.when_settled(self._let_go)
+            self._held.append(entry)
+        else:
+            self._send(entry)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, deque()
+        for entry in held:
+            self._send(entry)
+
+    def _send(self, entry: Entry) -> None:
         self._waiting.append(entry)
         if not self.full and (len(self._waiting) >= HIGH_ITEMS or self._bytes >= HIGH_BYTES):
             self.full = True
@@ -113,8 +129,6 @@ class Outbox:
 
         With `merge` (the reader is behind), deltas of one block that stand next to each other become one.
         """
-        if dues.waiting:
-            dues.settle()
         lines: list[bytes] = []
         size = 0
         while self._waiting and size < max_bytes:

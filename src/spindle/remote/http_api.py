@@ -160,8 +160,10 @@ class HttpApi:
         call = Call(live.agent, _HttpClient(self, self._pool, live), UNSET)
         live.in_hand += 1
         try:
-            if name == "prompt" and waits == "true":
-                return await _finished(request, live, lambda: spec.run(call, fields))
+            if name == "prompt":
+                await dues.turn()
+                if waits == "true":
+                    return await _finished(request, live, lambda: spec.run(call, fields))
             data = await spec.run(call, fields)
             await dues.settled()  # what was accepted is kept before the client hears of it
         finally:

@@ -184,26 +184,22 @@ def _rules(tools: Sequence[Tool]) -> list[str]:
     names = {tool.name for tool in tools}
     rules = []
     if "bash" in names:
+        path = os.environ.get("PATH", os.defpath)
         finders = [name for name in ("grep", "find", "ls") if name in names]
         rules.append(
             f"To look around, prefer {', '.join(finders)} over bash: they are quicker and leave ignored files out"
             if finders
-            else f"To look around, use bash with ls, {_search_program()} and find"
+            else f"To look around, use bash with ls, {_search_program(path)} and find"
         )
     rules += [guideline.strip() for tool in tools for guideline in tool.guidelines]
     rules += ["Keep answers short", "Give the path of every file you talk about"]
     return [rule for rule in dict.fromkeys(rules) if rule]
 
 
-def _search_program() -> str:
-    """Return rg if shell commands find it: the one beside our Python, which the tools use, is not on their PATH."""
-    folders = os.pathsep.join((os.environ.get("PATH", os.defpath), os.path.join(agent_dir(), "bin")))
-    return "rg" if _rg_in(folders) else "grep"
-
-
 @cache
-def _rg_in(folders: str) -> bool:
-    return on_path("rg", folders) is not None
+def _search_program(path: str) -> str:
+    """Return rg if shell commands find it: the one beside our Python, which the tools use, is not on their PATH."""
+    return "rg" if on_path("rg", os.pathsep.join((path, os.path.join(agent_dir(), "bin")))) else "grep"
 
 
 def _project_context(files: Sequence[ContextFile]) -> str:

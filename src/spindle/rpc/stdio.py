@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from spindle.children import kill_all
-from spindle.flow import dues
 from spindle.protocol.outbox import Outbox
 from spindle.rpc.descriptors import Source, Target, open_source, open_target
 from spindle.rpc.framing import LineReader, LineTooLong
@@ -22,8 +21,8 @@ from spindle.rpc.framing import LineReader, LineTooLong
 BATCH_BYTES: Final = 128 << 10
 # After so many bytes other tasks have a turn, however fast the reader is.
 TURN_BYTES: Final = 8 << 20
-# Lines that came together and begin in one turn: of a hundred prompts the last does not wait for answers to the first.
-TURN_LINES: Final = 32
+# Lines that came together begin in one turn for so long: none waits for answers to those before it.
+TURN_S: Final = 0.02
 
 
 class Exit:
@@ -105,10 +104,13 @@ class StdioWire:
     async def lines(self) -> AsyncIterator[bytes | LineTooLong]:
         """Give the lines that the client writes, each when what was said to the one before is on its way."""
         reader = LineReader()
+        clock = asyncio.get_running_loop().time
         async for chunk in self.chunks():
-            for number, line in enumerate(reader.receive(chunk)):
-                if number and number % TURN_LINES == 0:
-                    await dues.settled()
+            begin = clock()
+            for line in reader.receive(chunk):
+                if clock() > begin + TURN_S:
+                    await asyncio.sleep(0)
+                    begin = clock()
                 if self._outbox is not None and self._outbox.flooded:
                     await self._outbox.room()
                 self.flush()  # what a prompt would hold up
@@ -166,9 +168,6 @@ class StdioWire:
         outbox, target = self._outbox, self._target
         if outbox is None or target is None or target.busy:
             return
-        if dues.waiting:  # the run that a prompt has started does it by itself, before the next turn ends
-            self._wake()
-            return
         turn = TURN_BYTES
         while data := outbox.take(BATCH_BYTES, merge=self._behind):
             if not target.write(data):
@@ -179,7 +178,8 @@ class StdioWire:
                 self._wake()
                 return
         self._behind = False
-        self._idle.set()
+        if not len(outbox):
+            self._idle.set()
 
     def _broken(self, error: OSError) -> None:
         if self._outbox is not None:
