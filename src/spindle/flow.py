@@ -183,15 +183,22 @@ class Dues(threading.local):
         self._work: deque[Callable[[], None]] = deque()
         self._is_first_turn = True
         self._then: list[Callable[[], None]] = []
+        self._late: deque[Callable[[], None]] = deque()
+
+    def _enter(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._begin_anew(loop)
+        return loop
 
     @property
     def waiting(self) -> bool:
         return bool(self._work) and self._loop is asyncio.get_running_loop()
 
     def add(self, work: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        if not self.waiting:
-            self._begin_anew(loop)
+        loop = self._enter()
+        if not self._work:
+            self._is_first_turn = True
             loop.call_soon(self._end_first_turn)
         self._work.append(work)
         loop.call_soon(loop.call_soon, self._do)
@@ -225,12 +232,24 @@ class Dues(threading.local):
         """Whether there is time in this turn to begin what adds to it. What is sent has turns in between."""
         return (self._is_first_turn or not self.waiting) and turnstile().is_open
 
+    def when_it_may(self, begin: Callable[[], None]) -> None:
+        """Call `begin` in a turn that has time for it, after those that wait already."""
+        loop = self._enter()
+        if not self._late:
+            loop.call_soon(self._go_on)
+        self._late.append(begin)
+
+    def _go_on(self) -> None:
+        while self._late and self.may_grow:
+            self._late.popleft()()
+        if self._late:
+            self._enter().call_soon(self._go_on)
+
     async def turn(self) -> None:
-        """Return in a turn that has time for it."""
-        while True:
-            if self.may_grow:
-                return
-            await asyncio.sleep(0)
+        """Wait behind those that wait already."""
+        turn = asyncio.Event()
+        self.when_it_may(turn.set)
+        await turn.wait()
 
 
 dues = Dues()

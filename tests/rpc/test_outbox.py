@@ -347,6 +347,7 @@ def test_what_is_due_is_done_before_more_leaves():
 def test_what_was_due_in_a_loop_that_has_ended_holds_up_nothing():
     async def leave() -> None:
         dues.add(lambda: None)
+        dues.when_it_may(lambda: None)
 
     async def main() -> None:
         box = outbox()

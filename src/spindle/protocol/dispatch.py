@@ -3,7 +3,6 @@
 Commands begin in input order. One that has to wait is a task of its own, so the others answer whatever it does.
 """
 
-import asyncio
 import re
 import sys
 import traceback
@@ -52,7 +51,6 @@ class Dispatcher:
         """Tasks that have not had their first turn."""
         self._late: deque[dict[str, Any]] = deque()
         """A prompt that came with many others and waits for its turn, and what the client sent behind it."""
-        self._catching_up: asyncio.Task[None]
 
     def receive(self, line: bytes) -> None:
         """Take one line. Never raises: what is wrong with it becomes a response."""
@@ -70,15 +68,19 @@ class Dispatcher:
         if self._late or (frame.get("type") == "prompt" and not dues.may_grow):
             self._late.append(frame)
             if len(self._late) == 1:
-                self._catching_up = self._tasks.spawn(self._catch_up(), "commands")
+                dues.when_it_may(self._catch_up)
         else:
             self._take(frame)
 
-    async def _catch_up(self) -> None:
-        while self._late:
-            if self._late[0].get("type") == "prompt":
-                await dues.turn()
-            self._take(self._late.popleft())
+    def _catch_up(self) -> None:
+        try:
+            while self._late:
+                self._take(self._late.popleft())
+                if self._late and self._late[0].get("type") == "prompt":
+                    break
+        finally:
+            if self._late:
+                dues.when_it_may(self._catch_up)
 
     def _take(self, frame: dict[str, Any]) -> None:
         # Answers to dialogs and host tools go to those who wait for them and get no response.
@@ -101,15 +103,20 @@ class Dispatcher:
     @property
     def busy(self) -> bool:
         """Whether a command is not answered yet."""
-        return len(self._tasks) > 0
+        return bool(self._late) or len(self._tasks) > 0
+
+    async def begun(self) -> None:
+        """Wait until no command waits for its turn any more."""
+        while self._late:
+            await dues.turn()
 
     async def finish(self, timeout: float | None = None) -> None:
-        """Wait until all commands are answered, or for `timeout` seconds."""
-        if self._late:
-            await asyncio.wait([self._catching_up])
+        """Wait until all commands are answered, or for `timeout` seconds after they have begun."""
+        await self.begun()
         await self._tasks.join(timeout)
 
     async def close(self) -> None:
+        self._late.clear()
         await self._tasks.end(COMMANDS_END)
 
     async def _run(self, frame: dict[str, Any], spec: CommandSpec | None) -> None:

@@ -113,6 +113,8 @@ class Router:
 
     async def finish(self, timeout: float) -> None:
         """Give commands that can still be answered a moment to do so."""
+        for seat in set(self._seats.values()):
+            await seat.begun()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self.tasks.join()
@@ -160,6 +162,10 @@ class Seat:
         else:
             self._live.touch()
             self._dispatcher.receive_value(frame)
+
+    async def begun(self) -> None:
+        if self._live is not None:
+            await self._dispatcher.begun()
 
     async def finish(self, timeout: float) -> None:
         if self._live is not None:

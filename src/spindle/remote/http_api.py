@@ -161,7 +161,8 @@ class HttpApi:
         live.in_hand += 1
         try:
             if name == "prompt":
-                await dues.turn()
+                while not dues.may_grow:
+                    await dues.turn()
                 if waits == "true":
                     return await _finished(request, live, lambda: spec.run(call, fields))
             data = await spec.run(call, fields)
