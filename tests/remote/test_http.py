@@ -206,22 +206,26 @@ def test_the_end_of_a_run_before_it_is_not_what_came_of_a_prompt(tmp_path, asks_
         assert (answers[0][0], answers[0][2]["text"]) == (200, "quick")
 
 
-@pytest.mark.parametrize("how", ["abort", "DELETE"])
+@pytest.mark.parametrize("how", ["abort", "DELETE", "DELETE in a run"])
 def test_a_prompt_that_never_begins_is_answered(tmp_path, asks_before_a_change, how):
     """It waits for a change of session, and is aborted there, or the session is ended."""
-    with ServerProcess([reply("quick")], base=tmp_path, args=asks_before_a_change) as server:
+    steps = [reply("slow ", gate("never"), match="slow"), reply("quick")]
+    with ServerProcess(steps, base=tmp_path, args=asks_before_a_change) as server:
         web = Http(server)
         id = web.open()
         at, events, answers = f"/v1/sessions/{id}", web.events(id), []
+        if how == "DELETE in a run":
+            web.post(f"{at}/prompt", {"message": "slow"})
+            server.mock.wait_gate("never")
         changing = threading.Thread(target=web.post, args=(f"{at}/new_session",))
         changing.start()
         events.until("extension_ui_request")
         waiting = threading.Thread(target=lambda: answers.append(web.post(f"{at}/prompt?wait=true", {"message": "hi"})))
         waiting.start()
         events.until("queue_update")
-        assert web.ask("DELETE", at)[0] == 204 if how == "DELETE" else web.post(f"{at}/abort")[0] == 204
-        waiting.join(20)
-        assert answers[0][0] == 409 and ("ended" if how == "DELETE" else "Aborted") in answers[0][2]["error"]
+        assert (web.post(f"{at}/abort") if how == "abort" else web.ask("DELETE", at))[0] == 204
+        waiting.join(10)
+        assert answers[0][0] == 409 and ("Aborted" if how == "abort" else "ended") in answers[0][2]["error"]
         if how == "abort":
             web.ask("DELETE", at)
         changing.join(20)

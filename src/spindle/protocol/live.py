@@ -136,11 +136,11 @@ class LiveSession(NeverFull):
         self.used = 0.0
         """When something last happened."""
         self.in_hand = 0
-        """Requests that are not answered, of those who are no clients."""
+        """What is being done for those who are no clients, such as requests that are not answered."""
         self.ended = False
         """It leaves memory."""
         self.bells: set[asyncio.Event] = set()
-        """Rung when it leaves memory, for those who wait for it and are no clients."""
+        """Rung when it leaves memory and when it has left, for those who wait for it and are no clients."""
         self._alone: asyncio.TimerHandle | None = None
         """Ends questions that no client is there to answer."""
         if first_event is not None:
@@ -190,11 +190,22 @@ class LiveSession(NeverFull):
         if self.clients and not any(client.answers for client in self.clients):
             self.agent.dialogs.withdraw()
 
+    async def begin(self) -> None:
+        """Let the agent begin, now that a client is there. It is not taken apart meanwhile."""
+        self.in_hand += 1
+        try:
+            await self.agent.begin()
+        finally:
+            self.in_hand -= 1
+
+    def ring(self) -> None:
+        for bell in self.bells:
+            bell.set()
+
     def end(self, reason: str) -> None:
         """Tell the clients that it leaves memory."""
         self.ended = True
-        for bell in self.bells:
-            bell.set()
+        self.ring()
         if self._alone is not None:
             self._alone.cancel()
         for client in list(self.clients):
@@ -502,11 +513,12 @@ class SessionPool:
             log.exception("session %s did not end cleanly", live.session_id)
         finally:
             del self._closing[live]
+            live.ring()
             asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
 
     def _forget(self, live: LiveSession) -> None:
-        """Free the memory of a session that has ended, once its clients have gone."""
-        if live.clients:
+        """Free the memory of a session that has ended, once its clients have gone and its requests are answered."""
+        if live.clients or live.in_hand:
             asyncio.get_running_loop().call_later(limits.SESSION_FORGET, self._forget, live)
         else:
             dispose(live.agent)

@@ -151,7 +151,7 @@ class Seat:
         live.agent.subscribe(self._lane)
         for request in live.agent.dialogs.open_requests():  # no other client may be there to answer
             self._lane.put(request)
-        self._router.tasks.spawn(live.agent.begin(), "spindle-begin")
+        self._router.tasks.spawn(live.begin(), "spindle-begin")
         waiting, self.waiting = self.waiting, []
         for frame in waiting:
             self.receive(frame)

@@ -126,7 +126,7 @@ class HttpApi:
         live = self._pool.find(id)
         if live is None:
             live = await self._pool.get(id)
-            self._tasks.spawn(live.agent.begin(), "spindle-begin")
+            self._tasks.spawn(live.begin(), "spindle-begin")
         live.touch()
         return live
 
@@ -139,7 +139,7 @@ class HttpApi:
 
     async def open(self, wanted: Wanted) -> LiveInfo:
         live = await self._pool.open(wanted)
-        self._tasks.spawn(live.agent.begin(), "spindle-begin")
+        self._tasks.spawn(live.begin(), "spindle-begin")
         return await live.info()
 
     # -- commands --------------------------------------------------------------------------------
@@ -346,10 +346,11 @@ async def _finished(
     finally:
         live.bells.discard(connection.bell)
         agent.unsubscribe(settled)
+    if settled.event is None:
+        raise AgentError("The session has ended")
     result: RunResult | None = agent.last_result()
     if result is None or result is before:
-        error = settled.event.error_message if settled.event else "The session has ended"
-        raise AgentError(error or "The prompt was refused")
+        raise AgentError(settled.event.error_message or "The prompt was refused")
     return json_answer(result)
 
 

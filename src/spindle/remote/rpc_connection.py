@@ -48,7 +48,7 @@ class RpcConnection:
         # In the same breath as the look into the log: no event may fall into the gap.
         live.agent.subscribe(self._outbox)
         self._tasks = Tasks()
-        self._tasks.spawn(live.agent.begin(), "spindle-begin")
+        self._tasks.spawn(live.begin(), "spindle-begin")
 
     # -- what commands may ask of the wire -------------------------------------------------------
 
