@@ -135,7 +135,7 @@ class Turnstile:
     Many prompts may come at once, and requests with long histories take many milliseconds to make.
     """
 
-    def __init__(self, seconds: float = 0.006) -> None:
+    def __init__(self, seconds: float = 0.01) -> None:
         self._seconds = seconds
         self._open_until: float | None = None
         """When this turn's seconds are over; None if no work came in this turn yet."""

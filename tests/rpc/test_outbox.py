@@ -13,7 +13,7 @@ from spindle.llm.live import LiveMessage
 from spindle.protocol.neighbours import DIALECTS
 from spindle.protocol.outbox import HIGH_BYTES, HIGH_ITEMS, LOW_ITEMS, Outbox
 from spindle.protocol.render import Ready, Renderer, Response
-from spindle.shapes.events import AgentStart, MessageStart, MessageUpdate, QueueUpdate
+from spindle.shapes.events import AgentStart, MessageStart, MessageUpdate, Notice, QueueUpdate
 from spindle.shapes.model import Model, ModelCost
 
 MODEL = Model(
@@ -327,16 +327,19 @@ def test_memory_is_bounded_while_nobody_reads(mode: str) -> None:
     assert len(box) == 0
 
 
-def test_what_is_due_is_done_before_more_leaves():
-    """What was put before may leave at once, what is put after it in its place."""
+def test_what_is_due_is_done_before_a_session_says_more():
+    """What it put before may leave, and what others put; the rest keeps its place."""
 
     async def main() -> None:
         box, done, rung = outbox(), [], []
+        other = box.lane("other")
         box.put_line(b"before\n")
         dues.add(lambda: done.append(len(box)))
+        box.hold()
         box.put_line(b"accepted\n")
+        other.put(Notice("free"))
+        assert b"before" in (said := box.take(1000)) and b"free" in said and box.take(100) == b"" and done == []
         box.on_waiting = lambda: rung.append(done[:])
-        assert box.take(100) == b"before\n" and box.take(100) == b"" and done == []
         await dues.settled()
         box.put_line(b"after\n")
         assert done == [1] and rung == [[1]] and box.take(100) == b"accepted\nafter\n"
@@ -351,6 +354,7 @@ def test_what_was_due_in_a_loop_that_has_ended_holds_up_nothing():
 
     async def main() -> None:
         box = outbox()
+        box.hold()
         box.put_line(b"free\n")
         assert box.take(100) == b"free\n"
         await asyncio.wait_for(dues.turn(), 5)

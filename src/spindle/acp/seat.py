@@ -17,7 +17,7 @@ from spindle.agent.lifecycle import Phase
 from spindle.agent.prompting import NotReady
 from spindle.agent.session import AgentSession
 from spindle.agent.tool_batch import CALL
-from spindle.flow import Tasks
+from spindle.flow import Tasks, dues
 from spindle.limits import EDITOR_FILE, TASKS_END
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
@@ -303,6 +303,7 @@ class Seat(OneSession):
         try:
             self._commands.receive_value({**params, "id": id, "type": name})
             response = await answer
+            await dues.settled()  # what was accepted is kept before the editor hears of it
         finally:
             self._in_hand -= 1
         if not response.success:
@@ -511,6 +512,9 @@ class _Answers:
     def put(self, response: Response) -> None:
         if (answer := self._waiting.pop(response.id, None)) is not None and not answer.done():
             answer.set_result(response)
+
+    def hold(self) -> None:
+        """Who waits for the response holds it."""
 
 
 def _select(id: str, name: str, category: str, value: str, options: list[dict[str, Any]]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class InvalidFields(AgentError):
 class Output(Protocol):
     def put(self, item: Any) -> None: ...
 
+    def hold(self) -> None: ...
+
 
 class Dispatcher:
     def __init__(
@@ -137,6 +139,8 @@ class Dispatcher:
             self._refuse(id, name, f"{type(error).__name__}: {error}")
             traceback.print_exception(error, file=sys.stderr)
         else:
+            if name == "prompt" or name == "abort_and_prompt":
+                self._output.hold()  # until what was accepted is kept
             self._output.put(Response(id=id, command=name, success=True, data=data))
 
     def _refuse(self, id: Any, command: Any, error: str) -> None:

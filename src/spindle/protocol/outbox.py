@@ -38,8 +38,8 @@ class Outbox:
         self._update_mode = renderer.update_mode
         """As it was last asked for."""
         self._waiting: deque[Entry] = deque()
-        self._held: deque[Entry] = deque()
-        """What follows when that is done which is due before. A run that is to do it must not wait for room."""
+        self._held: dict[Renderer, deque[Entry]] = {}
+        """What sessions have to say after that which is due before; see `hold`."""
         self._bytes = 0
         """Length of the lines in both."""
         self.full = False
@@ -48,7 +48,7 @@ class Outbox:
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._held)
+        return len(self._waiting) + sum(map(len, self._held.values()))
 
     # -- the producers' side ---------------------------------------------------------------------
 
@@ -58,16 +58,16 @@ class Outbox:
             return
         renderer = renderer or self._renderer
         if type(item) is MessageUpdate:
-            self._append((renderer, item))
-            return
-        if line := renderer.render(item):
-            self.put_line(line)
+            self._append((renderer, item), renderer)
+        elif line := renderer.render(item):
+            self._bytes += len(line)
+            self._append(line, renderer)
 
     def put_line(self, line: bytes) -> None:
         """Add what is rendered already."""
         if not self._closed:
             self._bytes += len(line)
-            self._append(line)
+            self._append(line, self._renderer)
 
     def set_update_mode(self, mode: UpdateMode) -> None:
         """Change the form of updates that are put from now on."""
@@ -77,7 +77,14 @@ class Outbox:
     def change_mode(self, renderer: Renderer, mode: UpdateMode) -> None:
         """Let a renderer write updates in this form, those that are put from now on."""
         if not self._closed:
-            self._append((renderer, mode))
+            self._append((renderer, mode), renderer)
+
+    def hold(self, renderer: Renderer | None = None) -> None:
+        """Let what a session puts from now on wait until that is done which is due. Other sessions do not wait."""
+        renderer = renderer or self._renderer
+        if dues.waiting and renderer not in self._held:
+            self._held[renderer] = deque()
+            dues.when_settled(lambda: self._let_go(renderer))
 
     def lane(self, session_id: str) -> "Lane":
         """Return a way in for another session than the client's first."""
@@ -101,17 +108,14 @@ class Outbox:
         self._bytes = 0
         self._make_room()
 
-    def _append(self, entry: Entry) -> None:
-        if self._held or dues.waiting:
-            if not self._held:
-                dues.when_settled(self._let_go)
-            self._held.append(entry)
+    def _append(self, entry: Entry, renderer: Renderer) -> None:
+        if renderer in self._held:
+            self._held[renderer].append(entry)
         else:
             self._send(entry)
 
-    def _let_go(self) -> None:
-        held, self._held = self._held, deque()
-        for entry in held:
+    def _let_go(self, renderer: Renderer) -> None:
+        for entry in self._held.pop(renderer, ()):
             self._send(entry)
 
     def _send(self, entry: Entry) -> None:
@@ -192,6 +196,9 @@ class Lane:
 
     def put(self, item: Item) -> None:
         self._outbox.put(item, self._renderer)
+
+    def hold(self) -> None:
+        self._outbox.hold(self._renderer)
 
     @property
     def full(self) -> bool:
