@@ -228,7 +228,7 @@ def test_what_an_editor_chose_holds_when_a_session_comes_back_to_memory(tmp_path
 
 def _is_locked(path: Path) -> bool:
     from spindle.sessions.entries import SessionError
-    from spindle.sessions.file import try_lock
+    from spindle.sessions.lock import try_lock
 
     try:
         lock = try_lock(path)

@@ -1,5 +1,6 @@
 """Several processes and one session: who may write, and what happens to what others write."""
 
+import fcntl
 import gc
 import json
 import os
@@ -7,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -120,6 +122,87 @@ def test_two_that_begin_the_same_file_do_not_mix(tmp_path: Path) -> None:
     assert second.write_error is not None and "another session is in its file now" in second.write_error
     assert len(second.build_session_context().messages) == 2
     assert len(lines_of(path)) == 2
+
+
+# -- a process has one locked file for all its sessions ------------------------------------------
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    (tmp_path / "else").mkdir()
+    return [write_session(tmp_path / name, [entry("a", None)]) for name in ("x.jsonl", "y.jsonl", "else/z.jsonl")]
+
+
+def lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def inodes(paths: list[Path]) -> list[int]:
+    return [lock_of(path).stat().st_ino for path in paths]
+
+
+def is_free(path: Path) -> bool:
+    try:
+        SessionManager.open(path).close()
+    except SessionLocked:
+        return False
+    return True
+
+
+def test_sessions_share_a_lock_file_and_let_go_one_by_one(three: list[Path]) -> None:
+    managers = [SessionManager.open(path) for path in three]
+    assert len(set(inodes(three))) == 1
+    for number, manager in enumerate(managers):  # the first one made the file
+        assert not any(map(is_free, three[number:]))
+        manager.close()
+        assert all(map(is_free, three[: number + 1]))
+    assert not list(three[0].parent.rglob("*.lock"))
+
+
+def test_each_session_of_a_killed_process_is_taken_over_alone(three: list[Path]) -> None:
+    with another_process(lambda: [SessionManager.open(path) for path in three]):
+        assert not any(map(is_free, three))
+    with SessionManager.open(three[1]), another_process(lambda: SessionManager.open(three[0])):
+        assert [is_free(path) for path in three] == [False, False, True]
+    assert is_free(three[1])
+
+
+def test_nobody_is_refused_for_another_that_clears_up_after_a_killed_process(three: list[Path]) -> None:
+    with another_process(lambda: [SessionManager.open(path) for path in three]):
+        pass
+    clearing = os.open(lock_of(three[0]), os.O_RDWR)
+    fcntl.flock(clearing, fcntl.LOCK_EX)
+    Timer(0.02, os.close, [clearing]).start()
+    assert is_free(three[1])
+
+
+def test_a_forked_child_locks_for_itself(three: list[Path]) -> None:
+    with SessionManager.open(three[0]):
+        with another_process(lambda: SessionManager.open(three[1])):
+            assert not is_free(three[1])
+        assert is_free(three[1]), "its lock ends with the child, and not with us"
+        assert not is_free(three[0])
+
+
+def test_a_lock_file_that_was_exchanged_is_not_shared(three: list[Path]) -> None:
+    with SessionManager.open(three[0]):
+        lock_of(three[0]).unlink()
+        with another_process(lambda: SessionManager.open(three[0])), SessionManager.open(three[1]):
+            assert len(set(inodes(three[:2]))) == 2
+            assert not is_free(three[1])
+
+
+def test_without_hard_links_each_session_has_a_lock_file(three: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    managers = [SessionManager.open(path) for path in three]
+    assert len(set(inodes(three))) == 3
+    assert not any(map(is_free, three))
+    for manager in managers:
+        manager.close()
+    assert not list(three[0].parent.rglob("*.lock"))
 
 
 # -- programs that know no lock, such as pi ------------------------------------------------------

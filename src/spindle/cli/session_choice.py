@@ -12,7 +12,8 @@ from spindle.cli.args import Options, UsageError
 from spindle.config.settings import Settings
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import SessionError
-from spindle.sessions.file import SessionLocked, is_path
+from spindle.sessions.file import is_path
+from spindle.sessions.lock import SessionLocked
 from spindle.sessions.session import Saving, Session
 
 if TYPE_CHECKING:  # loaded if one is looked for

@@ -17,9 +17,9 @@ from spindle.cli.args import UsageError
 from spindle.cli.session_choice import agrees, locate
 from spindle.cli.usage import CommandParser
 from spindle.sessions.entries import Entry, SessionError, iso_time, now_ms
-from spindle.sessions.file import SessionLocked
 from spindle.sessions.index import SessionInfo, all_session_files, read_info
 from spindle.sessions.load import InvalidSession
+from spindle.sessions.lock import SessionLocked
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.open import delete, wanted_directory
 from spindle.sessions.repair import examine, repair_copy

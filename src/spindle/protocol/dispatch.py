@@ -21,7 +21,7 @@ from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import Call, Client, CommandSpec
 from spindle.protocol.render import Response
 from spindle.sessions.entries import SessionError
-from spindle.sessions.file import SessionLocked
+from spindle.sessions.lock import SessionLocked
 from spindle.shapes.codec import DecodeError, decode, encode
 
 

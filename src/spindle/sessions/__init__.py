@@ -7,8 +7,8 @@ session files.
 from typing import TYPE_CHECKING, Any
 
 from spindle.sessions.entries import Entry, Header, SessionError
-from spindle.sessions.file import SessionLocked
 from spindle.sessions.load import Damage, InvalidSession
+from spindle.sessions.lock import SessionLocked
 from spindle.sessions.session import Session
 from spindle.sessions.tree import EntryNotFound, SessionContext, build_context
 

@@ -1,27 +1,20 @@
-"""The session file: where it is, and as bytes: read it, add to its end, replace it whole, lock it.
+"""The session file: where it is, and as bytes: read it, add to its end, replace it whole.
 
 Added bytes go out in one write at the end of the file. What could not be written stays queued here, exactly
 from the byte where the disk refused, so that the next attempt goes on as if nothing had happened.
-
-The lock is a side file that says who writes. The kernel holds it, so it ends with the process that had it, however that
-died; the text in the side file only tells people who it is. Readers and other programs (pi) are never kept out.
 """
 
 import errno
 import io
 import os
 import re
-import sys
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeAlias
 
 from spindle.agent_dir import agent_dir, expand_home
-from spindle.sessions.entries import SessionError
-from spindle.shapes.codec import DecodeError, decode, encode
 
 StrPath: TypeAlias = str | os.PathLike[str]
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change newlines without it
@@ -68,7 +61,7 @@ def make_private_dir(path: Path) -> None:
         directory.mkdir(mode=0o700, exist_ok=True)
 
 
-class _Descriptor:
+class Descriptor:
     """Closed with the last reference to it: a thread that waits for the disk keeps it open for so long."""
 
     __slots__ = ("number",)
@@ -94,14 +87,14 @@ class AppendFile:
         self._unread: list[tuple[int, int]] = []
         """Where others wrote just before we did, after we had looked."""
         self._identity = status.st_dev, status.st_ino
-        self._descriptor: _Descriptor | None = None
+        self._descriptor: Descriptor | None = None
         self._unsynced = False
         """We wrote something, and no sync has begun since."""
 
     @classmethod
     def create(cls, path: Path) -> "AppendFile":
         """Make a new private file. Raises `FileExistsError`."""
-        descriptor = _Descriptor(os.open(path, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
+        descriptor = Descriptor(os.open(path, _APPEND | os.O_CREAT | os.O_EXCL, 0o600))
         file = cls(path, os.fstat(descriptor.number))
         file._descriptor = descriptor
         return file
@@ -143,7 +136,7 @@ class AppendFile:
         if not self.queue:
             return
         if self._descriptor is None:
-            self._descriptor = _Descriptor(os.open(self.path, _APPEND))
+            self._descriptor = Descriptor(os.open(self.path, _APPEND))
         descriptor = self._descriptor.number
         while self.queue:
             written = os.write(descriptor, self.queue)
@@ -286,107 +279,7 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-# -- the lock ---------------------------------------------------------------------------------------
-
-
-class SessionLocked(SessionError):
-    """Another process, or another `Session` of this one, writes to the session."""
-
-    def __init__(self, path: StrPath, pid: int | None, host: str | None) -> None:
-        holder = f"process {pid} on {host}" if pid is not None else "another process"
-        self.what = f"Session is in use by {holder}: {path}"
-        """Without advice: what helps depends on the caller."""
-        super().__init__(f"{self.what}. Open it read-only or fork it.")
-        self.path = path
-        self.pid = pid
-        self.host = host
-
-
 def beside(session_file: Path, kind: str) -> Path:
     """Return the place of a side file, by whatever name the session was opened."""
     real = os.path.realpath(session_file) if os.path.islink(session_file) else session_file
     return Path(f"{real}.{kind}")
-
-
-class SessionLock:
-    """Held from creation until `release`, or until the last reference to it goes."""
-
-    def __init__(self, session_file: Path) -> None:
-        """Take the lock. Raises `SessionLocked`, or `OSError` where no side file can be made."""
-        path = beside(session_file, "lock")
-        descriptor = _take(path, session_file)
-        self._release = weakref.finalize(self, _let_go, descriptor, path, os.getpid())
-        try:
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, encode({"pid": os.getpid(), "host": _host()}) + b"\n")
-        except OSError:
-            pass  # a full disk: the lock holds all the same, it only does not say whose it is
-
-    def release(self) -> None:
-        self._release()
-
-
-def try_lock(session_file: Path) -> SessionLock | None:
-    """Take the lock; None where no side file can be made, as on read-only media. Raises `SessionLocked`."""
-    try:
-        return SessionLock(session_file)
-    except OSError:
-        return None
-
-
-def _take(path: Path, session_file: Path) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            if not _lock(descriptor):
-                raise SessionLocked(session_file, *_holder(descriptor))
-            # The former holder may have removed the file between our open and our lock: then no one else sees ours.
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _let_go(descriptor: int, path: Path, owner: int) -> None:
-    try:
-        # A forked child that exits must not take its parent's lock away.
-        if os.getpid() == owner and os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            os.unlink(path)  # while still locked, so that it cannot be another holder's
-    except OSError:
-        pass  # the directory is gone or read-only; a side file without a holder does no harm
-    finally:
-        os.close(descriptor)
-
-
-def _holder(descriptor: int) -> tuple[int | None, str | None]:
-    try:
-        told = decode(os.pread(descriptor, 4096, 0))
-        return int(told["pid"]), str(told["host"])
-    except (DecodeError, ValueError, KeyError, TypeError):
-        return None, None  # it has just begun to write
-
-
-if sys.platform == "win32":
-
-    def _lock(descriptor: int) -> bool:
-        return True  # there is no lock of this kind; appends are whole lines all the same
-
-    def _host() -> str:
-        return os.environ.get("COMPUTERNAME", "this machine")
-
-else:
-    import fcntl
-
-    def _lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _host() -> str:
-        return os.uname().nodename

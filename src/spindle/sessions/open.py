@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Unpack
 
 from spindle.sessions.entries import SessionError, new_header
-from spindle.sessions.file import SessionLock, StrPath, absolute, session_dir_for, try_lock
+from spindle.sessions.file import StrPath, absolute, session_dir_for
 from spindle.sessions.load import Loaded, load_session
+from spindle.sessions.lock import SessionLock, try_lock
 from spindle.sessions.session import Saving, Session
 from spindle.sessions.store import is_worth_a_file
 from spindle.sessions.tree import Tree, branched_entries

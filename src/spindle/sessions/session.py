@@ -29,8 +29,9 @@ from spindle.sessions.entries import (
     new_header,
     now_ms,
 )
-from spindle.sessions.file import SessionLock, StrPath, absolute, session_file_name, write_new_file
+from spindle.sessions.file import StrPath, absolute, session_file_name, write_new_file
 from spindle.sessions.load import Damage, Loaded
+from spindle.sessions.lock import SessionLock
 from spindle.sessions.store import FsyncPolicy, Store
 from spindle.sessions.tree import (
     SessionContext,

@@ -16,15 +16,14 @@ from spindle.sessions.entries import Entry, SessionError
 from spindle.sessions.file import (
     AppendFile,
     DirectorySync,
-    SessionLock,
     beside,
     make_private_dir,
     put_side_file,
     replace_file,
     sync_directory,
-    try_lock,
 )
 from spindle.sessions.load import load_session, parse_tail
+from spindle.sessions.lock import SessionLock, try_lock
 from spindle.sessions.tree import Tree
 
 FsyncPolicy: TypeAlias = Literal["never", "run", "always"]

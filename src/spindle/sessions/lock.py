@@ -1,0 +1,170 @@
+"""Who writes to a session: one process, and one `Session` in it.
+
+The lock is a side file that says who writes. The kernel holds it, so it ends with the process that had it, however that
+died; the text in the side file only tells people who it is. Readers and other programs (pi) are never kept out.
+
+A process has one such file for all its sessions: their locks are names (hard links) of it, where the file system can do
+that. With a file for each, making them was a third of what a hundred prompts at once took where many files had just been
+deleted, as locks are all the time: to find a free inode, ext4 steps over those of such files, one by one.
+"""
+
+import os
+import sys
+import time
+import weakref
+from pathlib import Path
+
+from spindle.sessions.entries import SessionError
+from spindle.sessions.file import Descriptor, StrPath, beside
+from spindle.shapes.codec import DecodeError, decode, encode
+
+_CLEARING_S = 0.5
+"""How long we wait for another process that clears up after one that died; it takes it less than a millisecond."""
+
+
+class SessionLocked(SessionError):
+    """Another process, or another `Session` of this one, writes to the session."""
+
+    def __init__(self, path: StrPath, pid: int | None, host: str | None) -> None:
+        holder = f"process {pid} on {host}" if pid is not None else "another process"
+        self.what = f"Session is in use by {holder}: {path}"
+        """Without advice: what helps depends on the caller."""
+        super().__init__(f"{self.what}. Open it read-only or fork it.")
+        self.path = path
+        self.pid = pid
+        self.host = host
+
+
+class SessionLock:
+    """Held from creation until `release`, or until the last reference to it goes."""
+
+    def __init__(self, session_file: Path) -> None:
+        """Take the lock. Raises `SessionLocked`, or `OSError` where no side file can be made."""
+        path = beside(session_file, "lock")
+        locked = _share(path) or _take(path, session_file)
+        self._release = weakref.finalize(self, _let_go, locked, path, os.getpid())
+
+    def release(self) -> None:
+        self._release()
+
+
+def try_lock(session_file: Path) -> SessionLock | None:
+    """Take the lock; None where no side file can be made, as on read-only media. Raises `SessionLocked`."""
+    try:
+        return SessionLock(session_file)
+    except OSError:
+        return None
+
+
+class _Locked:
+    """A locked file of this process. It is unlocked with the last reference to it."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor = Descriptor(descriptor)
+        self.names = [path]
+        """Each of them locks a session."""
+
+    def is_at(self, path: Path) -> bool:
+        return os.path.samestat(os.fstat(self._descriptor.number), os.stat(path))
+
+
+_shared: weakref.WeakValueDictionary[int, _Locked] = weakref.WeakValueDictionary()
+"""The file that gets further names, by process: a forked child needs one of its own."""
+
+
+def _share(path: Path) -> _Locked | None:
+    """Lock a session with one more name of a file that is locked already; None if that cannot be done."""
+    locked = _shared.get(os.getpid())
+    if locked is None:
+        return None
+    try:
+        os.link(locked.names[-1], path)
+        if locked.is_at(path):
+            locked.names.append(path)
+            return locked
+        os.unlink(path)  # somebody put another file in the place of ours
+    except (OSError, IndexError):
+        pass  # it is locked or was left locked, links cannot be made here, or another thread has just let go
+    return None
+
+
+def _take(path: Path, session_file: Path) -> _Locked:
+    """Lock a session with a file of its own, which later ones may share."""
+    give_up = time.monotonic() + _CLEARING_S
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        locked = _Locked(descriptor, path)
+        if not _lock(descriptor):
+            pid, host = _holder(descriptor)
+            if pid is None or host != _host() or _is_alive(pid) or time.monotonic() > give_up:
+                raise SessionLocked(session_file, pid, host)
+            time.sleep(0.001)  # whoever clears up after that process has its lock for a moment
+            continue
+        try:
+            # The former holder may have removed the file between our open and our lock: then no one else sees ours.
+            if not locked.is_at(path):
+                continue
+        except FileNotFoundError:
+            continue
+        if os.fstat(descriptor).st_nlink > 1:
+            os.unlink(path)  # a process died, and the other names of its file are locks of other sessions
+            continue
+        try:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, encode({"pid": os.getpid(), "host": _host()}) + b"\n")
+        except OSError:
+            pass  # a full disk: the lock holds all the same, it only does not say whose it is
+        _shared[os.getpid()] = locked
+        return locked
+
+
+def _let_go(locked: _Locked, path: Path, owner: int) -> None:
+    locked.names.remove(path)
+    try:
+        # A forked child that exits must not take its parent's lock away.
+        if os.getpid() == owner and locked.is_at(path):
+            os.unlink(path)  # while still locked, so that it cannot be another holder's
+    except OSError:
+        pass  # the directory is gone or read-only; a side file without a holder does no harm
+
+
+def _holder(descriptor: int) -> tuple[int | None, str | None]:
+    try:
+        told = decode(os.pread(descriptor, 4096, 0))
+        return int(told["pid"]), str(told["host"])
+    except (DecodeError, ValueError, KeyError, TypeError):
+        return None, None  # it has just begun to write
+
+
+if sys.platform == "win32":
+
+    def _lock(descriptor: int) -> bool:
+        return True  # there is no lock of this kind; appends are whole lines all the same
+
+    def _host() -> str:
+        return os.environ.get("COMPUTERNAME", "this machine")
+
+    def _is_alive(pid: int) -> bool:
+        return True
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _host() -> str:
+        return os.uname().nodename
+
+    def _is_alive(pid: int) -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return True
