@@ -173,10 +173,12 @@ class AgentProcess:
     # -- the end ---------------------------------------------------------------------------------
 
     def close_stdin(self) -> int:
-        """Close stdin and return the exit code."""
+        """Close stdin, take in all that is still said, and return the exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self.process.wait(WAIT_S)
+        code = self.process.wait(WAIT_S)
+        self._threads[-1].join(WAIT_S)
+        return code
 
     def kill(self, number: int = signal.SIGKILL) -> int:
         self._killed = True

@@ -4,8 +4,8 @@ The lock is a side file that says who writes. The kernel holds it, so it ends wi
 died; the text in the side file only tells people who it is. Readers and other programs (pi) are never kept out.
 
 A process has one such file for all its sessions: their locks are names (hard links) of it, where the file system can do
-that. With a file for each, making them was a third of what a hundred prompts at once took where many files had just been
-deleted, as locks are all the time: to find a free inode, ext4 steps over those of such files, one by one.
+that. With a file for each, making them was a third of what a hundred prompts at once took where many files had just
+been deleted, as locks are all the time: to find a free inode, ext4 steps over those of such files, one by one.
 """
 
 import os
