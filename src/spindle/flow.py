@@ -169,6 +169,10 @@ def turnstile() -> Turnstile:
     return found
 
 
+AT_ONCE = 12
+"""So many prompts begin together: the files of new sessions are made with them, a millisecond each on a bad day."""
+
+
 class Dues(threading.local):
     """Work to be done before more is sent to clients, two turns of the event loop later.
 
@@ -230,7 +234,9 @@ class Dues(threading.local):
     @property
     def may_grow(self) -> bool:
         """Whether there is time in this turn to begin what adds to it. What is sent has turns in between."""
-        return (self._is_first_turn or not self.waiting) and turnstile().is_open
+        if self.waiting and (not self._is_first_turn or len(self._work) == AT_ONCE):
+            return False
+        return turnstile().is_open
 
     def when_it_may(self, begin: Callable[[], None]) -> None:
         """Call `begin` in a turn that has time for it, after those that wait already."""
