@@ -524,16 +524,23 @@ class SessionPool:
             dispose(live.agent)
             self._ended += 1
             if self._trimming is None:
-                self._trimming = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._trim)
+                self._trim_later()
+
+    def _trim_later(self) -> None:
+        self._trimming = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._trim)
 
     def _trim(self) -> None:
         """Let the system have what ended sessions took, in a thread.
 
         Their connections leave cycles behind, some of which were set aside. Once as many sessions have ended as live,
-        the collector looks at all there is: no more is kept for nothing than for use, and few pay for it.
+        the collector looks at all there is: no more is kept for nothing than for use. That holds up everything for up
+        to a tenth of a second, so it waits for a moment when no session works, until four times as many have ended.
         """
         self._trimming = None
         if self._ended >= len(self._live):
+            if self._ended < 4 * len(self._live) and any(live.agent.busy for live in self):
+                self._trim_later()
+                return
             self._ended = 0
             gc.unfreeze()
             gc.collect()
