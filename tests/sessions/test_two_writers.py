@@ -5,7 +5,9 @@ import gc
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from spindle.sessions import SessionLocked, SessionManager
+from spindle.sessions.lock import SessionLock
 
 from .helpers import HEADER, assistant, begun, entry, lines_of, user, write_session
 
@@ -182,6 +185,22 @@ def test_a_forked_child_locks_for_itself(three: list[Path]) -> None:
             assert not is_free(three[1])
         assert is_free(three[1]), "its lock ends with the child, and not with us"
         assert not is_free(three[0])
+
+
+def test_threads_lock_and_let_go_at_the_same_time(tmp_path: Path) -> None:
+    def work(number: int) -> None:
+        for _ in range(100):
+            for lock in reversed([SessionLock(tmp_path / f"{number}-{name}.jsonl") for name in range(20)]):
+                lock.release()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert not list(tmp_path.glob("*.lock"))
 
 
 def test_a_lock_file_that_was_exchanged_is_not_shared(three: list[Path]) -> None:

@@ -61,8 +61,8 @@ class _Locked:
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = Descriptor(descriptor)
-        self.names = [path]
-        """Each of them locks a session."""
+        self.names = {str(path)}
+        """Each of them locks a session. Threads add and discard at the same time, which texts in a set allow."""
 
     def is_at(self, path: Path) -> bool:
         return os.path.samestat(os.fstat(self._descriptor.number), os.stat(path))
@@ -78,13 +78,13 @@ def _share(path: Path) -> _Locked | None:
     if locked is None:
         return None
     try:
-        os.link(locked.names[-1], path)
+        os.link(next(iter(locked.names)), path)
         if locked.is_at(path):
-            locked.names.append(path)
+            locked.names.add(str(path))
             return locked
         os.unlink(path)  # somebody put another file in the place of ours
-    except (OSError, IndexError):
-        pass  # it is locked or was left locked, links cannot be made here, or another thread has just let go
+    except (OSError, StopIteration, RuntimeError):
+        pass  # it is locked or was left locked, links cannot be made here, or another thread has changed the names
     return None
 
 
@@ -119,7 +119,7 @@ def _take(path: Path, session_file: Path) -> _Locked:
 
 
 def _let_go(locked: _Locked, path: Path, owner: int) -> None:
-    locked.names.remove(path)
+    locked.names.discard(str(path))
     try:
         # A forked child that exits must not take its parent's lock away.
         if os.getpid() == owner and locked.is_at(path):
