@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.peers import Peer
 
-__all__ = ["MeasuredAgent", "Run"]
+__all__ = ["MeasuredAgent", "Run", "process_tree"]
 
 NOW = time.perf_counter
 LIMIT_S = 90.0
@@ -110,7 +110,7 @@ class MeasuredAgent:
     def cpu(self) -> float:
         """CPU seconds of the process and its children, by the clock of each."""
         total = 0.0
-        for pid in self._tree():
+        for pid in process_tree(self.process.pid):
             try:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 total += time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3)
@@ -121,25 +121,13 @@ class MeasuredAgent:
 
     def rss_mib(self) -> float:
         total = 0
-        for pid in self._tree():
+        for pid in process_tree(self.process.pid):
             try:
                 found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
                 total += int(found[1]) if found else 0
             except OSError:
                 pass
         return total / 1024
-
-    def _tree(self) -> list[int]:
-        found, todo = [], [self.process.pid]
-        while todo:
-            pid = todo.pop()
-            found.append(pid)
-            for path in Path(f"/proc/{pid}/task").glob("*/children"):
-                try:
-                    todo += map(int, path.read_text().split())
-                except OSError:
-                    pass
-        return found
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -157,3 +145,17 @@ class MeasuredAgent:
             os.killpg(self.process.pid, signal.SIGKILL)  # the group that was started above
             self.process.wait(5)
         self._out.close()
+
+
+def process_tree(pid: int) -> list[int]:
+    """Return a process and all below it."""
+    found, todo = [], [pid]
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            try:
+                todo += map(int, path.read_text().split())
+            except OSError:
+                pass
+    return found

@@ -85,6 +85,17 @@ def pi_peer(place: Path, model: str, version: str) -> Peer:
     return Peer(f"pi {version}", program, idle, place / f"pi-{version}", model).configured()
 
 
+def codex_program() -> list[str]:
+    """codex, the newest, installed from npm."""
+    folder = PLACE / "codex"
+    program = folder / "node_modules/.bin/codex"
+    if not program.exists():
+        print("Installing codex from npm (once)", file=sys.stderr)
+        folder.mkdir(parents=True, exist_ok=True)
+        _run("npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(folder), "@openai/codex")
+    return [str(program)]
+
+
 def _run(*command: str, cwd: Path = ROOT) -> None:
     subprocess.run(command, cwd=cwd, check=True, stdout=sys.stderr)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import page
+from benchmarks.codex import measured, spindle
 from benchmarks.peers import our_peer
 from benchmarks.scenarios import FIGURES, full_form, start, tools
 
@@ -36,3 +37,9 @@ def test_a_page_of_figures(model, tmp_path):
 def test_the_full_form_is_counted(model, tmp_path):
     figures = full_form(our_peer(tmp_path, model, "full"))
     assert figures["paced"] > 1 and figures["unpaced"] > 0.1
+
+
+def test_what_sessions_take_beside_another_program(tmp_path):
+    figures = measured(spindle(tmp_path), {"type": "open_session"}, 3)
+    assert figures["with 3 sessions (MiB)"] > figures["started (MiB)"] > 10
+    assert figures["opening one, median (ms)"] > 0
