@@ -324,6 +324,22 @@ def test_extensions_ask_and_tell(browser: Any, tmp_path: Path) -> None:
         assert tab.trouble == []
 
 
+def test_a_tool_that_starts_does_not_take_the_focus_from_an_answer(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "survey.py").write_text(EXTENSION)
+    steps = [reply(gate("go"), call("ls", {"path": "."})), reply("Listed.")]
+    with ServerProcess(steps, args=["-e", str(tmp_path / "survey.py")]) as server, Tab(browser, server) as tab:
+        tab.type("go", "Enter")
+        server.mock.wait_gate("go")
+        tab.type("/survey ", "Enter")
+        tab.page.get_by_role("button", name="<i>blue</i>").click()
+        tab.sees(".ask h3", "Name?")
+        tab.page.keyboard.type("A")
+        server.mock.release("go")
+        tab.sees(".answer >> nth=-1", "Listed.")
+        tab.page.keyboard.type("da")
+        assert tab.page.locator(".ask input").input_value() == "Ada"
+
+
 # -- any screen ----------------------------------------------------------------------------------
 
 

@@ -214,7 +214,7 @@ export class Dialogs {
   place(asked) {
     const { request, node } = asked;
     const card = request.toolCallId && !this.session.loading ? this.conversation.cardOf(request.toolCallId) : null;
-    if (card && asked.card === card) return;
+    if (node.isConnected && asked.card === card) return; // moving it would take the focus from its field
     asked.card = card;
     const question = node.querySelector('.question');
     if (card) {
