@@ -11,8 +11,8 @@ import statistics
 import subprocess
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from benchmarks.measured_agent import process_tree
@@ -62,12 +62,7 @@ class Program:
                 pass  # it has just ended
         return total / 1024
 
-    def __enter__(self) -> "Program":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._in.close()
         try:
             self.process.wait(5)
@@ -94,7 +89,7 @@ def codex(place: Path) -> Program:
 
 
 def measured(program: Program, opening: dict[str, Any], count: int) -> dict[str, float]:
-    with program:
+    with closing(program):
         bare = program.pss_mib_at_rest()
         program.ask(opening)
         first = program.pss_mib_at_rest()

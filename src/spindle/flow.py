@@ -234,7 +234,7 @@ class Dues(threading.local):
     @property
     def may_grow(self) -> bool:
         """Whether there is time in this turn to begin what adds to it. What is sent has turns in between."""
-        if self.waiting and (not self._is_first_turn or len(self._work) == AT_ONCE):
+        if self.waiting and (not self._is_first_turn or len(self._work) >= AT_ONCE):
             return False
         return turnstile().is_open
 
