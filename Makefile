@@ -29,13 +29,13 @@ test-ray:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@[ -x "$(OTHERS)/ray/bin/python" ] || python3 -m venv "$(OTHERS)/ray"
 	@"$(OTHERS)/ray/bin/python" -m pip install --quiet --disable-pip-version-check -e "$(ROOT)[ray]"
-	@cd "$(ROOT)" && SPINDLE_TEST_RAY="$(OTHERS)/ray/bin/python" "$(BIN)/python" -m pytest -vv tests/batch/test_ray.py
+	@cd "$(ROOT)" && SPINDLE_TEST_RAY="$(OTHERS)/ray/bin/python" "$(BIN)/python" -m pytest -vv tests/apps/batch/test_ray.py
 
 test-harbor:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock
 	@[ -x "$(OTHERS)/harbor/bin/python" ] || "$(PYTHON312)" -m venv "$(OTHERS)/harbor"
 	@"$(OTHERS)/harbor/bin/python" -m pip install --quiet --disable-pip-version-check harbor
-	@cd "$(ROOT)" && SPINDLE_TEST_HARBOR="$(OTHERS)/harbor/bin/python" "$(BIN)/python" -m pytest -vv tests/batch/test_harbor.py
+	@cd "$(ROOT)" && SPINDLE_TEST_HARBOR="$(OTHERS)/harbor/bin/python" "$(BIN)/python" -m pytest -vv tests/apps/batch/test_harbor.py
 
 lint:
 	@"$(ROOT)/scripts/setup" requirements-dev.lock

@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from spindle.agent.result import EXIT_CODES
-from spindle.cli.args import COMMANDS, OPTIONS
-from spindle.config.settings import Settings
+from spindle.agent.run.result import EXIT_CODES
+from spindle.apps.cli.args import COMMANDS, OPTIONS
+from spindle.base.settings import Settings
 from spindle.protocol.reference import field_notes
 from spindle.protocol.schema import reference_page
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.console.terminal import Terminal
+from tests.apps.console.terminal import Terminal
 
 COLOURS = {
     "default": "#d4d4d4",

@@ -22,14 +22,14 @@ LONGEST = (
     "tests/soak/",
     "tests/browser/test_web_page",
     "tests/browser/test_export_page",
-    "tests/mcp/test_conformance",
+    "tests/plugins/mcp/test_conformance",
     "tests/browser/",
     "tests/llm/local/",
     "tests/interop/",
-    "tests/mcp/",
-    "tests/console/",
-    "tests/cli/",
-    "tests/batch/",
+    "tests/plugins/mcp/",
+    "tests/apps/console/",
+    "tests/apps/cli/",
+    "tests/apps/batch/",
 )
 
 

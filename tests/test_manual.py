@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from spindle.agent.result import EXIT_CODES
-from spindle.cli.args import COMMANDS, IGNORED, OPTIONS
-from spindle.config.settings import Settings
+from spindle.agent.run.result import EXIT_CODES
+from spindle.apps.cli.args import COMMANDS, IGNORED, OPTIONS
+from spindle.base.settings import Settings
 from spindle.models.catalog import builtin_providers
 from spindle.resources.prompt import PromptParts, manual, prompt_sections
 from spindle.tools.base import builtin_tools

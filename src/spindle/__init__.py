@@ -17,16 +17,16 @@ if (
 
 from typing import TYPE_CHECKING, Any
 
-from spindle.version import __version__
+from spindle.base.version import __version__
 
 if TYPE_CHECKING:
     from spindle.agent import AgentError as AgentError
-    from spindle.agent.result import LimitReached as LimitReached
-    from spindle.agent.result import ModelError as ModelError
-    from spindle.agent.result import Refused as Refused
-    from spindle.agent.result import RunFailed as RunFailed
-    from spindle.agent.result import RunResult as RunResult
-    from spindle.agent.result import SchemaNotMet as SchemaNotMet
+    from spindle.agent.run.result import LimitReached as LimitReached
+    from spindle.agent.run.result import ModelError as ModelError
+    from spindle.agent.run.result import Refused as Refused
+    from spindle.agent.run.result import RunFailed as RunFailed
+    from spindle.agent.run.result import RunResult as RunResult
+    from spindle.agent.run.result import SchemaNotMet as SchemaNotMet
     from spindle.inprocess import Agent as Agent
     from spindle.inprocess import ask as ask
     from spindle.inprocess import run as run
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "Agent": "spindle.inprocess",
     "AgentError": "spindle.agent",
-    "LimitReached": "spindle.agent.result",
-    "ModelError": "spindle.agent.result",
-    "Refused": "spindle.agent.result",
-    "RunFailed": "spindle.agent.result",
-    "RunResult": "spindle.agent.result",
-    "SchemaNotMet": "spindle.agent.result",
+    "LimitReached": "spindle.agent.run.result",
+    "ModelError": "spindle.agent.run.result",
+    "Refused": "spindle.agent.run.result",
+    "RunFailed": "spindle.agent.run.result",
+    "RunResult": "spindle.agent.run.result",
+    "SchemaNotMet": "spindle.agent.run.result",
     "ask": "spindle.inprocess",
     "run": "spindle.inprocess",
 }

@@ -1,6 +1,6 @@
 """`python -m spindle`."""
 
-from spindle.cli import main
+from spindle.apps.cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -5,12 +5,12 @@ Nothing of this is needed for a simple extension, which is just `def extension(a
 
 from spindle.agent.dialogs import Dialogs as Front
 from spindle.agent.navigate import Navigated
-from spindle.extensions import events
-from spindle.extensions.api import Agent, ExecResult
-from spindle.extensions.context import CommandContext, Context, Replaced, SessionView
-from spindle.extensions.generation import StaleExtensionError
 from spindle.llm.live import LiveMessage
 from spindle.llm.stream import Finished, Request, Started, StreamOptions
+from spindle.plugins.extensions import events
+from spindle.plugins.extensions.api import Agent, ExecResult
+from spindle.plugins.extensions.context import CommandContext, Context, Replaced, SessionView
+from spindle.plugins.extensions.generation import StaleExtensionError
 from spindle.shapes.events import ExtensionUIRequest, ToolResult
 from spindle.shapes.messages import Cost, Image, Text, Thinking, ToolCall, Usage
 from spindle.shapes.model import Model

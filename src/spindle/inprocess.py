@@ -15,18 +15,19 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from msgspec import UNSET
 
 from spindle.agent import AgentError
-from spindle.agent.approval import CanUseTool, PermissionOptions
-from spindle.agent.budget import RunLimits
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import NeverFull, PluginChain
-from spindle.agent.result import RunResult, SchemaNotMet, failure, without_run
+from spindle.agent.permissions.approval import CanUseTool, PermissionOptions
+from spindle.agent.run.meter import RunLimits
+from spindle.agent.run.options import RunOptions
+from spindle.agent.run.result import RunResult, SchemaNotMet, failure, without_run
 from spindle.agent.session import AgentSession
-from spindle.agent.submission import RunOptions
-from spindle.extensions.host import ExtensionHost, ExtensionOptions
-from spindle.extensions.tools import make_tool
-from spindle.flow import Mailbox
-from spindle.mcp.mcp_host import McpOptions, is_server_tool, mcp_host
+from spindle.base.flow import Mailbox
+from spindle.base.signature import read_type
+from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.plugins.extensions.tools import make_tool
+from spindle.plugins.mcp.mcp_host import McpOptions, is_server_tool, mcp_host
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import SessionManager
 from spindle.sessions import open as sessions
@@ -34,7 +35,6 @@ from spindle.sessions.session import Session
 from spindle.shapes.events import AgentSettled, Event
 from spindle.shapes.messages import AgentMessage, Image
 from spindle.shapes.model import THINKING_LEVELS, Model
-from spindle.signature import read_type
 from spindle.tools.base import BUILTIN_TOOLS, Tool
 
 __all__ = ["Agent", "CreateOptions", "Limits", "OpenOptions", "ask", "run"]

@@ -30,10 +30,10 @@ from spindle.agent import AgentError
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.hooks import Blocked, NeverFull
 from spindle.agent.session import AgentSession
-from spindle.extensions.events import EVENTS
-from spindle.extensions.handlers import ExtensionHooks
-from spindle.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.llm.scripted import Call, Pause, Script, ScriptError, Step, load_script
+from spindle.plugins.extensions.events import EVENTS
+from spindle.plugins.extensions.handlers import ExtensionHooks
+from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.resources.loader import ResourceOptions, load_resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from spindle.agent.create import AgentOptions, create_session
 from spindle.agent.session import AgentSession
-from spindle.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
 from spindle.protocol.dispatch import Dispatcher
 from spindle.resources.loader import load_resources
 from spindle.sessions import open as sessions

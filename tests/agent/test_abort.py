@@ -142,7 +142,7 @@ def test_while_tools_run(tmp_path):
 
 def test_while_a_tool_does_not_listen(tmp_path, monkeypatch):
     """A tool that ignores its cancellation is left behind, not waited for."""
-    monkeypatch.setattr("spindle.limits.TOOL_END", 0.05)
+    monkeypatch.setattr("spindle.base.limits.TOOL_END", 0.05)
     let_go = asyncio.Event()
 
     async def deaf(call_id, args, ctx):

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from spindle.agent import AgentError
-from spindle.agent.budget import RunLimits
-from spindle.agent.submission import RunOptions
+from spindle.agent.run.meter import RunLimits
+from spindle.agent.run.options import RunOptions
 from spindle.shapes.model import ModelCost
 from spindle.testing import Pause
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from spindle.agent.budget import RunLimits
 from spindle.agent.compaction import limits_for
-from spindle.agent.submission import RunOptions
-from spindle.config.settings import Compaction, decode_settings
+from spindle.agent.run.meter import RunLimits
+from spindle.agent.run.options import RunOptions
+from spindle.base.settings import Compaction, decode_settings
 from spindle.shapes.messages import text_of
 from spindle.testing import Pause, Script
 

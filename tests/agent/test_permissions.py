@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spindle.agent.permissions import MODES, Policy, decide, rules_of
-from spindle.cli.args import PERMISSION_MODES
+from spindle.agent.permissions.rules import MODES, Policy, decide, rules_of
+from spindle.apps.cli.args import PERMISSION_MODES
 
 DOC = (Path(__file__).parents[2] / "docs" / "permissions.md").read_text()
 ROWS = re.findall(r"(?m)^\| (\w+) \| (.*?) ?\| `([\w]+): (.*)` \| (\w+) \|$", DOC.split("<!-- decisions -->")[1])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle import limits
+from spindle.base import limits
 from spindle.sessions import open as sessions
 from spindle.sessions.manager import SessionManager
 from spindle.sessions.session import Session

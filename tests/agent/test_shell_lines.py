@@ -13,7 +13,7 @@ import tree_sitter_bash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spindle.agent.shell_lines import read_line
+from spindle.agent.permissions.shell_lines import read_line
 
 PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 

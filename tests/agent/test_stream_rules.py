@@ -2,7 +2,7 @@
 
 import pytest
 
-from spindle.agent.stream_rules import _Text
+from spindle.agent.features.stream_rules import _Text
 from spindle.testing import Pause
 
 from .rig import Rig, kinds, run

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spindle.agent.submission import RunOptions
+from spindle.agent.run.options import RunOptions
 
 from .rig import Rig, run, slow_tool
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from spindle.flow import Turnstile
+from spindle.base.flow import Turnstile
 from tests.agent.rig import run
 
 

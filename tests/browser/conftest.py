@@ -89,7 +89,7 @@ class Visit:
 def shared() -> Iterator[Any]:
     """One server for all tests of a module."""
     pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
-    from tests.remote.server import ServerProcess
+    from tests.wires.server.server import ServerProcess
 
     with ServerProcess() as server:
         yield server

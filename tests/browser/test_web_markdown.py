@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
-from tests.remote.server import ServerProcess
+from tests.wires.server.server import ServerProcess
 
 from .web_page import Tab
 

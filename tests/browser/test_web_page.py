@@ -15,7 +15,7 @@ from tests.support.mock_model import call, failure, gate, reply, sse, stall, thi
 pytest.importorskip("websockets", reason="the extra [remote] (websockets) is not installed")
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
-from tests.remote.server import ServerProcess
+from tests.wires.server.server import ServerProcess
 
 from .web_page import Tab, png, user_texts
 

@@ -14,7 +14,7 @@ from tests.support.mock_model import call, gate, reply
 
 pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 
-from tests.remote.server import ServerProcess
+from tests.wires.server.server import ServerProcess
 
 from .web_page import Tab, user_texts
 

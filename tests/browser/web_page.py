@@ -14,7 +14,7 @@ import struct
 import zlib
 from typing import Any
 
-from tests.remote.server import ServerProcess
+from tests.wires.server.server import ServerProcess
 
 from .pages import Pages
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from spindle.base.limits import CHILD_LINGER
 from spindle.client import AgentCrashed, ClientClosed, CommandFailed, Event, RequestTimeout, RpcClient, image_file
 from spindle.client.commands import Commands
-from spindle.limits import CHILD_LINGER
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_agent.py"))]
 OLD_FAKE = [*FAKE, "old"]

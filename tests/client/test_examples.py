@@ -11,9 +11,9 @@ import pytest
 
 import spindle
 from spindle.client import RpcClient
-from tests.remote.server import ServerProcess
 from tests.support.agent_process import agent_environment, write_models
 from tests.support.mock_model import MockModel, call, reply
+from tests.wires.server.server import ServerProcess
 
 from .test_client import FAKE
 

@@ -29,9 +29,9 @@ from spindle.client import (
     file_input,
     image_input,
 )
-from tests.remote.server import TOKEN, ServerProcess
 from tests.support.images import PIXEL
 from tests.support.mock_model import call, failure, gate, reply, stall
+from tests.wires.server.server import TOKEN, ServerProcess
 
 USAGE = TokenUsage(10, 5, 15)
 ASK = {"ask_before_tool_execution": True}

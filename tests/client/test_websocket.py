@@ -9,8 +9,8 @@ import pytest
 from websockets.asyncio.server import serve
 
 from spindle.client import ConnectionFailed, ConnectionLost, Event, RequestTimeout, RpcClient, SyncRpcClient
-from tests.remote.server import TOKEN, ServerProcess
 from tests.support.mock_model import call, reply, stall
+from tests.wires.server.server import TOKEN, ServerProcess
 
 
 def with_client(server: ServerProcess, story: Any, url: str = "ws://{}/rpc", **options: Any) -> None:

@@ -54,7 +54,7 @@ def world(tmp_path, request):
         write_models(tmp_path / "agent", mock.openai_url)
         (tmp_path / "work").mkdir()
         program = tmp_path / "pi"
-        program.write_text(f"#!{sys.executable}\nfrom spindle.cli import main\nraise SystemExit(main())\n")
+        program.write_text(f"#!{sys.executable}\nfrom spindle.apps.cli import main\nraise SystemExit(main())\n")
         program.chmod(0o755)
         shim = tmp_path / "shim.mjs"
         shim.write_text(

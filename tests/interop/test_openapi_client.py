@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from spindle.protocol.commands import COMMANDS
-from tests.remote.server import TOKEN, ServerProcess
 from tests.support.mock_model import reply
+from tests.wires.server.server import TOKEN, ServerProcess
 
 GENERATOR = Path(os.environ.get("SPINDLE_TEST_OPENAPI_CLIENT", "none"))
 DRIVER = Path(__file__).parent / "clients" / "generated.py"

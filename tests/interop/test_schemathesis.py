@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from tests.remote.server import TOKEN, ServerProcess
-from tests.remote.test_http import Http
 from tests.support.mock_model import reply
+from tests.wires.server.server import TOKEN, ServerProcess
+from tests.wires.server.test_http import Http
 
 SCHEMATHESIS = os.environ.get("SPINDLE_TEST_SCHEMATHESIS")
 LEFT_OUT = ("get_events", "bash", "export_html", "abort_and_prompt")

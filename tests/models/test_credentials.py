@@ -176,7 +176,7 @@ def test_what_cannot_be_resolved(value: str, told: str) -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("spindle.limits.CREDENTIAL_COMMAND", 1.0)
+    monkeypatch.setattr("spindle.base.limits.CREDENTIAL_COMMAND", 1.0)
     started = time.monotonic()
     with pytest.raises(UnresolvedValue):
         asyncio.run(resolve_value(f"!sh -c 'echo $$ > {tmp_path}/pid; sleep 60'; true"))

@@ -422,7 +422,7 @@ def test_another_program_that_holds_the_lock_is_waited_for(agent: Path, write: A
 
 
 def test_an_abandoned_lock_is_taken_away(agent: Path, write: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from spindle import limits
+    from spindle.base import limits
 
     monkeypatch.setattr(limits, "LOGIN_LOCK_STALE", 0.2)
     write("agent/auth.json", {"openai-codex": login(left_ms=-1)})
@@ -432,8 +432,8 @@ def test_an_abandoned_lock_is_taken_away(agent: Path, write: Any, serve: Any, mo
 
 
 def test_a_held_lock_shows_that_its_holder_lives(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from spindle import limits
-    from spindle.config.user_files import BadFile, hold_lock
+    from spindle.base import limits
+    from spindle.base.user_files import BadFile, hold_lock
 
     monkeypatch.setattr(limits, "LOGIN_LOCK_STALE", 0.4)
     monkeypatch.setattr(limits, "LOGIN_LOCK_TOUCH", 0.05)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spindle.cli import models_command
+from spindle.apps.cli import models_command
 from spindle.models.catalog import load_catalog
 from spindle.models.model_registry import ModelRegistry
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spindle.config.settings import Settings, decode_settings
+from spindle.base.settings import Settings, decode_settings
 from spindle.models.model_registry import ModelRegistry
 from spindle.models.select import (
     ModelChoice,

@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 
-from spindle import limits as times
 from spindle.agent import AgentError
-from spindle.cli.agent_source import CommandLineAgents
-from spindle.cli.args import parse
+from spindle.apps.cli.agent_source import CommandLineAgents
+from spindle.apps.cli.args import parse
+from spindle.base import limits as times
 from spindle.protocol.live import LiveLimits, SessionPool, TooManySessions, UnknownSession, Wanted
 from tests.agent.rig import run, until_true
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from spindle.client import CommandFailed, ConnectionLost, RpcClient, SyncRpcClient
-from tests.remote.server import ServerProcess
 from tests.support.agent_process import AgentProcess, agent_environment, write_models
 from tests.support.mock_model import MockModel, call, gate, reply
+from tests.wires.server.server import ServerProcess
 
 
 def of(id, kind="agent_settled"):

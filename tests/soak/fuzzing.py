@@ -15,10 +15,10 @@ from pathlib import Path
 
 from websockets.exceptions import ConnectionClosed
 
-from tests.remote.server import RpcSocket, ServerProcess
 from tests.soak.attack import APIS, OPEN, Attack, SoakAgent, until
 from tests.soak.corpus import keep, kept, mutated, mutated_json
 from tests.support.mock_model import call, raw, reply
+from tests.wires.server.server import RpcSocket, ServerProcess
 
 LIVES = "The process lives"
 ONCE = "Every line gets exactly one answer"

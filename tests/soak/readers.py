@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.remote.server import ServerProcess
 from tests.soak.attack import Attack, SoakAgent, Vitals, until
 from tests.support.mock_model import reply
+from tests.wires.server.server import ServerProcess
 
 LIMIT_MIB = 200
 ENDED_MIB = 120

@@ -23,21 +23,21 @@ from typing import Any
 
 LOADED = (
     "aiohttp",
-    "spindle.cli.agent_source",
-    "spindle.cli.assemble",
-    "spindle.cli.serving",
-    "spindle.cli.session_choice",
+    "spindle.apps.cli.agent_source",
+    "spindle.apps.cli.assemble",
+    "spindle.apps.cli.serving",
+    "spindle.apps.cli.session_choice",
     "spindle.llm.http",
     "spindle.llm.stream",
-    "spindle.mcp.mcp_host",
+    "spindle.plugins.mcp.mcp_host",
     "spindle.protocol.schema",
-    "spindle.remote.http_api",
-    "spindle.remote.server",
-    "spindle.rpc.server",
+    "spindle.wires.http.api",
+    "spindle.wires.server",
+    "spindle.wires.stdio",
     "spindle.tools.todo",
     "spindle.tools.user_bash",
 )
-CHAT = ("spindle.cli.interactive", "spindle.console.editor", "spindle.console.talk")
+CHAT = ("spindle.apps.cli.interactive", "spindle.apps.console.editor", "spindle.apps.console.talk")
 
 
 def serve(control: socket.socket) -> None:
@@ -111,7 +111,7 @@ if __name__ == "__main__":
     control = socket.socket(fileno=int(sys.argv[1]))
     sys.argv = [str(sys.modules["spindle"].__file__).replace("__init__", "__main__")]
     serve(control)
-    from spindle.cli import main
+    from spindle.apps.cli import main
 
     code = main()
     threading._shutdown()  # type: ignore[attr-defined]

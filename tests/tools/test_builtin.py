@@ -51,7 +51,7 @@ def test_descriptions_state_the_facts_briefly(name: str, facts: list[str]) -> No
 
 
 def test_the_tools_load_nothing_heavy() -> None:
-    heavy = ["difflib", "PIL", "tempfile", "shutil", "unicodedata", "urllib.parse", "spindle.globs"]
+    heavy = ["difflib", "PIL", "tempfile", "shutil", "unicodedata", "urllib.parse", "spindle.base.globs"]
     code = (
         "import asyncio, sys; from spindle.tools.base import builtin_tools; builtin_tools(); "
         f"print([name for name in {heavy} if name in sys.modules])"
@@ -65,7 +65,7 @@ def test_without_ripgrep_grep_and_find_are_not_offered_but_their_names_stay_take
         # As if Python were where its wheels' programs are not.
         code = (
             "import sys; sys.executable = '/nowhere/python'; "
-            f"sys.argv[1:] = {args}; from spindle.cli import main; main()"
+            f"sys.argv[1:] = {args}; from spindle.apps.cli import main; main()"
         )
         done = subprocess.run(
             [sys.executable, "-c", code],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spindle.children import remaining
+from spindle.base.children import remaining
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import ToolSettings
 

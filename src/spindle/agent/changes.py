@@ -11,13 +11,13 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
 from spindle.agent.lifecycle import Phase, Request
 from spindle.agent.queues import kept_queues
 from spindle.agent.shell import Shell
-from spindle.flow import Tasks
+from spindle.base import limits
+from spindle.base.flow import Tasks
 from spindle.resources.loader import Resources
 from spindle.sessions import open as sessions
 from spindle.sessions.entries import Entry

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from spindle import limits
-from spindle.agent.result import RunTokens
+from spindle.agent.run.result import RunTokens
+from spindle.base import limits
 from spindle.sessions.entries import Entry
 from spindle.sessions.session import Session
 from spindle.sessions.tree import SessionContext

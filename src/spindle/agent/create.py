@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from spindle.agent import AgentError
-from spindle.agent.approval import PermissionOptions
-from spindle.agent.budget import RunLimits
 from spindle.agent.dialogs import Dialogs
 from spindle.agent.hooks import PluginChain, Plugins
 from spindle.agent.model_choice import ModelState
+from spindle.agent.permissions.approval import PermissionOptions
+from spindle.agent.run.meter import RunLimits
 from spindle.agent.session import AgentSession
 from spindle.agent.toolbox import Toolbox
-from spindle.agent_dir import agent_dir
+from spindle.base.agent_dir import agent_dir
 from spindle.models.select import (
     ModelChoice,
     ModelNotFound,
@@ -98,7 +98,9 @@ def dispose(agent: AgentSession) -> None:
     """
     parts = [*vars(agent).values(), *vars(agent._engine).values(), agent]
     for part in parts:
-        if type(part).__module__.startswith(("spindle.agent.", "spindle.extensions.")) and hasattr(part, "__dict__"):
+        if type(part).__module__.startswith(("spindle.agent.", "spindle.plugins.extensions.")) and hasattr(
+            part, "__dict__"
+        ):
             vars(part).clear()
 
 

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from spindle import limits
 from spindle.agent import AgentError
-from spindle.agent.budget import Meter, RunLimits
 from spindle.agent.compaction import Compactor
 from spindle.agent.conversation import Conversation
+from spindle.agent.features.structured import StructuredAnswer
 from spindle.agent.hooks import HookChain, Hub
 from spindle.agent.lifecycle import Aborted, AbortSignal, Lifecycle, Phase, Request
 from spindle.agent.model_choice import ModelState
 from spindle.agent.queues import Queues
-from spindle.agent.result import RunResult
 from spindle.agent.retry import Retry
-from spindle.agent.structured import StructuredAnswer
-from spindle.agent.submission import Run, RunOptions
+from spindle.agent.run.meter import Meter, RunLimits
+from spindle.agent.run.options import Run, RunOptions
+from spindle.agent.run.result import RunResult
 from spindle.agent.toolbox import Toolbox
-from spindle.config.settings import Settings
+from spindle.base import limits
+from spindle.base.settings import Settings
 from spindle.llm import stream as llm
 from spindle.llm.live import LiveMessage
 from spindle.resources.loader import Resources

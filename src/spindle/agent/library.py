@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spindle.agent import AgentError
+from spindle.base.spelling import in_order
 from spindle.export.transcript import as_dict, content_text
 from spindle.sessions.file import session_dir_for
 from spindle.sessions.index import SessionInfo, list_all_sessions, list_sessions
 from spindle.shapes.codec import DecodeError, decode
-from spindle.spelling import in_order
 
 if TYPE_CHECKING:
     from spindle.agent.session import AgentSession

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from spindle import limits
 from spindle.agent import AgentError
+from spindle.base import limits
 from spindle.shapes.messages import Image
 
 MAX_BYTES = 20 << 20

@@ -13,8 +13,8 @@ from spindle.agent.engine import Engine
 from spindle.agent.hooks import Plugins, Start
 from spindle.agent.lifecycle import Phase, Request, Verdict
 from spindle.agent.queues import KeptQueues
-from spindle.agent.submission import Run, Submission
-from spindle.flow import Tasks, dues
+from spindle.agent.run.options import Run, Submission
+from spindle.base.flow import Tasks, dues
 from spindle.models.credentials import MissingCredentials
 from spindle.sessions.entries import SessionError
 from spindle.shapes.events import AgentSettled, ExtensionError, Notice

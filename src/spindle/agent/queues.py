@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from spindle.agent import AgentError
-from spindle.agent.submission import Submission
+from spindle.agent.run.options import Submission
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import CustomMessage, Image, Text, UserMessage, Wire, text_of

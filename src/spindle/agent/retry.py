@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from spindle.agent.lifecycle import Aborted, AbortSignal
-from spindle.config.settings import Retry as RetrySettings
+from spindle.base.settings import Retry as RetrySettings
 from spindle.llm.stream import Failure
 from spindle.shapes.events import AutoRetryEnd, AutoRetryStart, Event
 from spindle.shapes.messages import AssistantMessage

@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spindle import limits as times
 from spindle.agent import AgentError
-from spindle.agent.approval import Approval, PermissionOptions, PermissionState
-from spindle.agent.budget import RunLimits
 from spindle.agent.changes import SessionChanges, Setup
 from spindle.agent.conversation import Conversation
 from spindle.agent.dialogs import Dialogs, dialogs_of
 from spindle.agent.engine import Engine
+from spindle.agent.features.stream_rules import StreamRules
+from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import HookChain, Hooks, Listener, McpServers, NoMcpServers, PluginChain, Plugins
 from spindle.agent.host_tools import HostTools, Replies
 from spindle.agent.lifecycle import Phase, Request
 from spindle.agent.model_choice import CycledModel, ModelState
+from spindle.agent.permissions.approval import Approval, PermissionOptions, PermissionState
 from spindle.agent.prompting import Disposition, Prompting, with_nothing_new
 from spindle.agent.queues import QueueMode
-from spindle.agent.result import RunResult
+from spindle.agent.run.meter import RunLimits
+from spindle.agent.run.options import RunOptions, Submission
+from spindle.agent.run.result import RunResult
 from spindle.agent.shell import Shell
 from spindle.agent.snapshot import ContextUsage, SessionStats, State, context_usage, session_stats, snapshot
-from spindle.agent.stream_rules import StreamRules
-from spindle.agent.submission import RunOptions, Submission
-from spindle.agent.todos import Todos
 from spindle.agent.toolbox import Toolbox
-from spindle.children import kill_all
-from spindle.config.settings import Todo
+from spindle.base import limits as times
+from spindle.base.children import kill_all
+from spindle.base.settings import Todo
 from spindle.resources.loader import Resources
 from spindle.sessions.session import Session
 from spindle.shapes import events

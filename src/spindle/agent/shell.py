@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.engine import Engine
+from spindle.base import limits
 from spindle.shapes.events import BashExecutionUpdate, SessionChanged
 from spindle.shapes.messages import BashExecutionMessage
 from spindle.tools.base import ToolError

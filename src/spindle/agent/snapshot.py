@@ -4,11 +4,11 @@ from typing import Any
 
 from msgspec import field
 
-from spindle.agent.approval import Approval
 from spindle.agent.conversation import StatsCounter, TokenTotals
 from spindle.agent.engine import Engine
+from spindle.agent.features.todos import Todos
 from spindle.agent.hooks import McpServers, McpServerState
-from spindle.agent.todos import Todos
+from spindle.agent.permissions.approval import Approval
 from spindle.shapes.events import QueuedItem
 from spindle.shapes.messages import Wire, joint_source
 from spindle.shapes.model import Model

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from spindle import limits
 from spindle.agent.hooks import Blocked, Hooks
 from spindle.agent.lifecycle import Aborted, AbortSignal
-from spindle.flow import Tasks
+from spindle.base import limits
+from spindle.base.flow import Tasks
 from spindle.shapes.codec import encode
 from spindle.shapes.events import (
     Event,

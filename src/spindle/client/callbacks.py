@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
+from spindle.base.flow import Tasks
+from spindle.base.limits import TOOL_END
+from spindle.base.signature import read_signature
 from spindle.client.transport import Json
-from spindle.flow import Tasks
-from spindle.limits import TOOL_END
 from spindle.shapes import codec
-from spindle.signature import read_signature
 
 QUESTIONS = frozenset({"select", "confirm", "input", "editor"})
 CALL, DIALOG = "host_tool_call", "extension_ui_request"

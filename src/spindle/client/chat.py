@@ -15,6 +15,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct, convert
 
+from spindle.base.flow import Mailbox
+from spindle.base.limits import CLOSE_FRAME, RECONNECT_DELAY, RECONNECT_LONGEST_DELAY
 from spindle.client.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -24,8 +26,6 @@ from spindle.client.errors import (
     RpcError,
 )
 from spindle.client.transport import Json, Transport, WebSocket, websocket_url
-from spindle.flow import Mailbox
-from spindle.limits import CLOSE_FRAME, RECONNECT_DELAY, RECONNECT_LONGEST_DELAY
 from spindle.shapes import codec
 
 Input: TypeAlias = str | Json

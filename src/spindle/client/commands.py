@@ -25,8 +25,8 @@ from typing import (
 
 from msgspec import UNSET, UnsetType
 
+from spindle.base.signature import read_type
 from spindle.client.transport import Json
-from spindle.signature import read_type
 
 P = ParamSpec("P")
 R = TypeVar("R")

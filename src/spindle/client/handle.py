@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
+from spindle.base.flow import Mailbox
 from spindle.client.callbacks import Callbacks, Event, HostTool, UiHandler
 from spindle.client.commands import Behavior, Commands, Images, Timeout, Wishes, wire_wishes
 from spindle.client.errors import CommandFailed, RequestTimeout, RpcError
 from spindle.client.transport import Json
-from spindle.flow import Mailbox
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

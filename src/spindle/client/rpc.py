@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
+from spindle.base.limits import CHILD_GRACE
 from spindle.client.callbacks import Event, UiHandler
 from spindle.client.commands import Timeout
 from spindle.client.errors import (
@@ -23,7 +24,6 @@ from spindle.client.errors import (
 )
 from spindle.client.handle import AgentHandle, EventStream, is_handled
 from spindle.client.transport import Json, Process, Transport, WebSocket, websocket_url
-from spindle.limits import CHILD_GRACE
 from spindle.shapes import codec
 
 log = logging.getLogger(__name__)

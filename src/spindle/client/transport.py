@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
+from spindle.base.flow import Mailbox, Tasks
+from spindle.base.limits import CHILD_LINGER, CONNECT
 from spindle.client.errors import AgentCrashed, ConnectionFailed, ConnectionLost, RpcError
-from spindle.flow import Mailbox, Tasks
-from spindle.limits import CHILD_LINGER, CONNECT
 from spindle.shapes import codec
 
 if TYPE_CHECKING:

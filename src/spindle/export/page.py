@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
+from spindle.base.version import __version__
 from spindle.export.transcript import Overview, Story, as_dict, as_text, content_text, transcript_html
 from spindle.sessions.entries import parse_time
 from spindle.shapes.codec import decode, encode
-from spindle.version import __version__
 from spindle.web import inline, inline_policy, modules, read
 
 _PLURALS = {

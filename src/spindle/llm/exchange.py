@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, get_args, get_origin
 import msgspec
 from msgspec.structs import replace
 
-from spindle.flow import turnstile
+from spindle.base.flow import turnstile
 from spindle.llm import http
 from spindle.llm.compat import COPILOT, copilot_headers
 from spindle.llm.errors import BadEventError, ModelError, hide_secrets, refusal_text, secrets_of

@@ -15,9 +15,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from spindle import limits
+from spindle.base import limits
+from spindle.base.version import __version__
 from spindle.shapes.model import masked_url
-from spindle.version import __version__
 
 if TYPE_CHECKING:
     import aiohttp

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spindle import limits
-from spindle.config.user_files import BadFile, Diagnostic, hold_lock, read_object, write_atomic
+from spindle.base import limits
+from spindle.base.user_files import BadFile, Diagnostic, hold_lock, read_object, write_atomic
 from spindle.shapes.model import Model
 
 Entry: TypeAlias = dict[str, Any]
@@ -92,7 +92,7 @@ def _interpolate(value: str, env: Mapping[str, str]) -> str:
 
 
 async def _run(command: str) -> str:
-    from spindle.process import run
+    from spindle.base.process import run
 
     # No grace: the group is killed as a whole, because a child of the command may be what hangs.
     done = await run(["/bin/sh", "-c", command], timeout=limits.CREDENTIAL_COMMAND, grace=0)

@@ -17,8 +17,8 @@ from uuid import UUID, uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spindle import limits
-from spindle.config.user_files import edit_json
+from spindle.base import limits
+from spindle.base.user_files import edit_json
 from spindle.llm.openai_codex import account_id
 from spindle.models.credentials import Entry, ModelAuth, bearer
 from spindle.models.sign_in import (

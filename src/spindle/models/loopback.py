@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle import limits
+from spindle.base import limits
 from spindle.models.models_file import open_model
 from spindle.shapes.codec import DecodeError, decode
 from spindle.shapes.model import Model, masked_url

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from spindle.config.settings import Local
+from spindle.base.settings import Local
 from spindle.models.catalog import ProviderInfo, builtin_providers, load_catalog
 from spindle.models.credentials import (
     SIGN_IN_PROVIDERS,

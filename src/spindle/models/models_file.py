@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from spindle.config.user_files import BadFile, read_object
+from spindle.base.spelling import nearest
+from spindle.base.user_files import BadFile, read_object
 from spindle.shapes.messages import Wire
 from spindle.shapes.model import Model, ModelCost, masked_url
-from spindle.spelling import nearest
 
 _CONTEXT_WINDOW = 128000
 _MAX_TOKENS = 16384

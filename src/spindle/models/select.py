@@ -10,12 +10,12 @@ from typing import NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spindle.config.settings import Settings
+from spindle.base.settings import Settings
+from spindle.base.spelling import did_you_mean
 from spindle.models.catalog import builtin_providers
 from spindle.models.loopback import LOOPBACK, ServerDown, ServerUnreachable
 from spindle.models.model_registry import LOCAL, SCRIPTED, ModelRegistry
 from spindle.shapes.model import THINKING_LEVELS, Model, ThinkingLevel, masked_url
-from spindle.spelling import did_you_mean
 
 
 class ModelNotFound(Exception):
@@ -95,7 +95,7 @@ def resolve_scope(patterns: Sequence[str], models: Sequence[Model]) -> tuple[lis
 
 
 def _glob(pattern: str, models: Sequence[Model]) -> list[ModelChoice]:
-    from spindle.globs import GlobError, PathGlob
+    from spindle.base.globs import GlobError, PathGlob
 
     name, level = _split_level(pattern)
     try:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from spindle import limits
+from spindle.base import limits
 from spindle.llm import http
 from spindle.shapes.codec import DecodeError, decode, encode
 

@@ -10,15 +10,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from spindle.agent.approval import PermissionState
-from spindle.agent.budget import RunLimits
 from spindle.agent.hooks import McpServerState
 from spindle.agent.model_choice import CycledModel
+from spindle.agent.permissions.approval import PermissionState
 from spindle.agent.prompting import Disposition
 from spindle.agent.queues import QueueMode
-from spindle.agent.result import RunResult
+from spindle.agent.run.meter import RunLimits
+from spindle.agent.run.options import RunOptions
+from spindle.agent.run.result import RunResult
 from spindle.agent.snapshot import Queued, SessionStats, State
-from spindle.agent.submission import RunOptions
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.registry import COMMANDS as COMMANDS
 from spindle.protocol.registry import Call, LiveInfo, Wanted, command

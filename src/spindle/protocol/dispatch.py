@@ -15,8 +15,8 @@ import msgspec
 
 from spindle.agent import AgentError
 from spindle.agent.session import AgentSession
-from spindle.flow import Tasks, dues
-from spindle.limits import COMMANDS_END
+from spindle.base.flow import Tasks, dues
+from spindle.base.limits import COMMANDS_END
 from spindle.protocol.commands import COMMANDS
 from spindle.protocol.registry import Call, Client, CommandSpec
 from spindle.protocol.render import Response

@@ -20,12 +20,12 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spindle import limits
 from spindle.agent import AgentError
 from spindle.agent.create import dispose
 from spindle.agent.hooks import NeverFull
 from spindle.agent.session import AgentSession
-from spindle.flow import Tasks, turnstile
+from spindle.base import limits
+from spindle.base.flow import Tasks, turnstile
 from spindle.protocol.registry import LiveInfo, Wanted
 from spindle.protocol.render import Renderer
 from spindle.shapes.events import Event, ExtensionUIRequest

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from spindle.flow import dues
+from spindle.base.flow import dues
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.render import Item, Renderer
 from spindle.shapes.events import DELTAS, MessageUpdate

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import UNSET
 
 from spindle.agent import AgentError
-from spindle.flow import Tasks
-from spindle.limits import TASKS_END
+from spindle.base.flow import Tasks
+from spindle.base.limits import TASKS_END
 from spindle.protocol.dialect import UpdateMode
 from spindle.protocol.dispatch import Dispatcher
 from spindle.protocol.live import LiveSession, SessionPool, Wanted

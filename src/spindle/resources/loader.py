@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spindle.agent_dir import agent_dir, agent_dir_problem
-from spindle.config.settings import Settings, SettingsStore
-from spindle.config.user_files import Diagnostic, read_text
+from spindle.base.agent_dir import agent_dir, agent_dir_problem
+from spindle.base.settings import Settings, SettingsStore
+from spindle.base.user_files import Diagnostic, read_text
 from spindle.models.model_registry import ModelRegistry
 from spindle.resources.prompt import ContextFile, PromptParts, build_system_prompt, load_context_files
 from spindle.resources.rule_files import Rule, load_rules

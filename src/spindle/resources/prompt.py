@@ -12,9 +12,9 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from spindle.agent_dir import agent_dir
-from spindle.children import on_path
-from spindle.config.user_files import Diagnostic, read_text
+from spindle.base.agent_dir import agent_dir
+from spindle.base.children import on_path
+from spindle.base.user_files import Diagnostic, read_text
 from spindle.resources.slash_commands import Skill, skills_section
 from spindle.resources.sources import ancestors
 from spindle.tools.base import Tool

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from spindle.config.user_files import Diagnostic, read_text
+from spindle.base.user_files import Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import ancestors
 from spindle.shapes.messages import Wire

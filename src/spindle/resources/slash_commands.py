@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from spindle.config.user_files import Collision, Diagnostic, read_text
+from spindle.base.user_files import Collision, Diagnostic, read_text
 from spindle.resources.frontmatter import BadFrontMatter, split_front_matter
 from spindle.resources.sources import Source, SourceInfo
 
 if TYPE_CHECKING:
-    from spindle.globs import IgnoreFile
+    from spindle.base.globs import IgnoreFile
 
 _NAME_LIMIT = 64
 _DESCRIPTION_LIMIT = 1024
@@ -131,7 +131,7 @@ def _ignore_files(directory: Path, names: set[str]) -> Ignores:
     present = [name for name in _IGNORE_FILES if name in names]
     if not present:
         return ()
-    from spindle.globs import IgnoreFile
+    from spindle.base.globs import IgnoreFile
 
     try:
         return tuple((directory, IgnoreFile(read_text(directory / name).split("\n"))) for name in present)

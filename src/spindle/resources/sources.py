@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from spindle.agent_dir import expand_home
-from spindle.config.settings import SettingsStore
-from spindle.config.user_files import BadFile, Diagnostic, read_object
+from spindle.base.agent_dir import expand_home
+from spindle.base.settings import SettingsStore
+from spindle.base.user_files import BadFile, Diagnostic, read_object
 from spindle.shapes.messages import Wire
 
 Kind = Literal["skills", "prompts", "extensions"]

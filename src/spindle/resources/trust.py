@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from spindle.config.user_files import BadFile, Diagnostic, file_lock, read_object, write_atomic
+from spindle.base.user_files import BadFile, Diagnostic, file_lock, read_object, write_atomic
 from spindle.resources.rule_files import foreign_rule_places
 from spindle.resources.sources import ancestors
 

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeAlias
 
-from spindle.agent_dir import agent_dir, expand_home
+from spindle.base.agent_dir import agent_dir, expand_home
 
 StrPath: TypeAlias = str | os.PathLike[str]
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change newlines without it

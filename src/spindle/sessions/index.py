@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from spindle.agent_dir import agent_dir
+from spindle.base.agent_dir import agent_dir
 from spindle.sessions.entries import UNREADABLE, Header, parse_time, text_or_empty
 from spindle.sessions.file import StrPath, absolute, session_dir_for
 from spindle.sessions.load import read_header

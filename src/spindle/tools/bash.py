@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spindle.children import environment, on_path
+from spindle.base.children import environment, on_path
 from spindle.shapes.events import ToolResult
 from spindle.shapes.messages import Text
 from spindle.tools.base import (
@@ -27,7 +27,7 @@ from spindle.tools.base import (
 from spindle.tools.truncate import MAX_BYTES, MAX_LINES, OutputBuffer, TruncationResult
 
 if TYPE_CHECKING:
-    from spindle.process import Process
+    from spindle.base.process import Process
 
 _UPDATE_INTERVAL = 0.1
 _MAX_TIMEOUT = 2147483.647
@@ -131,7 +131,7 @@ def start_shell(
     command: str, cwd: str, settings: ToolSettings, env: Mapping[str, str], on_output: Callable[[bytes], None]
 ) -> "Process":
     """Start `command` in the user's shell. Raises `ToolError` if that is not possible."""
-    from spindle.process import Process
+    from spindle.base.process import Process
 
     if settings.shell_command_prefix:
         command = f"{settings.shell_command_prefix}\n{command}"

@@ -50,7 +50,7 @@ class _Search:
 
     def __init__(self, pattern: str, root: str, limit: int) -> None:
         """Raises `ToolError` if the pattern makes no sense."""
-        from spindle.globs import GlobError, PathGlob, expand_braces
+        from spindle.base.globs import GlobError, PathGlob, expand_braces
 
         self.found: list[str] = []
         """Relative to the folder searched; folders with a slash at the end."""

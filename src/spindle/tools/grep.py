@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from spindle.children import environment, on_path
+from spindle.base.children import environment, on_path
 from spindle.shapes.events import ToolResult
 from spindle.tools.base import (
     Tool,
@@ -80,7 +80,7 @@ async def run_ripgrep(
     def take_errors(data: bytes) -> None:
         errors.extend(data[: _MAX_ERROR_BYTES - len(errors)])
 
-    from spindle.process import Process
+    from spindle.base.process import Process
 
     try:
         # --no-config: the user's own options would change what is printed.

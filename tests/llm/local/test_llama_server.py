@@ -238,7 +238,7 @@ def test_nothing_of_this_is_loaded_unless_needed(tmp_path: Path) -> None:
     watch = (
         "import os, sys\n"
         "sys.addaudithook(lambda event, what: event == 'import' and os.write(2, f'{what[0]}\\n'.encode()))\n"
-        "from spindle.cli import main\n"
+        "from spindle.apps.cli import main\n"
         "sys.exit(main())"
     )
     env: dict[str, Any] = {**os.environ, "SPINDLE_DIR": str(tmp_path)}
@@ -254,5 +254,5 @@ def test_nothing_of_this_is_loaded_unless_needed(tmp_path: Path) -> None:
     )
     assert b'"command":"get_state","success":true' in done.stdout
     imported = done.stderr.decode().splitlines()
-    assert "spindle.rpc.server" in imported
+    assert "spindle.wires.stdio" in imported
     assert not [name for name in imported if name.startswith(("spindle.llm.local", "xllamacpp"))]

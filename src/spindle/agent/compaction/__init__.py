@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from spindle.agent import AgentError
 from spindle.agent.lifecycle import Aborted, AbortSignal
-from spindle.config.settings import Compaction
+from spindle.base.settings import Compaction
 from spindle.llm.stream import Failure, Request
 from spindle.sessions.entries import Entry
 from spindle.shapes import events

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from spindle.agent_dir import expand_home
+from spindle.base.agent_dir import expand_home
 from spindle.llm.errors import ModelError
 from spindle.shapes.model import Model, ModelCost
 

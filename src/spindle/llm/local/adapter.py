@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spindle.agent_dir import agent_dir
+from spindle.base.agent_dir import agent_dir
 from spindle.llm import openai_chat
 from spindle.llm.history import transform_request
 from spindle.llm.live import LiveMessage

@@ -19,7 +19,7 @@ from typing import IO
 
 import msgspec
 
-from spindle import children, limits
+from spindle.base import children, limits
 from spindle.llm.local import Header, LocalModelError, check_machine, read_header
 from spindle.shapes.codec import decode, encode
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from spindle import children
-from spindle.limits import PULL_LOOK
+from spindle.base import children
+from spindle.base.limits import PULL_LOOK
 from spindle.llm.local import SUFFIX, LocalModelError, read_header
 
 _MIB = 1 << 20

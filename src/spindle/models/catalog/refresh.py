@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct, field
 
-from spindle import limits
-from spindle.config.user_files import write_atomic
+from spindle.base import limits
+from spindle.base.user_files import write_atomic
 from spindle.models.catalog import REFRESHED, Catalog, builtin_providers, load_catalog
 from spindle.shapes.model import Model
 

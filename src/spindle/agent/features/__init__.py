@@ -1,0 +1,1 @@
+"""Features made of hooks: todos, stream rules, structured results."""

@@ -1,0 +1,1 @@
+"""What the agent may do: rules, the reading of shell lines, approval."""

@@ -1,0 +1,322 @@
+"""The one policy of a session about tool calls: it decides by the permissions, asks the user, and counts refusals.
+
+It also asks when a run gets long. A question goes to the client of the request (`RunOptions.ask`), else to the program
+that holds the agent (`can_use_tool`), else to a dialog. Who cannot be asked has said no.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from spindle.agent import AgentError
+from spindle.agent.dialogs import Dialogs
+from spindle.agent.engine import Engine
+from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.run.meter import Meter
+from spindle.agent.run.options import Question, RunOptions
+from spindle.base.settings import Permissions
+from spindle.base.user_files import BadFile
+from spindle.shapes.codec import encode
+from spindle.shapes.events import Decision, Denial, EntryAppended, ExtensionError, ExtensionUIRequest, PermissionDenied
+from spindle.shapes.messages import AgentMessage, UserMessage, Wire
+from spindle.tools.base import Tool
+
+if TYPE_CHECKING:
+    from spindle.agent.permissions.rules import Policy
+
+ENTRY = "spindle.permissions"
+"""Custom entries of a session with the rules that hold in it."""
+SAME_DENIALS = 3
+"""So many equal refusals in a row end the run."""
+ONCE, ALWAYS, DENY = "Allow once", "Always allow", "Deny"
+SAVED = "(in all sessions)"
+PLAN = (
+    "<plan_mode>\nPlan mode is on: you may only read. Every other tool call is refused. Look around, then answer with "
+    "a plan of what you would do; do not try to change anything.\n</plan_mode>"
+)
+
+CanUseTool = Callable[[str, Any], Awaitable[bool | str]]
+"""Takes a tool's name and arguments. A text is a no with its reason."""
+
+
+class PermissionOptions(Struct, frozen=True):
+    """What a command line or a program says about permissions."""
+
+    mode: str | None = None
+    allow: Sequence[str] = ()
+    ask: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    can_use_tool: CanUseTool | None = None
+    """Answers questions. With it the mode is `default` unless another one is set."""
+    directories: Sequence[str] = ()
+    """Besides the working directory: they count as part of it, and the model is told."""
+
+
+class RuleInfo(Wire):
+    behavior: str
+    rule: str
+    source: str
+
+
+class PermissionState(Wire, kw_only=True):
+    mode: str
+    rules: list[RuleInfo]
+    """In the order they are tried, for each behavior."""
+    decision: Decision | None = None
+    """About the call that was asked for."""
+
+
+class Approval(Hooks):
+    def __init__(self, engine: Engine, dialogs: Dialogs, given: PermissionOptions) -> None:
+        self._engine = engine
+        self._dialogs = dialogs
+        self._given = given
+        self._client = PermissionOptions()
+        """As a client has set it."""
+        self._kept: list[str] = []
+        """Rules that the user has agreed to in this session."""
+        self._asking: set[asyncio.Timeout] = set()
+        """Open questions."""
+        self.tools = False
+        """Ask before every tool call."""
+        self.max_turns: int | None = None
+        """Ask after so many model calls in a row."""
+        self._turns = 0
+        """Model calls since the user last agreed, or sent a message."""
+        engine.may_read = self.may_read
+        self.rebuild()
+        self.policy()
+
+    # -- how it is set up ------------------------------------------------------------------------
+
+    def rebuild(self) -> None:
+        self._kept = []
+        for entry in self._engine.conversation.session.entries:
+            if entry.type == "custom" and ENTRY.encode() in entry.raw:
+                data = entry.value.get("data")
+                if entry.value.get("customType") == ENTRY and isinstance(data, dict):
+                    self._kept += [rule for rule in data.get("allow") or () if isinstance(rule, str)]
+
+    def configure(self, **given: str | Sequence[str] | None) -> None:
+        """Set a client's mode and lists; None leaves one as it is. Raises `AgentError`, changing nothing."""
+        before = self._client
+        set_now: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        self._client = msgspec.structs.replace(before, **set_now)
+        try:
+            self.policy()
+        except AgentError:
+            self._client = before
+            raise
+
+    def policy(self, *, even_if_all_allowed: bool = False) -> "Policy | None":
+        """Return what holds now; None: everything is allowed. Raises `AgentError` for rules that make no sense."""
+        store, given, client = self._engine.resources.store, self._given, self._client
+        user, project = _settings(store.user, "user settings"), _settings(store.project, "project settings")
+        sources: list[tuple[str, Permissions | PermissionOptions]] = [
+            ("user settings", user),
+            ("project settings", project),
+            ("command line" if given.can_use_tool is None else "program", given),
+            ("client", client),
+        ]
+        mode = client.mode or given.mode or project.default_mode or user.default_mode
+        mode = mode or ("bypass" if given.can_use_tool is None else "default")
+        no_rules = not self._kept and not any(s.allow or s.ask or s.deny for _, s in sources)
+        if mode == "bypass" and no_rules and not even_if_all_allowed:
+            return None
+        from spindle.agent.permissions.rules import Policy, mode_named, rules_of  # most sessions do without
+
+        try:
+            rules = [
+                *(rule for name, source in sources for rule in rules_of("deny", source.deny, name)),
+                *(rule for name, source in sources for rule in rules_of("ask", source.ask, name)),
+                *(rule for name, source in sources for rule in rules_of("allow", source.allow, name)),
+                *rules_of("allow", self._kept, "this session"),
+            ]
+            return Policy(
+                self._engine.conversation.session.cwd,
+                mode_named(mode),
+                rules,
+                [*user.additional_directories, *project.additional_directories, *client.directories],
+                [str(skill.path.parent) for skill in self._engine.resources.skills],
+            )
+        except ValueError as error:
+            raise AgentError(str(error)) from None
+
+    @property
+    def mode(self) -> str:
+        policy = self.policy()
+        return "bypass" if policy is None else policy.mode
+
+    def state(self, tool: str | None, arguments: Any) -> PermissionState:
+        policy = self.policy()
+        decision = None if tool is None else self._decide(tool, arguments)
+        rules = [] if policy is None else [RuleInfo(rule.behavior, rule.text, rule.source) for rule in policy.rules]
+        return PermissionState(mode=self.mode, rules=rules, decision=decision)
+
+    # -- the hook's side -------------------------------------------------------------------------
+
+    def committed(self, message: AgentMessage) -> None:
+        if isinstance(message, UserMessage):
+            self._turns = 0
+
+    async def before_turn(self) -> bool:
+        if self.max_turns is not None and self._turns >= self.max_turns:
+            if not await self._confirm(Question(turns=self._turns)):
+                return False
+            self._turns = 0
+        self._turns += 1
+        return True
+
+    async def context(self, messages: list[AgentMessage], system_prompt: str) -> tuple[list[AgentMessage], str]:
+        policy = self.policy()
+        if self._client.directories:
+            system_prompt += f"\n\nAlso part of the workspace: {', '.join(self._client.directories)}"
+        planning = policy is not None and policy.mode == "plan"
+        return messages, f"{system_prompt}\n\n{PLAN}" if planning else system_prompt
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        run = self._engine.run
+        assert run is not None
+        if run.structured is not None and tool is run.structured.tool:
+            return args  # the answer itself
+        decision = self._decide(tool.name, args)
+        if decision.behavior == "allow":
+            return args
+        try:
+            refusal = await self._refusal(decision, call_id, tool, args)
+        except Blocked as blocked:
+            self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, str(blocked)))
+            raise
+        if refusal is not None:
+            self._refused(run.meter, call_id, Denial(tool.name, args, decision.rule, refusal))
+            raise Blocked(refusal)
+        return args
+
+    def may_read(self, path: str) -> bool:
+        policy = self.policy()
+        if policy is None:
+            return True
+        from spindle.agent.permissions.rules import decide
+
+        return decide(policy, "read", {"path": path}).behavior != "deny"
+
+    def _decide(self, tool: str, arguments: Any) -> Decision:
+        asked = self.tools or self._options.ask_before_tools
+        policy = self.policy(even_if_all_allowed=asked)
+        if policy is None:
+            return Decision("allow")
+        from spindle.agent.permissions.rules import decide
+
+        found = self._engine.find_tool(tool)
+        effect = None if found is None else found.effect
+        return decide(policy, tool, arguments, ask=asked, effect=effect, agreed=self._kept)
+
+    def _refused(self, meter: Meter, call_id: str, denial: Denial) -> None:
+        meter.denials.append(denial)
+        self._engine.publish(PermissionDenied(call_id, denial.tool_name, denial.arguments, denial.rule, denial.reason))
+        if meter.denials[-SAME_DENIALS:] == [denial] * SAME_DENIALS:
+            meter.stopped = meter.stopped or "denied"
+
+    # -- questions -------------------------------------------------------------------------------
+
+    @property
+    def _options(self) -> RunOptions:
+        """Those of the run that is going on: it may have a user of its own."""
+        return RunOptions() if self._engine.run is None else self._engine.run.options
+
+    async def _refusal(self, decision: Decision, call_id: str, tool: Tool, args: Any) -> str | None:
+        """Return why the call must not run, as the model should read it; None: the user agreed. Raises `Blocked`."""
+        why = f"rule {decision.rule} of the {decision.source}" if decision.rule else decision.reason
+        if decision.behavior == "deny":
+            return f"Permission denied: this call of {tool.name} is refused by {why}."
+        no = f"The user did not allow this call of {tool.name} ({why})."
+        question = Question(tool, args)
+        if self._options.ask is not None:
+            return None if await self._options.ask(question) else no
+        if self._given.can_use_tool is not None:
+            answer = await self._given.can_use_tool(tool.name, args)
+            return None if answer is True else answer if answer and isinstance(answer, str) else no
+        about: dict[str, Any] = {"tool_call_id": call_id, "always": list(decision.always) or None}
+        if self.tools or self._options.ask_before_tools:
+            given = await self._dialog(method="confirm", title=_title(question), message=_text(question), **about)
+            given = given or {}
+            allowed = given.get("confirmed") is True
+            if allowed and given.get("always") is True:
+                await self._keep(list(decision.always), everywhere=False)
+            return None if allowed else _with_reason(no, given)
+        offered = ", ".join(decision.always)
+        always = [f"{ALWAYS} {offered}", f"{ALWAYS} {offered} {SAVED}"] if offered else []
+        title = f"Allow {tool.name}{' (may destroy data)' if tool.effect == 'destroys' else ''}? {_text(question)}"
+        given = await self._dialog(method="select", title=title, options=[ONCE, *always, DENY], **about)
+        if given is None:
+            return f"Permission denied: this call of {tool.name} needs a yes ({why}), and there is no answer."
+        chosen = given.get("value")
+        if chosen in always:
+            await self._keep(list(decision.always), everywhere=chosen == always[1])
+        return None if chosen == ONCE or chosen in always else _with_reason(no, given)
+
+    async def _confirm(self, question: Question) -> bool:
+        if self._options.ask is not None:
+            return await self._options.ask(question)
+        answer = await self._dialog(method="confirm", title=_title(question), message=_text(question))
+        return answer is not None and answer.get("confirmed") is True
+
+    async def _dialog(self, **fields: Any) -> dict[str, Any] | None:
+        timeout = self._engine.settings.permissions.ask_timeout_ms
+        request = ExtensionUIRequest(id=str(uuid.uuid4()), timeout=timeout or None, **fields)
+        limit = asyncio.timeout(None)
+        self._asking.add(limit)
+        try:
+            async with limit:
+                return await self._dialogs.ask(request)
+        except TimeoutError:
+            return None
+        finally:
+            self._asking.discard(limit)
+
+    def give_up(self) -> None:
+        """No client is there to answer: open questions are answered with no."""
+        for limit in self._asking:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    async def _keep(self, rules: list[str], *, everywhere: bool) -> None:
+        self._kept += rules
+        session = self._engine.conversation.session
+        if entry := session.entry(session.append_custom(ENTRY, {"allow": rules})):
+            self._engine.publish(EntryAppended(entry.value))
+        if everywhere:
+            try:
+                await asyncio.to_thread(self._engine.resources.store.add, "permissions.allow", rules)
+            except (BadFile, OSError) as error:
+                self._engine.publish(ExtensionError("", "permissions", str(error)))
+
+
+def _settings(raw: dict[str, Any], source: str) -> Permissions:
+    try:
+        return msgspec.convert(raw.get("permissions") or {}, Permissions)
+    except msgspec.ValidationError as error:
+        raise AgentError(f"permissions in the {source}: {error}") from None
+
+
+def _with_reason(no: str, given: dict[str, Any]) -> str:
+    """Add what the user said about it, if anything."""
+    reason = given.get("reason")
+    return f"{no} They said: {reason.strip()}" if isinstance(reason, str) and reason.strip() else no
+
+
+def _title(question: Question) -> str:
+    return "Go on?" if question.tool is None else f"Allow {question.tool.name}?"
+
+
+def _text(question: Question) -> str:
+    if question.tool is None:
+        return f"The model has been called {question.turns} times in a row."
+    if isinstance(question.arguments, dict) and len(question.arguments) == 1:
+        (value,) = question.arguments.values()
+        if isinstance(value, str):
+            return value  # a lone text is shown as it is
+    return encode(question.arguments).decode()

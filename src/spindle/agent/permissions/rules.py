@@ -1,0 +1,459 @@
+"""Which tool calls may run: rules, modes, and the decision about one call.
+
+A rule is `Tool` or `Tool(pattern)`, as Claude Code has made it known. Deny wins over ask, ask over allow, and where no
+rule fits the mode decides. Nothing is asked or kept here; the disk is only looked at to resolve links.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from spindle.agent.permissions.shell_lines import Command, ShellLine, Word, read_line
+from spindle.base.globs import GlobError, PathGlob, expand_braces
+from spindle.shapes.events import Behavior, Decision
+from spindle.tools.base import ToolError
+from spindle.tools.files import resolve_existing, resolve_path
+from spindle.tools.todo import TODO_TOOL
+
+Mode = Literal["bypass", "default", "acceptEdits", "plan", "dontAsk"]
+MODES: Final[tuple[Mode, ...]] = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
+
+_READING: Final = ("read", "grep", "find", "ls")
+_EDITING: Final = ("edit", "write")
+_FAMILIES: Final = {"read": _READING, "edit": _EDITING}
+"""A rule for the first holds for the others too."""
+_OTHER_NAMES: Final = {"glob": "find", "multiedit": "edit", "todowrite": TODO_TOOL}
+_PROTECTED: Final = (".git", ".pi", ".agents")
+"""Folders whose files decide what programs and this agent do: `acceptEdits` asks about them."""
+_SINKS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
+_ONLY_NAMING: Final = ("echo", "printf", "test", "[", "ls", "stat", "mkdir", "basename", "dirname", "cd")
+"""Commands that do not open the files they are given."""
+_ONLY_READING: Final = (
+    "cat",
+    "head",
+    "tail",
+    "less",
+    "more",
+    "grep",
+    "egrep",
+    "fgrep",
+    "rg",
+    "wc",
+    "diff",
+    "cmp",
+    "file",
+)
+_IGNORE_CASE: Final = sys.platform == "darwin"
+
+
+class Rule(Struct, frozen=True):
+    behavior: Behavior
+    tool: str
+    """In lower case; may have `*` in it."""
+    pattern: str | None
+    """None: every call."""
+    text: str
+    source: str
+    """Where it comes from, for people."""
+
+
+class Policy(Struct, frozen=True):
+    cwd: str
+    mode: Mode = "bypass"
+    rules: Sequence[Rule] = ()
+    folders: Sequence[str] = ()
+    """Besides the working directory: where reading is free, and edits if the mode says so."""
+    readable: Sequence[str] = ()
+    """Where reading alone is free: folders of skills."""
+
+
+class _Call(Struct, frozen=True):
+    """A call, looked at once for all rules."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    cwd: str
+    paths: tuple[str, ...] = ()
+    """The file that is meant: as it was named, then where links lead."""
+    command: str | None = None
+    line: ShellLine = ShellLine(())
+    places: tuple[str, ...] = ()
+    """Where the commands may run, as far as known: the working directory and where `cd` goes."""
+
+
+def mode_named(text: str) -> Mode:
+    """Raises `ValueError`."""
+    for mode in MODES:
+        if text == mode or text == f"{mode}Permissions":
+            return mode
+    raise ValueError(f'Unknown permission mode "{text}". There are: {", ".join(MODES)}')
+
+
+def rules_of(behavior: Behavior, texts: Iterable[str], source: str) -> list[Rule]:
+    """Read rules. Raises `ValueError` for one that makes no sense: it must not be left out in silence."""
+    return [_parse(behavior, text, source) for text in texts]
+
+
+@lru_cache(1000)
+def _parse(behavior: Behavior, text: str, source: str) -> Rule:
+    match = re.fullmatch(r"(?s)\s*([\w*.:-]+)(?:\((.*)\))?\s*", text)
+    if match is None:
+        raise ValueError(f'Not a permission rule ({source}): "{text}". A rule is Tool or Tool(pattern)')
+    tool, pattern = match[1].lower(), match[2]
+    tool = _OTHER_NAMES.get(tool, tool)
+    if pattern is not None and pattern.strip() in ("", "*"):
+        pattern = None
+    if pattern is not None and tool in (*_READING, *_EDITING):
+        try:
+            _globs(_anchored(pattern, "/", wide=True)[1])
+        except GlobError as error:
+            raise ValueError(f'Not a permission rule ({source}): "{text}": {error}') from None
+    return Rule(behavior, tool, pattern, text.strip(), source)
+
+
+# -- the decision --------------------------------------------------------------------------------
+
+
+def decide(
+    policy: Policy,
+    tool: str,
+    arguments: Any,
+    *,
+    ask: bool = False,
+    effect: Literal["reads", "destroys"] | None = None,
+    agreed: Sequence[str] = (),
+) -> Decision:
+    """Decide about a call. `effect`: what the tool says of itself.
+
+    `ask`: what would be allowed is asked about, too, but for what `agreed` rules allow.
+    """
+    call = _look_at(tool, arguments, policy.cwd)
+    if rule := _first(policy, "deny", call):
+        return Decision("deny", rule.text, rule.source)
+    reads = call.tool in (*_READING, TODO_TOOL) or effect == "reads"
+    if policy.mode == "plan" and not reads:
+        return Decision("deny", reason="plan mode: only reading is allowed")
+    decision = _unless_denied(policy, call, reads)
+    if effect == "destroys" and decision.behavior == "ask" and decision.rule is None:
+        decision = msgspec.structs.replace(decision, reason=f"{decision.reason}, and it says that it may destroy data")
+    if ask and decision.behavior == "allow":
+        always, allowed = _allowing(policy, call)
+        if always or not allowed or not all(rule.text in agreed for rule in allowed):
+            whole = call.tool if call.command is None else _exactly(call.command.strip())
+            always = always or [rule.text for rule in allowed] or [whole]
+            decision = Decision("ask", reason="every tool call is asked about", always=tuple(always))
+    if decision.behavior == "ask" and policy.mode == "dontAsk":
+        return Decision(
+            "deny", decision.rule, decision.source, f"mode dontAsk: {decision.reason or 'it would be asked'}"
+        )
+    return decision
+
+
+def _unless_denied(policy: Policy, call: _Call, reads: bool) -> Decision:
+    if rule := _first(policy, "ask", call):
+        return Decision("ask", rule.text, rule.source)
+    always, allowed = _allowing(policy, call)
+    if allowed:
+        return Decision("allow", ", ".join(rule.text for rule in allowed), ", ".join({r.source: 0 for r in allowed}))
+    if not always:
+        return Decision("allow", reason="it does nothing")
+    unclear = call.line.unclear
+    if policy.mode == "bypass":
+        if unclear and any(rule.tool == "bash" and rule.behavior != "allow" for rule in policy.rules):
+            return Decision("ask", reason=f"the command cannot be checked: {unclear}", always=tuple(always))
+        return Decision("allow", reason="mode bypass")
+    if reads and (not call.paths or _inside(call.paths[1], policy, (*policy.folders, *policy.readable))):
+        return Decision("allow", reason="reading is free")
+    if policy.mode == "acceptEdits" and call.tool in _EDITING and call.paths and _may_edit(call.paths[1], policy):
+        return Decision("allow", reason="mode acceptEdits")
+    reason = f"the command cannot be checked: {unclear}" if unclear else "no rule allows it"
+    return Decision("ask", reason=reason, always=tuple(always))
+
+
+def _first(policy: Policy, behavior: Behavior, call: _Call) -> Rule | None:
+    return next((rule for rule in policy.rules if rule.behavior == behavior and _names(rule, call)), None)
+
+
+def _look_at(tool: str, arguments: Any, cwd: str) -> _Call:
+    name = tool.lower()
+    given = arguments if isinstance(arguments, Mapping) else {}
+    if name == "bash" and isinstance(command := given.get("command"), str):
+        line = read_line(command)
+        return _Call(name, given, cwd, (), command, line, _places(line, cwd))
+    if name in (*_READING, *_EDITING) and isinstance(path := given.get("path", "."), str):
+        try:
+            meant = resolve_existing(path or ".", cwd) if name == "read" else resolve_path(path or ".", cwd)
+            return _Call(name, given, cwd, (meant, os.path.realpath(meant)))
+        except (ToolError, ValueError):
+            pass  # the tool will refuse it
+    return _Call(name, given, cwd)
+
+
+def _is_for(rule: Rule, tool: str) -> bool:
+    return (
+        _fits(rule.tool, tool)
+        or tool in _FAMILIES.get(rule.tool, ())
+        or (rule.tool.startswith("mcp__") and rule.tool.count("__") == 1 and tool.startswith(f"{rule.tool}__"))
+    )
+
+
+def _fits(pattern: str, text: str) -> bool:
+    r"""Compare with a text in which `*` stands for anything, `\*` for itself. A final ` *` (or `:*`) may be missing."""
+    if pattern.endswith(":*"):
+        pattern = f"{pattern[:-2]} *"
+    first, *rest = (piece.replace("\\*", "*") for piece in re.split(r"(?<!\\)\*", pattern))
+    if not rest:
+        return text == first
+    if pattern.endswith(" *") and len(rest) == 1 and text == first[:-1]:
+        return True
+    at = len(first) if text.startswith(first) else -1
+    for piece in rest[:-1]:
+        at = text.find(piece, at) + len(piece) if at >= 0 and piece in text[at:] else -1
+    return at >= 0 and text.endswith(rest[-1]) and len(text) - len(rest[-1]) >= at
+
+
+# -- deny and ask: does a rule name any part of it? ----------------------------------------------
+
+
+def _names(rule: Rule, call: _Call) -> bool:
+    if call.command is not None and rule.pattern is not None and rule.tool in (*_READING[:1], *_EDITING):
+        return any(_path_fits(rule.pattern, path, call.cwd, wide=True) for path in _mentioned(rule.tool, call))
+    if not _is_for(rule, call.tool):
+        return False
+    if rule.pattern is None:
+        return True
+    if call.command is not None:
+        return any(_fits(rule.pattern, text) for text in _spellings(call.command, call.line))
+    if call.paths:
+        return any(_path_fits(rule.pattern, path, call.cwd, wide=True) for path in call.paths)
+    return any(_fits(rule.pattern, value) for value in call.arguments.values() if isinstance(value, str))
+
+
+def _spellings(command: str, line: ShellLine) -> Iterator[str]:
+    """Return every text that a rule may mean: each command as it was written, without quotes, without its folder."""
+    yield command.strip()
+    for part in line.commands:
+        values = [word.value for word in part.words]
+        yield part.text
+        yield " ".join(values)
+        yield " ".join([part.name, *values[1:]])
+    for text in _fragments(command) if line.unclear else ():
+        first, blank, rest = text.partition(" ")
+        yield text
+        yield first.rpartition("/")[2] + blank + rest
+
+
+def _fragments(command: str) -> Iterator[str]:
+    """Return whatever may be a command in a line that cannot be read."""
+    for piece in re.split(r"[\n;&|(){}`<>=$]+", re.sub(r"[\"'\\]", "", command)):
+        words = piece.split()
+        for start in range(len(words)):
+            yield " ".join(words[start : start + 50])
+
+
+def _mentioned(tool: str, call: _Call) -> Iterator[str]:
+    """Return the files that a shell command names and may open, as far as one can see."""
+    line, texts = call.line, []
+    if line.unclear:
+        texts = re.findall(r"[^\s\"'`;&|<>()=@{},\\]+", call.command or "")
+    else:
+        texts = [word.value for word in (line.reads if tool == "read" else line.writes)]
+        for command in line.commands:
+            if command.name not in _ONLY_NAMING and (tool == "read" or command.name not in _ONLY_READING):
+                for word in command.words[1:]:
+                    texts += [word.value, *re.split("[=@]", word.value)[1:]]
+    for text in dict.fromkeys(texts):
+        for named in _braces(re.sub(r"\$HOME|\$\{HOME\}", "~", text)):
+            for place in call.places if len(named) < 4096 else ():
+                try:
+                    path = resolve_path(named, place)
+                except ToolError:
+                    continue
+                yield path
+                yield os.path.realpath(path)
+
+
+def _braces(text: str) -> list[str]:
+    try:
+        return expand_braces(text)
+    except GlobError:
+        return [text]
+
+
+def _places(line: ShellLine, cwd: str) -> tuple[str, ...]:
+    places = [cwd]
+    for command in line.commands:
+        if command.name in ("cd", "pushd") and len(command.words) > 1:
+            places.append(os.path.normpath(os.path.join(places[-1], os.path.expanduser(command.words[-1].value))))
+    return tuple(places)
+
+
+# -- allow: do rules cover all parts of it? ------------------------------------------------------
+
+
+def _allowing(policy: Policy, call: _Call) -> tuple[list[str], list[Rule]]:
+    """Return the rules that are missing for this call to be allowed; if there are none, those that allow it."""
+    rules = [rule for rule in policy.rules if rule.behavior == "allow"]
+    own = [rule for rule in rules if _is_for(rule, call.tool)]
+    if whole := next((rule for rule in own if rule.pattern is None), None):
+        return [], [whole]
+    if call.command is not None:
+        return _allowing_shell(policy, call, rules)
+    if call.paths:
+        fit = next((rule for rule in own if _path_fits(rule.pattern or "", call.paths[1], call.cwd)), None)
+        return ([_path_rule(call.tool, call.paths[1], call.cwd)], []) if fit is None else ([], [fit])
+    values = list(call.arguments.values())
+    lone = values[0] if len(values) == 1 and isinstance(values[0], str) else None
+    fit = next((rule for rule in own if lone is not None and _fits(rule.pattern or "", lone)), None)
+    return ([call.tool], []) if fit is None else ([], [fit])
+
+
+def _allowing_shell(policy: Policy, call: _Call, rules: list[Rule]) -> tuple[list[str], list[Rule]]:
+    line, text = call.line, (call.command or "").strip()
+    own = [rule for rule in rules if _is_for(rule, "bash")]
+    exact = _exactly(text)
+    for rule in own:  # the very same line, which a person has read
+        if f"Bash({rule.pattern})" == exact:
+            return [], [rule]
+    if line.unclear:
+        return [exact], []
+    used: dict[Rule, None] = {}
+    missing: dict[str, None] = {}
+    for command in line.commands:
+        if command.free or _stays_inside(command, policy):
+            continue
+        fit = next((rule for rule in own if _fits(rule.pattern or "", command.text)), None)
+        used |= {fit: None} if fit else {}
+        missing |= {} if fit else {_command_rule(command): None}
+    for word in line.writes:
+        if word.value in _SINKS:
+            continue
+        paths = _written(word, call)
+        editing = [rule for rule in rules if _is_for(rule, "write")]
+        for path in paths:
+            fit = next((r for r in editing if r.pattern is None or _path_fits(r.pattern, path, call.cwd)), None)
+            used |= {fit: None} if fit else {}
+            if fit is None and not (policy.mode == "acceptEdits" and _may_edit(path, policy)):
+                missing[_path_rule("write", path, call.cwd)] = None
+        if not paths:
+            missing[exact] = None
+    return list(missing), list(used) if not missing else []
+
+
+def _stays_inside(command: Command, policy: Policy) -> bool:
+    """Say whether this only goes to another folder, below the working directory."""
+    words = command.words
+    if command.assigned or len(words) != 2 or words[0].source != "cd" or not words[1].literal:
+        return False
+    return words[1].value != "-" and _inside(os.path.realpath(os.path.join(policy.cwd, words[1].value)), policy, ())
+
+
+def _written(word: Word, call: _Call) -> list[str]:
+    """Return where a redirection may write; nothing if that is not known."""
+    moves = [command for command in call.line.commands if command.name in ("cd", "pushd", "popd")]
+    known = all(len(c.words) == 2 and c.words[1].literal and c.words[1].value != "-" for c in moves)
+    if not word.literal or not (known or os.path.isabs(word.value)):
+        return []
+    return [os.path.realpath(os.path.join(place, word.value)) for place in call.places]
+
+
+def _command_rule(command: Command) -> str:
+    """Suggest a rule: the command with its sub-commands, as far as they look like some."""
+    names = []
+    for word in command.words[:3]:
+        if not re.fullmatch(r"[a-z][\w:.-]*", word.source, re.ASCII):
+            break
+        names.append(word.source)
+    if command.assigned or not names or command.name in ("sudo", "doas", "env", "xargs", "find", "exec", "rm"):
+        return _exactly(command.text)
+    return f"Bash({' '.join(names)} *)"
+
+
+def _exactly(text: str) -> str:
+    return f"Bash({text})".replace("*", "\\*")
+
+
+# -- paths ---------------------------------------------------------------------------------------
+
+
+def _inside(path: str, policy: Policy, folders: Sequence[str]) -> bool:
+    roots = [os.path.realpath(os.path.join(policy.cwd, os.path.expanduser(root))) for root in (policy.cwd, *folders)]
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _may_edit(path: str, policy: Policy) -> bool:
+    return _inside(path, policy, policy.folders) and not any(part in _PROTECTED for part in path.lower().split("/"))
+
+
+def _anchored(pattern: str, cwd: str, *, wide: bool) -> tuple[str, str]:
+    """Return the folder a pattern begins at, and the rest of it, from its first wildcard on."""
+    if pattern.startswith("//"):
+        base, pattern = "/", pattern[2:]
+    elif pattern == "~" or pattern.startswith("~/"):
+        base, pattern = os.path.expanduser("~"), pattern[2:]
+    elif "/" not in pattern.rstrip("/") and pattern not in (".", "..", "/", "./", "../"):
+        base, pattern = "/" if wide else cwd, f"**/{pattern}"  # a mere name, at any depth
+    else:
+        base, pattern = cwd, pattern.lstrip("/")
+    if pattern.endswith("/") or pattern in ("", ".", ".."):
+        pattern = f"{pattern.rstrip('/')}/**".lstrip("/")
+    parts = pattern.split("/")
+    plain = next((i for i, part in enumerate(parts) if re.search(r"[*?\[{\\]", part)), len(parts))
+    return os.path.normpath(os.path.join(base, *parts[:plain])), "/".join(parts[plain:])
+
+
+@lru_cache(1000)
+def _globs(pattern: str) -> list[PathGlob]:
+    return [PathGlob(one, _IGNORE_CASE) for one in expand_braces(pattern)] if pattern else []
+
+
+def _path_fits(pattern: str, path: str, cwd: str, *, wide: bool = False) -> bool:
+    """Compare an absolute path. `wide`: a folder on the way fits too, and a mere name fits everywhere."""
+    folder, rest = _anchored(pattern, cwd, wide=wide)
+    globs = _globs(rest)
+    for base in {folder, os.path.realpath(folder)}:
+        if wide and not rest and re.search(r"[*?\[]", path) and _is_glob_for(path, base):
+            return True
+        parts = _below(base, path)
+        if parts is None:
+            continue
+        if (not rest and (wide or not parts)) or (wide and not parts and rest == "**"):
+            return True
+        ends = range(1, len(parts) + 1) if wide else (len(parts),)
+        if any(glob.match(parts[:end]) for glob in globs for end in ends):
+            return True
+    return False
+
+
+def _below(base: str, path: str) -> list[str] | None:
+    if _IGNORE_CASE:
+        base, path = base.lower(), path.lower()
+    if path == base:
+        return []
+    prefix = base.rstrip("/") + "/"
+    return path[len(prefix) :].split("/") if path.startswith(prefix) else None
+
+
+def _is_glob_for(word: str, path: str) -> bool:
+    """Say whether a word with wildcards, as a shell would expand it, may mean this file."""
+    try:
+        return PathGlob(word, _IGNORE_CASE).match(path.split("/"))
+    except GlobError:
+        return False
+
+
+def _path_rule(tool: str, path: str, cwd: str) -> str:
+    """Suggest a rule: the folder of the file, or the file itself if it lies in the working directory's own folder."""
+    kind = "Read" if tool in _READING else "Edit"
+    inside = _below(os.path.realpath(cwd), path)
+    shown = [re.sub(r"([*?\[{\\])", r"\\\1", part) for part in (path.split("/")[1:] if inside is None else inside)]
+    start = "//" if inside is None else "./"
+    if len(shown) > 1:
+        return f"{kind}({start}{'/'.join(shown[:-1])}/**)"
+    return f"{kind}({start}{'/'.join(shown)})"

@@ -1,0 +1,1 @@
+"""One run: what was asked for, what it uses up, what came of it."""

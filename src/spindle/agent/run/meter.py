@@ -1,0 +1,120 @@
+"""What one run may use up: model calls, money, time, tokens; and signs that it goes nowhere.
+
+Limits are checked before each model call, so that money and tokens go over them by at most one call. A run that is
+stopped here ends gracefully: its history is whole, and another prompt goes on from there.
+"""
+
+import time
+from typing import Any
+
+from msgspec import Struct, field
+
+from spindle.agent import AgentError
+from spindle.agent.run.result import RunTokens
+from spindle.base.settings import Runaway
+from spindle.shapes.codec import encode
+from spindle.shapes.events import Denial
+from spindle.shapes.messages import AssistantMessage, Usage
+from spindle.shapes.model import Model
+
+
+class RunLimits(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Limits that a client or a program sets for a run; None: no limit."""
+
+    max_turns: int | None = None
+    """Model calls."""
+    max_cost: float | None = None
+    """US dollars."""
+    max_time: float | None = None
+    """Seconds."""
+    max_total_tokens: int | None = None
+    """Input and output of all calls."""
+
+    @property
+    def on_spending(self) -> bool:
+        return self.max_cost is not None or self.max_total_tokens is not None
+
+    def over(self, others: "RunLimits") -> "RunLimits":
+        """Return these limits, completed by others."""
+        mine = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        theirs = {name: getattr(others, name) for name in self.__struct_fields__}
+        return RunLimits(**{**theirs, **mine})
+
+    def check(self, model: Model) -> None:
+        """Raise `AgentError` for a limit that makes no sense, or that cannot be kept with this model."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise AgentError(f"{self.__struct_encode_fields__[self.__struct_fields__.index(name)]} must be above 0")
+        if self.max_cost is not None and model.cost_unknown:
+            raise AgentError(
+                f"maxCost cannot be kept: the price of {model.provider}/{model.id} is unknown. "
+                "Give its cost in models.json, or use another limit."
+            )
+
+
+class Meter(Struct):
+    """Counts what a run has used up."""
+
+    limits: RunLimits
+    runaway: Runaway
+    began: float = field(default_factory=time.monotonic)
+    turns: int = 0
+    usage: RunTokens = field(default_factory=RunTokens)
+    cost: float = 0
+    """US dollars, as far as known."""
+    cost_sources: set[str] = field(default_factory=set)
+    """How the parts of it are known."""
+    tool_calls: int = 0
+    files_changed: dict[str, None] = field(default_factory=dict)
+    """Paths that tools wrote to, in order."""
+    denials: list[Denial] = field(default_factory=list)
+    stopped: str | None = None
+    """The limit that ended the run, or `denied`."""
+    _uncounted: bool = False
+    """An answer came without its cost, so that a limit of money cannot be kept."""
+    _last_failure: Any = None
+    _failures: int = 0
+    """How often that call has failed in a row."""
+
+    def exhausted(self) -> bool:
+        """Say whether no further model call may be made; the run then ends for that reason."""
+        self.stopped = self.stopped or self.reached()
+        return self.stopped is not None
+
+    def reached(self) -> str | None:
+        """Return the limit that forbids another model call, if one does."""
+        limits = self.limits
+        most_turns = min(limits.max_turns or self.runaway.max_model_calls, self.runaway.max_model_calls)
+        reached = {
+            "maxTurns": self.turns >= most_turns,
+            "maxCost": limits.max_cost is not None and (self._uncounted or self.cost >= limits.max_cost),
+            "maxTotalTokens": limits.max_total_tokens is not None and self.usage.total >= limits.max_total_tokens,
+            "maxTime": limits.max_time is not None and time.monotonic() - self.began >= limits.max_time,
+            "repeated": self._failures >= self.runaway.max_repeated_failures,
+        }
+        return next((name for name, is_so in reached.items() if is_so), None)
+
+    def answered(self, answer: AssistantMessage) -> None:
+        self.turns += 1
+        self.spent(answer.usage)
+        if answer.usage.cost.unknown is True and answer.stop_reason not in ("error", "aborted"):
+            self._uncounted = True
+
+    def spent(self, usage: Usage) -> None:
+        """Count tokens and money, also of a request beside the conversation."""
+        self.usage.add(usage)
+        self.cost += usage.cost.total
+        self.cost_sources.add(usage.cost.source)
+
+    def tool_ended(self, name: str, arguments: Any, *, failed: bool, cut: bool) -> None:
+        """Count a call. The same call that fails again and again leads nowhere; nor do calls that are cut off."""
+        self.tool_calls += 1
+        if not failed:
+            if name in ("write", "edit") and isinstance(arguments, dict) and isinstance(arguments.get("path"), str):
+                self.files_changed[arguments["path"]] = None
+            self._last_failure, self._failures = None, 0
+            return
+        failure = (name, b"" if cut else encode(arguments), cut)
+        self._failures = self._failures + 1 if failure == self._last_failure else 1
+        self._last_failure = failure

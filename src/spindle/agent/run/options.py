@@ -1,0 +1,122 @@
+"""What is sent to the agent: a message with its images, and what the sender wishes for its run."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct, field
+
+from spindle.agent.features.structured import StructuredAnswer
+from spindle.agent.hooks import HookChain, Hooks
+from spindle.agent.run.meter import Meter, RunLimits
+from spindle.agent.run.result import RunResult, status_of
+from spindle.sessions.session import Session
+from spindle.shapes.messages import Image, Text, UserMessage, joint_source
+from spindle.tools.base import Tool
+
+
+class Question(Struct, frozen=True):
+    """What the user is asked: may this tool run, or (no tool) may the model go on?"""
+
+    tool: Tool | None = None
+    arguments: Any = None
+    turns: int = 0
+    """Model calls since the user was last asked, or sent a message."""
+
+
+Ask = Callable[[Question], Awaitable[bool]]
+"""Puts a question to the user; anything but a clear yes is False. May raise `Blocked` to refuse in its own words."""
+
+
+class RunOptions(Struct, frozen=True):
+    """Wishes of one request. They hold for its run and for nothing else."""
+
+    max_tokens: int | None = None
+    """Limit of an answer; None: the model's own."""
+    system_prompt: str | None = None
+    """Takes the place of the built-in part of the system prompt."""
+    tools: Sequence[str] | None = None
+    """The only tools the model is told of; None: those of the session."""
+    hooks: Hooks | None = None
+    """Sees the run like the session's own hooks, after them."""
+    ask: Ask | None = None
+    """Puts questions of approval to the user; None: a dialog of the session does."""
+    limits: RunLimits = RunLimits()
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the result that the model has to hand in."""
+    ask_before_tools: bool = False
+    """Ask before every tool call, even if the session does not want that."""
+
+
+class Run(Struct):
+    """One chain of work, from the accepted prompt until the agent is settled."""
+
+    options: RunOptions
+    meter: Meter
+    hooks: HookChain
+    """Those of the session, then those of the request."""
+    system_prompt: str | None = None
+    """As hooks changed it for this run."""
+    recovered: bool = False
+    """Whether an overflow was already answered by a compaction since the last user message."""
+    structured: StructuredAnswer | None = None
+    """Takes the result, if the request has a schema for it."""
+    stop_reason: str = "end"
+    error: str | None = None
+    """Why it could not begin, or how it broke."""
+
+    def result(self, text: str, session: Session) -> RunResult:
+        """Return what came of it; `text` is that of the last answer."""
+        meter = self.meter
+        cost_source = joint_source(meter.cost_sources)
+        return RunResult(
+            status=status_of(self.stop_reason, meter.denials),
+            stop_reason=self.stop_reason,
+            text=text,
+            value=UNSET if self.structured is None else self.structured.value,
+            error=self.error,
+            denials=meter.denials,
+            turns=meter.turns,
+            tool_calls=meter.tool_calls,
+            tokens=meter.usage,
+            cost=None if cost_source == "unknown" else meter.cost,
+            cost_source=cost_source,
+            session_id=session.id,
+            session_file=str(session.path) if session.path else None,
+            files_changed=list(meter.files_changed),
+            duration_ms=int((time.monotonic() - meter.began) * 1000),
+        )
+
+
+_last_time = 0
+
+
+def _unique_time() -> int:
+    """Return the time in milliseconds, later than any before: it says which message of the user is meant."""
+    global _last_time
+    _last_time = max(int(time.time() * 1000), _last_time + 1)
+    return _last_time
+
+
+class Submission(Struct, frozen=True):
+    text: str
+    images: list[Image] = []
+    behavior: str | None = None
+    """`steer` or `followUp`: which queue it may wait in."""
+    source: str = "rpc"
+    expand: bool = True
+    """Whether commands, skills and templates in it count."""
+    ordered: Sequence[Text | Image] | None = None
+    """The same text and images in an order of their own, which holds unless a hook changes them."""
+    options: RunOptions = RunOptions()
+    is_prompt: bool = True
+    """False: a steering or follow-up message, which starts nothing."""
+    timestamp: int = field(default_factory=_unique_time)
+    """Of its message, whatever becomes of it."""
+
+    def message(self, text: str, images: list[Image]) -> UserMessage:
+        """Return the message of the user, of the text and images that were made of it."""
+        content: list[Text | Image] = [Text(text), *images]
+        if self.ordered is not None and (text, images) == (self.text, self.images):
+            content = list(self.ordered)
+        return UserMessage(content=content, timestamp=self.timestamp)

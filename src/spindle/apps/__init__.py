@@ -1,0 +1,1 @@
+"""The programs made of all this: command line, chat, batch."""

@@ -1,0 +1,1 @@
+"""`spindle batch`: tasks, workspaces, attempts, results. `spindle.batch` is the door for programs."""

@@ -1,0 +1,509 @@
+"""One attempt at a task: a workspace, an agent, a prompt, a patch, perhaps a command that verifies the result.
+
+It leaves its files in a folder and returns the line for the results. What attempts share is in `Shared`.
+"""
+
+import asyncio
+import errno
+import os
+import re
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict, replace
+
+from spindle.agent import AgentError
+from spindle.agent.conversation import StatsCounter
+from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.run.meter import RunLimits
+from spindle.agent.run.options import RunOptions
+from spindle.agent.run.result import RunResult, why
+from spindle.agent.session import AgentSession
+from spindle.apps.batch.gate import Gate, Gates
+from spindle.apps.batch.ledger import KILLED, TOTAL_COST, Attempt, Tokens
+from spindle.apps.batch.tasks import Job
+from spindle.apps.batch.workspace import Place, Turns, Workspace, WorkspaceError, locate
+from spindle.base.agent_dir import agent_dir
+from spindle.base.children import environment, kill_all
+from spindle.base.process import Process
+from spindle.inprocess import check_tools
+from spindle.llm.errors import ModelError, is_retryable
+from spindle.models.credentials import MissingCredentials
+from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.resources.trust import TrustStore
+from spindle.sessions import open as sessions
+from spindle.sessions.entries import SessionError, iso_time, now_ms
+from spindle.sessions.file import put_side_file
+from spindle.shapes import events
+from spindle.shapes.codec import encode, to_builtins
+from spindle.shapes.messages import AgentMessage, AssistantMessage, Image, Usage, joint_source
+from spindle.tools.base import Tool
+
+FILES = SESSION, RESULT, PATCH, LOG = "session.jsonl", "result.json", "patch.diff", "log"
+_STATUSES = {
+    "maxCost": "budget",
+    "maxTurns": "budget",
+    "maxTotalTokens": "budget",
+    "maxTime": "timeout",
+    "stalled": "error",
+    "error": "error",
+    "denied": "denied",
+    "aborted": "cancelled",
+}
+"""By the stop reason of the run; every other one is the model's own fault."""
+_READING = frozenset(("read", "grep", "find", "ls"))
+_SAID = 64_000
+"""So many bytes of what a command printed are kept."""
+_SPENT = "The money of the whole batch is spent"
+_STASH = re.compile(r"\bgit(?:\s+(?:-[cC]\s*\S+|--?[\w-]+(?:=\S+)?))*\s+stash\b")
+_NO_STASH = "This checkout shares its stash with the repository of the user: commit, or copy files, instead."
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How a batch is to be done. A task's own wishes come first."""
+
+    jobs: int = 8
+    """So many tasks at a time."""
+    workspace: str | None = None
+    """`none`, `copy`, `worktree` or `clone`; None: a worktree of a git repository, the directory itself elsewhere."""
+    retries: int = 2
+    """So often is a task tried again if the model, the network or the machine failed; not for a wrong answer."""
+    timeout: float | None = None
+    """Seconds for an attempt; waiting for a provider that refuses requests is not counted."""
+    max_cost: float | None = None
+    """US dollars for an attempt."""
+    max_turns: int | None = None
+    """Model calls of an attempt."""
+    total_cost: float | None = None
+    """US dollars for all attempts of all runs with the same results."""
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the result."""
+    verify: str | None = None
+    """A shell command that decides, by its exit code, whether a task was done."""
+    redo: str | None = None
+    """`failed`: do again what did not end well; `all`."""
+    filter: str | None = None
+    """A regular expression: only tasks whose id it finds."""
+    on: str = "local"
+    """`local`, `ray`, or `ray://host:port`."""
+    agent: AgentOptions = AgentOptions()
+    resources: ResourceOptions = ResourceOptions()
+
+
+class Progress(Struct, tag_field="type", tag="task_progress"):
+    """What a running attempt is at."""
+
+    id: str
+    attempt: int
+    turn: int = 0
+    tool: str | None = None
+    cost_usd: float = 0.0
+    note: str | None = None
+    """What holds it up: a retry, a provider that refuses requests."""
+
+
+class Hold(Struct, tag_field="type", tag="hold"):
+    """A provider takes no more requests for now."""
+
+    provider: str
+    seconds: float
+
+
+class Shared:
+    """What the attempts of one process share."""
+
+    def __init__(self, plan: Plan, spent: float, tell: Callable[[Progress | Hold], None]) -> None:
+        self.plan = plan
+        self.tell = tell
+        self.gates = Gates(lambda provider, seconds: tell(Hold(provider, round(seconds, 3))))
+        self.turns: Turns = defaultdict(asyncio.Lock)
+        self.spent_elsewhere = spent
+        """US dollars, before and in other processes."""
+        self.spent_here = 0.0
+        self.finishing = False
+        """Whether attempts that wait for their turn should not begin any more."""
+        self.resources: Resources = load_resources(os.getcwd(), plan.resources)
+        self.places: dict[str, Place] = {}
+        """By task, if someone knows better than its own words."""
+        self._located: dict[tuple[str | None, str | None, str], Place] = {}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all money is spent."""
+        total = self.plan.total_cost
+        return total is not None and self.spent_elsewhere + self.spent_here >= total
+
+    async def place(self, job: Job) -> Place:
+        """Return what a task works on. Raises `WorkspaceError`."""
+        if job.id in self.places:
+            return self.places[job.id]
+        key = job.task.repo, job.task.cwd, job.base
+        if key not in self._located:
+            self._located[key] = await locate(job.task, job.base)
+        return self._located[key]
+
+    async def check(self) -> None:
+        """Make an agent as tasks will have it. Raises `AgentError` for what would be wrong with all of them."""
+        session, options = sessions.in_memory(os.getcwd()), replace(self.plan.agent, mode="sdk")
+        agent = await create_session(session, options, self.resources, ExtensionHost())
+        try:
+            model, registry = agent.model, self.resources.registry
+            if model is None:
+                raise AgentError(registry.no_model_text())
+            registry.require_credentials(model)
+            RunLimits(max_cost=self.plan.max_cost or self.plan.total_cost).check(model)
+        except MissingCredentials as error:
+            raise AgentError(str(error)) from None
+        finally:
+            await agent.close()
+
+
+class _Watch(Hooks):
+    """Looks at every model call of an attempt: is there money left, does the provider take requests?"""
+
+    listening = frozenset(
+        ("turn_start", "tool_execution_start", "auto_retry_start", "compaction_end", "extension_error", "notice")
+    )
+
+    def __init__(self, shared: Shared, progress: Progress, log: "_Log", clock: asyncio.Timeout, *, keeps_stash: bool):
+        self.agent: AgentSession | None = None
+        self.stopped_by_total = False
+        self._shared = shared
+        self._progress = progress
+        self._log = log
+        self._clock = clock
+        self._keeps_stash = keeps_stash
+
+    @property
+    def _gate(self) -> Gate:
+        model = self.agent.model if self.agent is not None else None
+        return self._shared.gates.of(model.provider if model is not None else "")
+
+    async def before_turn(self) -> bool:
+        self.stopped_by_total = self._shared.exhausted
+        is_kept = self.agent is None or self.agent.session.write_error is None
+        return is_kept and not self.stopped_by_total
+
+    async def before_provider_headers(self, headers: dict[str, str]) -> None:
+        began, end = time.monotonic(), self._clock.when()
+        if end is not None and not self._clock.expired():
+            self._clock.reschedule(None)
+            await self._gate.enter(self)
+            self._clock.reschedule(end + time.monotonic() - began)
+        else:
+            await self._gate.enter(self)
+        if self._shared.exhausted:
+            self.stopped_by_total = True
+            raise ModelError(_SPENT)
+
+    async def after_provider_response(self, status: int, headers: Mapping[str, str]) -> None:
+        self._gate.answered(self, status, headers)
+
+    def committed(self, message: AgentMessage) -> None:
+        if isinstance(message, AssistantMessage):
+            self._gate.leave(self)  # it may have failed without an answer
+            self._spend(message.usage)
+            if message.error_message:
+                self._log.write(f"model: {message.error_message}")
+            self._tell()
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        if self._keeps_stash and tool.name == "bash" and _STASH.search(str(args.get("command", ""))):
+            raise Blocked(_NO_STASH)
+        return args
+
+    async def observe(self, event: events.Event) -> None:
+        if isinstance(event, events.TurnStart):
+            self._tell(turn=self._progress.turn + 1, tool=None)
+        elif isinstance(event, events.ToolExecutionStart):
+            self._log.write(f"{event.tool_name}: {encode(event.args).decode()[:500]}")
+            self._tell(tool=event.tool_name)
+        elif isinstance(event, events.CompactionEnd):
+            if event.result is not None and event.result.usage is not None:
+                self._spend(event.result.usage)
+        elif isinstance(event, events.AutoRetryStart):
+            if (end := self._clock.when()) is not None and not self._clock.expired():
+                self._clock.reschedule(end + event.delay_ms / 1000)
+            self._tell(note=f"retry in {event.delay_ms / 1000:g} s: {event.error_message}")
+
+    def observe_soon(self, event: events.Event) -> None:
+        if isinstance(event, events.ExtensionError):
+            self._log.write(f"error: {event.error}")
+        elif isinstance(event, events.Notice):
+            self._log.write(event.message)
+
+    def _spend(self, usage: Usage) -> None:
+        self._shared.spent_here += usage.cost.total
+        self._progress.cost_usd += usage.cost.total
+
+    def _tell(self, **news: Any) -> None:
+        self._progress.note = None
+        for name, value in news.items():
+            setattr(self._progress, name, value)
+        if self._progress.note:
+            self._log.write(self._progress.note)
+        self._shared.tell(self._progress)
+
+    def close(self) -> None:
+        self._gate.leave(self)
+
+
+class _Log:
+    """The attempt's log file; that it cannot be written is no reason to stop."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: TextIO | None = None
+        with suppress(OSError):
+            self._file = open(path, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            if self._file is not None:
+                self._file.write(f"{iso_time(now_ms())} {text.rstrip()}\n")
+
+    def close(self) -> None:
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+
+
+def killed(job: Job, known: Sequence[Attempt], folder: Path) -> Attempt | None:
+    """Return a line for the attempt that was cut off in `folder`, if it cost something and is not among the known."""
+    try:
+        session = sessions.load(folder / SESSION, read_only=True)
+    except SessionError:  # none was begun
+        return None
+    used = StatsCounter()
+    used.catch_up(session.entries)
+    session.close()
+    if not used.tokens.total or any(line.session_id == session.id for line in known):
+        return None
+    return Attempt(
+        id=job.id,
+        attempt=len(known) + 1,
+        status="cancelled",
+        stop_reason=KILLED,
+        turns=used.assistant,
+        tool_calls=used.calls,
+        tokens=Tokens(**asdict(used.tokens)),
+        cost_usd=None if joint_source(used.cost_sources) == "unknown" else used.cost,
+        error="Killed in the middle",
+        session_id=session.id,
+        meta=job.task.meta,
+    )
+
+
+class Try:
+    """One attempt, which leaves its files in `folder`."""
+
+    def __init__(self, job: Job, number: int, images: list[Image], folder: Path, shared: Shared) -> None:
+        task = job.task
+        self.line = Attempt(
+            id=job.id, attempt=number, status="error", stop_reason="error", task_hash=job.hash, meta=task.meta
+        )
+        self._job = job
+        self._images = images
+        self._folder = folder
+        self._shared = shared
+        self._log = _Log(folder / LOG)
+        self._space: Workspace | None = None
+        self._began = time.monotonic()
+        self._timeout = task.timeout or shared.plan.timeout
+        self._deadline: float | None = None
+        """When the time is over, on the clock of the loop."""
+        self._broken = False
+        """Whether it is over because something went wrong outside of the run."""
+        self._again = False
+        """Whether what went wrong may go well the next time."""
+        self._result: RunResult | None = None
+
+    async def run(self, *, keep: bool = True) -> tuple[Attempt, bool]:
+        """Do the task. Returns the line for the results, and whether trying again may help.
+
+        Cancelling it ends it as `cancelled`. With `keep` the workspace stays unless all is well. Raises nothing.
+        """
+        line = self.line
+        await self._step(self._work)
+        await self._step(self._save_patch)
+        if line.stop_reason in ("end", "handled") and line.status in ("ok", "denied"):
+            await self._step(self._verify)
+        kill_all(self)
+        if (space := self._space) is not None:
+            await self._step(lambda: space.leave(keep=keep and line.status != "ok"))
+        line.seconds = round(time.monotonic() - self._began, 3)
+        line.finished = iso_time(now_ms())
+        self._log.write(f"{line.status} after {line.seconds} s" + (f": {line.error}" if line.error else ""))
+        await self._step(self._save_result)
+        self._log.close()
+        return line, self._again and line.status in ("error", "timeout")
+
+    async def _step(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Take a step; what goes wrong is the end of the attempt, and the next steps clear up."""
+        try:
+            await step()
+        except TimeoutError:
+            self._failed("timeout", f"Not done within {self._timeout} s", again=True)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            while task is not None and task.uncancel():
+                pass
+            self._failed("cancelled", "Cancelled", again=False)
+        except WorkspaceError as error:
+            self._failed("error", str(error), again=True)
+        except (AgentError, SessionError) as error:
+            self._failed("error", str(error), again=False)
+        except OSError as error:
+            place = f" ({error.filename})" if error.filename else ""
+            self._failed("error", f"{error.strerror or error}{place}", again=error.errno != errno.ENOSPC)
+        except Exception as error:  # a bug of ours: the other tasks go on
+            traceback.print_exception(error, file=sys.stderr)
+            self._failed("error", f"{type(error).__name__}: {error}", again=False)
+
+    def _failed(self, status: str, text: str, *, again: bool) -> None:
+        if not self._broken:  # what came first counts
+            self._broken, self._again = True, again
+            self.line.status, self.line.stop_reason, self.line.error = status, status, text
+
+    # -- the steps -------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        job, shared = self._job, self._shared
+        place = await shared.place(job)
+        kind = shared.plan.workspace or ("none" if place.repository is None else "worktree")
+        kind = "clone" if place.is_remote else "none" if place.is_scratch else kind
+        space = self._space = Workspace(place, kind, self._folder, job.task.ref, shared.turns, self._log.write)
+        if kind == "none" and not self._only_reads():
+            self._shared.tell(Progress(job.id, self.line.attempt, note=f"waits for its turn in {place.source}"))
+            await space.take_turn()
+            if shared.finishing:
+                raise asyncio.CancelledError
+            self._began = time.monotonic()
+        async with asyncio.timeout(self._timeout) as clock:
+            await space.make()
+            self.line.commit = space.commit
+            self._log.write(f"{kind}: {space.cwd}" + (f" at {space.commit}" if space.commit else ""))
+            if job.task.setup is not None and (code := await self._shell("setup", job.task.setup)):
+                raise WorkspaceError(f"setup ended with {code}, see {LOG}")
+            await space.baseline(is_fresh=job.task.setup is None)
+            await self._ask(space, clock)
+            self._deadline = clock.when()
+
+    async def _ask(self, space: Workspace, clock: asyncio.Timeout) -> None:
+        job, shared, line = self._job, self._shared, self.line
+        watch = _Watch(shared, Progress(job.id, line.attempt), self._log, clock, keeps_stash=space.kind == "worktree")
+        agent = await self._agent(space)
+        watch.agent = agent
+        line.model = f"{agent.model.provider}/{agent.model.id}" if agent.model is not None else None
+        try:
+            await agent.begin()
+            check_tools(agent, job.task.tools or shared.plan.agent.tools or ())
+            options = RunOptions(hooks=watch, limits=self._limits(), schema=job.schema)
+            await agent.submit(job.prompt, self._images, source="sdk", options=options)
+            await agent.finished()
+        finally:
+            await agent.close()
+            watch.close()
+            self._take(agent, watch)
+        if agent.session.write_error is not None:
+            self._failed("error", f"The session cannot be kept: {agent.session.write_error}", again=False)
+
+    async def _agent(self, space: Workspace) -> AgentSession:
+        job, shared = self._job, self._shared
+        resources = shared.resources
+        if space.kind != "none" and resources.options.approve is None:
+            # A checkout is trusted as what it was made from.
+            found = TrustStore(agent_dir()).lookup(Path((await shared.place(job)).source))
+            resources = replace(resources, options=replace(resources.options, approve=found[0] if found else None))
+        resources = resources.at(space.cwd)
+        for problem in resources.diagnostics:
+            self._log.write(problem.message)
+        options = replace(shared.plan.agent, mode="sdk", warn=self._log.write)
+        if job.task.model is not None:
+            options = replace(options, model=job.task.model, provider=None)
+        if job.task.tools is not None:
+            options = replace(options, tools=job.task.tools)
+        session = sessions.load(self._folder / SESSION, cwd=space.cwd, fsync=resources.settings.fsync)
+        extensions = ExtensionHost(ExtensionOptions(warn=self._log.write))
+        return await create_session(session, options, resources, extensions)
+
+    @property
+    def _own_cost(self) -> float | None:
+        """US dollars that this attempt may cost, if the others are not looked at."""
+        return self._job.task.max_cost or self._shared.plan.max_cost
+
+    def _limits(self) -> RunLimits:
+        task, plan = self._job.task, self._shared.plan
+        return RunLimits(max_turns=task.max_turns or plan.max_turns, max_cost=self._own_cost or plan.total_cost)
+
+    def _only_reads(self) -> bool:
+        tools = self._shared.plan.agent.tools if self._job.task.tools is None else self._job.task.tools
+        return tools is not None and all(isinstance(tool, str) and tool in _READING for tool in tools)
+
+    def _take(self, agent: AgentSession, watch: "_Watch") -> None:
+        """Take over what the run came to."""
+        line = self.line
+        result = self._result = agent.last_result()
+        line.session_id = agent.session.id
+        if result is None:  # a command of an extension
+            line.status, line.stop_reason = "ok", "handled"
+            return
+        line.stop_reason = result.stop_reason
+        line.turns, line.tool_calls, line.tokens = result.turns, result.tool_calls, Tokens(**asdict(result.tokens))
+        line.cost_usd = result.cost
+        line.output = result.text if result.value is UNSET else result.value
+        line.status = result.status if result.status in ("ok", "denied") else "failed"
+        line.status = _STATUSES.get(result.stop_reason, line.status)
+        if watch.stopped_by_total or (result.stop_reason == "maxCost" and self._own_cost is None):
+            line.status, line.stop_reason, line.error = "budget", TOTAL_COST, _SPENT
+        elif line.status != "ok":
+            line.error = why(result)
+        self._again = line.stop_reason == "stalled" or is_retryable(line.error or "")
+
+    async def _save_patch(self) -> None:
+        if self._space is not None and self._space.is_ready:
+            self.line.patch_bytes = await self._space.changes(self._folder / PATCH)
+
+    async def _verify(self) -> None:
+        command = self._job.task.verify or self._shared.plan.verify
+        if command is None:
+            return
+        async with asyncio.timeout_at(self._deadline):
+            line = self.line
+            line.exit = await self._shell("verify", command)
+            line.status = "failed" if line.exit else "ok"
+            line.error = f"verify ended with {line.exit}, see {LOG}" if line.exit else None
+
+    async def _shell(self, name: str, command: str) -> int:
+        """Run a command of the user in the workspace; the end of what it prints goes to the log. Returns its exit code.
+
+        What it leaves running may go on until the end of the attempt.
+        """
+        assert self._space is not None
+        self._shared.tell(Progress(self._job.id, self.line.attempt, self.line.turns, name, self.line.cost_usd or 0.0))
+        extra = {"SPINDLE_TASK_ID": self._job.id, "SPINDLE_TASK_DIR": str(self._folder)}
+        said = bytearray()
+
+        def keep(data: bytes) -> None:
+            said.extend(data)
+            if len(said) > 2 * _SAID:
+                del said[:-_SAID]
+
+        words, cwd = ["/bin/sh", "-c", command], str(self._space.cwd)
+        code = await Process(words, cwd=cwd, env=environment(extra=extra), on_output=keep, owner=self).wait()
+        self._log.write(f"{name} ended with {code}: {command}\n{said[-_SAID:].decode('utf-8', 'replace')}")
+        return code
+
+    async def _save_result(self) -> None:
+        if (self._folder / SESSION).exists():
+            self.line.session = f"{self._job.folder}/{SESSION}"
+        whole = {**to_builtins(self.line), "run": self._result}
+        put_side_file(self._folder / RESULT, encode(whole) + b"\n", sync=False)

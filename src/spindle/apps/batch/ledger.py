@@ -1,0 +1,179 @@
+"""`results.jsonl`: one line per finished attempt, appended and on the disk before anyone is told.
+
+The file is the truth about a batch, and all that resuming needs. A line that was cut off by a crash is dropped when the
+file is opened the next time; one that did not fit on the disk is taken back at once.
+"""
+
+import asyncio
+import fcntl
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from spindle.agent import AgentError
+from spindle.apps.batch.tasks import Job
+from spindle.sessions.file import sync_directory
+from spindle.shapes.codec import decode, encode
+
+NAME = "results.jsonl"
+TOTAL_COST = "totalCost"
+"""The stop reason of an attempt that ended because the whole batch has used up its money."""
+KILLED = "killed"
+"""That of an attempt that ended with our process; the next one has recorded what it cost."""
+
+
+class Tokens(Struct):
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total: int = 0
+
+
+class Attempt(Struct, kw_only=True):
+    """What came of one attempt at a task: a line of the results."""
+
+    id: str
+    attempt: int
+    """Counted from 1, over all runs of the batch."""
+    status: str
+    """`ok`, `failed`, `error`, `timeout`, `budget`, `denied` or `cancelled`."""
+    stop_reason: str
+    exit: int | None = None
+    """Exit code of the command that verified it."""
+    seconds: float = 0.0
+    turns: int = 0
+    tool_calls: int = 0
+    tokens: Tokens = msgspec.field(default_factory=Tokens)
+    cost_usd: float | None = 0.0
+    """None: the price of the model is unknown."""
+    patch_bytes: int | None = None
+    """None: there was nothing to compare with."""
+    output: Any = None
+    """What was handed in for the schema; without one, the text of the last answer."""
+    error: str | None = None
+    model: str | None = None
+    commit: str | None = None
+    """Where the work began."""
+    session: str | None = None
+    """Path of the session, relative to the results."""
+    session_id: str | None = None
+    finished: str = ""
+    task_hash: str = ""
+    meta: Any = None
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the task is done with this, well or not. Otherwise the next run does it again."""
+        return self.status in ("ok", "failed", "denied") or (self.status == "budget" and self.stop_reason != TOTAL_COST)
+
+
+class LedgerError(AgentError):
+    """The results cannot be read or written."""
+
+
+class Ledger:
+    def __init__(self, folder: Path) -> None:
+        """Open the results of a folder, and lock them. Raises `LedgerError`."""
+        self.path = folder / NAME
+        self.attempts: dict[str, list[Attempt]] = {}
+        """By task, oldest first."""
+        self._waiting: list[bytes] = []
+        """Lines that are not in the file yet."""
+        self._lock = threading.Lock()
+        """Held while the file is written."""
+        is_new = not self.path.exists()
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LedgerError(f"Cannot open {self.path}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._descriptor)
+            raise LedgerError(f"Another batch is writing to {self.path}") from None
+        try:
+            self._read()
+            if is_new:
+                sync_directory(folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> None:
+        self._size = 0
+        with open(self.path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):  # the last writer was killed in the middle of it
+                    os.ftruncate(self._descriptor, self._size)
+                    break
+                self._size += len(line)
+                if line.strip():
+                    self._learn(number, line)
+
+    def _learn(self, number: int, line: bytes) -> None:
+        try:
+            attempt = msgspec.convert(decode(line), Attempt)
+        except msgspec.DecodeError as error:
+            raise LedgerError(f"{self.path}:{number} is not a result: {error}. Mend or remove that line") from None
+        self.attempts.setdefault(attempt.id, []).append(attempt)
+
+    @property
+    def spent(self) -> float:
+        """US dollars, over all attempts of all runs."""
+        return sum(attempt.cost_usd or 0.0 for attempts in self.attempts.values() for attempt in attempts)
+
+    def done(self, job: Job, retries: int, redo: str | None) -> Attempt | None:
+        """Return the attempt that makes it unnecessary to do a job again."""
+        found = [attempt for attempt in self.attempts.get(job.id, ()) if attempt.task_hash == job.hash]
+        if not found or redo == "all" or (redo == "failed" and found[-1].status != "ok"):
+            return None
+        tried = sum(attempt.status == "timeout" for attempt in found)
+        return found[-1] if found[-1].is_answer or tried > retries else None
+
+    async def append(self, attempt: Attempt) -> None:
+        """Return when the line is on the disk. Raises `LedgerError`; the file is as before then.
+
+        Whoever is cancelled meanwhile leaves the writing to a thread, which needs no task that could be cancelled too.
+        """
+        line = encode(attempt) + b"\n"
+        self._waiting.append(line)
+        error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._write, line))
+        if error is not None:
+            text = f"Cannot write to {self.path}: {error.strerror}. Run the same command again to go on"
+            raise LedgerError(text)
+        self.attempts.setdefault(attempt.id, []).append(attempt)
+
+    def _write(self, line: bytes) -> OSError | None:
+        """Write all lines that wait, so that they share a sync; nothing if another thread has written this one."""
+        with self._lock:
+            if not any(other is line for other in self._waiting):
+                return None
+            lines = self._waiting.copy()
+            try:
+                self._put(b"".join(lines))
+            except OSError as error:
+                self._waiting.remove(line)  # the others find out by themselves
+                return error
+            del self._waiting[: len(lines)]
+            return None
+
+    def _put(self, data: bytes) -> None:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+            os.fsync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        with self._lock:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,256 @@
+"""Attempts on a Ray cluster: one actor on each node, which holds many sessions.
+
+Results are written here, by the driver; an attempt on a node works in a folder that goes when it is over, and sends its
+files. What a lost node was at is done again. Nodes hear from each other through the driver: what was spent, and which
+provider takes no requests.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from spindle.agent import AgentError
+from spindle.apps.batch.attempt import FILES, Hold, Plan, Progress, Shared, Try
+from spindle.apps.batch.ledger import Attempt
+from spindle.apps.batch.tasks import Job
+from spindle.apps.batch.workspace import Place, locate
+from spindle.base import limits
+from spindle.base.flow import Tasks
+from spindle.shapes.messages import Image
+
+_LOSSES = 3
+"""So often is a task begun again on another node before it counts as what kills nodes."""
+_AT_ONCE = 10_000
+
+
+class Node:
+    """The actor: many attempts in one process of a node."""
+
+    def __init__(self, plan: Plan, spent: float) -> None:
+        self._shared = Shared(plan, spent, self._tell)
+        self._running: dict[str, asyncio.Task[Any]] = {}
+        self._news: list[Progress | Hold] = []
+        self._told = asyncio.Event()
+
+    def _tell(self, news: Progress | Hold) -> None:
+        if isinstance(news, Progress):  # only the latest of each task counts
+            self._news = [old for old in self._news if isinstance(old, Hold) or old.id != news.id]
+            news = replace(news)
+        self._news.append(news)
+        self._told.set()
+
+    async def check(self) -> None:
+        await self._shared.check()
+
+    async def attempt(
+        self, job: Job, number: int, images: list[Image], place: Place | None
+    ) -> tuple[Attempt, bool, dict[str, bytes]]:
+        """Make an attempt in a folder that is removed, and return its files too."""
+        with tempfile.TemporaryDirectory(prefix="spindle-batch-", ignore_cleanup_errors=True) as name:
+            folder = Path(name, job.folder)
+            scratch = folder / "work"
+            scratch.mkdir(parents=True)
+            self._shared.places[job.id] = place or Place(str(scratch), is_scratch=True)
+            task = asyncio.create_task(Try(job, number, images, folder, self._shared).run(keep=False))
+            self._running[job.id] = task
+            try:
+                line, again = await task
+            finally:
+                del self._running[job.id], self._shared.places[job.id]
+            files = {file: (folder / file).read_bytes() for file in FILES if (folder / file).exists()}
+            return line, again, files
+
+    async def cancel(self, job_id: str) -> None:
+        if (task := self._running.get(job_id)) is not None:
+            task.cancel()
+
+    async def news(self) -> tuple[list[Progress | Hold], float]:
+        """Wait for news, and return them with what was spent here."""
+        await self._told.wait()
+        self._told.clear()
+        news, self._news = self._news, []
+        return news, self._shared.spent_here
+
+    async def learn(self, spent_elsewhere: float, hold: Hold | None = None) -> None:
+        """Hear from the other nodes."""
+        self._shared.spent_elsewhere = spent_elsewhere
+        if hold is not None:
+            self._shared.gates.of(hold.provider).hold(hold.seconds)
+
+
+class _Member:
+    """A node as the driver knows it."""
+
+    def __init__(self, node_id: str, actor: Any) -> None:
+        self.node_id = node_id
+        self.actor = actor
+        self.running = 0
+        self.spent = 0.0
+
+
+class RayPool:
+    def __init__(self, plan: Plan, spent: float, tell: Callable[[Any], None]) -> None:
+        self._plan = replace(plan, workspace="clone", agent=replace(plan.agent, dialogs=None))
+        self._tell = tell
+        self._spent_before = spent
+        self._spent_on_lost = 0.0
+        self._members: dict[str, _Member] = {}
+        self._is_connected = False
+        self._looking = asyncio.Lock()
+        self._tasks = Tasks()
+
+    async def start(self, *, check: bool) -> None:
+        try:
+            await asyncio.to_thread(__import__, "ray")
+        except ImportError:
+            raise AgentError("Ray is not installed: pip install 'spindle-agent[ray]'") from None
+        try:
+            await asyncio.to_thread(self._connect)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise AgentError(f"Cannot use Ray ({self._plan.on}): {reason}") from None
+        self._is_connected = True
+        await self._look_for_nodes()
+        first = next(iter(self._members.values()), None)
+        if first is None:
+            raise AgentError("There is no node in the Ray cluster")
+        if check:
+            await self._check(first)
+
+    async def _check(self, member: "_Member") -> None:
+        from ray.exceptions import RayTaskError
+
+        try:
+            await member.actor.check.remote()
+        except RayTaskError as error:
+            raise AgentError(str(error.cause)) from None
+
+    def _connect(self) -> None:
+        import ray
+
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if self._plan.on != "ray":
+            ray.init(self._plan.on, **quiet)
+            return
+        try:
+            ray.init("auto", **quiet)  # a cluster that runs on this machine
+        except ConnectionError:
+            os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # a busy machine takes more than a minute
+            ray.init("local", include_dashboard=False, **quiet)
+
+    async def attempt(self, job: Job, number: int, images: list[Image], folder: Path) -> tuple[Attempt, bool]:
+        import ray
+
+        place: Place | None = await locate(job.task, job.base)
+        if place is not None and place.repository is None and not place.is_remote:
+            if job.task.cwd is not None:
+                raise AgentError(
+                    f"{place.source} is no git repository with a commit: only those can be cloned on a node"
+                )
+            place = None
+        for _ in range(_LOSSES):
+            member = await self._choose()
+            member.running += 1
+            try:
+                line, again, files = await self._ask(member, job, number, images, place)
+            except ray.exceptions.RayTaskError as error:
+                raise AgentError(f"The node failed: {error.cause}") from None
+            except ray.exceptions.RayError:
+                self._lose(member)
+                continue
+            finally:
+                member.running -= 1
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+            return line, again
+        raise AgentError(f"{_LOSSES} nodes were lost while they did this task")
+
+    async def _ask(self, member: _Member, job: Job, number: int, images: list[Image], place: Place | None) -> Any:
+        """Let a node make an attempt; cancelling this cancels that, and its result still comes."""
+        answer = asyncio.ensure_future(member.actor.attempt.remote(job, number, images, place))
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            await member.actor.cancel.remote(job.id)
+            async with asyncio.timeout(limits.BATCH_STOP):
+                return await answer
+
+    def finish(self) -> None:
+        """Nothing waits for a turn: each attempt has a clone of its own."""
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    async def _choose(self) -> _Member:
+        """Return the node with the least to do; wait for one if all are lost. Raises `AgentError`."""
+        end = asyncio.get_running_loop().time() + limits.NODE_RETURN
+        while not self._members:
+            if asyncio.get_running_loop().time() > end:
+                raise AgentError("All nodes of the Ray cluster are lost")
+            await self._look_for_nodes()
+            if not self._members:
+                await asyncio.sleep(limits.NODE_LOOK)
+        return min(self._members.values(), key=lambda member: member.running)
+
+    async def _look_for_nodes(self) -> None:
+        """Put an actor on every node that has none."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        async with self._looking:
+            for node in await asyncio.to_thread(ray.nodes):
+                node_id = node["NodeID"]
+                if node["Alive"] and node_id not in self._members:
+                    where = NodeAffinitySchedulingStrategy(node_id, soft=False)
+                    options = {"num_cpus": 0, "max_concurrency": _AT_ONCE, "scheduling_strategy": where}
+                    actor = ray.remote(Node).options(**options).remote(self._plan, self._spent_before)
+                    member = _Member(node_id, actor)
+                    try:
+                        await actor.learn.remote(self.spent)
+                    except ray.exceptions.RayError:
+                        continue  # it is gone, or going
+                    self._members[node_id] = member
+                    self._tasks.spawn(self._listen(member), f"spindle-node-{node_id[:8]}")
+
+    async def _listen(self, member: _Member) -> None:
+        import ray
+
+        while True:
+            try:
+                news, spent = await member.actor.news.remote()
+            except ray.exceptions.RayError:
+                self._lose(member)
+                await self._look_for_nodes()  # the process may be lost and not the node
+                return
+            changed, member.spent = spent != member.spent, spent
+            holds = [item for item in news if isinstance(item, Hold)]
+            for item in news:
+                self._tell(item)
+            for other in self._members.values():
+                if other is not member and (changed or holds):
+                    other.actor.learn.remote(self.spent - other.spent, holds[-1] if holds else None)
+
+    def _lose(self, member: _Member) -> None:
+        if self._members.get(member.node_id) is member:
+            del self._members[member.node_id]
+            self._spent_on_lost += member.spent
+
+    @property
+    def spent(self) -> float:
+        """US dollars, before and on all nodes."""
+        return self._spent_before + self._spent_on_lost + sum(member.spent for member in self._members.values())
+
+    @property
+    def exhausted(self) -> bool:
+        return self._plan.total_cost is not None and self.spent >= self._plan.total_cost
+
+    async def close(self) -> None:
+        await self._tasks.end(limits.TASKS_END)
+        if self._is_connected:
+            import ray
+
+            await asyncio.to_thread(ray.shutdown)

@@ -1,0 +1,83 @@
+"""The command line. This module imports nothing of ours: `spindle --version` must not wait for anything else."""
+
+import gc
+import os
+import sys
+
+_PI_VERSION = "0.87.1"
+"""The pi version whose wire we speak; adapters that start us under the name `pi` check it."""
+
+
+def version_text(program: str) -> str:
+    """Return the bare version for the name the program was started under."""
+    from spindle.base.version import __version__
+
+    name = os.path.basename(program)
+    return _PI_VERSION if name.removesuffix(".exe") == "pi" else __version__
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments in (["--version"], ["-v"], ["-V"]) and _print_version():
+        return 0
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Half-loaded modules do not take an exception well: until there is something to clean up, Ctrl-C just ends us.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.disable()  # what start-up makes stays, so looking for garbage in it is time lost; `end_of_start` ends this
+    import datetime  # noqa: F401
+
+    gc.collect()  # but for this: it throws its own classes, 200 KB, away for those written in C
+    # msgspec takes two names from typing_extensions if that is installed, which typing has too. Importing it takes a
+    # tenth of our start.
+    if "typing_extensions" not in sys.modules:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+        import msgspec  # noqa: F401
+
+        del sys.modules["typing_extensions"]
+    from spindle.apps.cli.main import run
+
+    return run(arguments)
+
+
+def _print_version() -> bool:
+    """False: stdout cannot be written to, which the usual way will say."""
+    try:
+        print(version_text(sys.argv[0]), flush=True)
+    except (OSError, AttributeError, ValueError):
+        return False
+    return True
+
+
+def end_of_start() -> None:
+    """Collect garbage from now on, but leave what start-up made alone."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(10_000)  # a hundred prompts at once make as much: looking 26 times was 4 % of their time
+        gc.enable()
+
+
+def tell(kind: str, text: str) -> None:
+    """Tell the person at the command line something: one line on stderr."""
+    # Advice follows some texts after a blank line; here it belongs on the same one.
+    print(f"{kind}: " + text.replace("\n\n", " "), file=sys.stderr)
+
+
+def warn(text: str) -> None:
+    tell("Warning", text)
+
+
+def printable(text: str) -> str:
+    """Return text that cannot command a terminal (a file or a model may hold escape codes) and that can be encoded."""
+    import re
+
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
+
+
+def silence_stdout() -> None:
+    """Let the interpreter's last flush go nowhere: what was printed cannot be written."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # by number: in RPC mode `sys.stdout` leads to stderr
+    except OSError:  # no descriptors are left
+        pass

@@ -1,0 +1,129 @@
+"""Makes the agents of live sessions as the command line has them, each for a directory of its own."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from spindle.agent import AgentError
+from spindle.agent.session import AgentSession
+from spindle.apps.cli import warn
+from spindle.apps.cli.args import Options, UsageError, unknown_options
+from spindle.apps.cli.assemble import make_agent, resource_options
+from spindle.apps.cli.process_limits import allowed_in
+from spindle.protocol.live import Wanted
+from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.sessions import open as sessions
+from spindle.sessions.file import is_path
+from spindle.sessions.index import SessionInfo, find_session, list_all_sessions, list_sessions
+from spindle.sessions.session import Saving, Session
+
+
+class CommandLineAgents:
+    """The `AgentSource` of a process."""
+
+    def __init__(
+        self, options: Options, mode: str, resources: ResourceOptions | None = None, *, roots: Sequence[str] = ()
+    ) -> None:
+        """`resources`: the options as an agent that was made before has read them.
+
+        `roots`: sessions may work in these directories and below; none: anywhere.
+        """
+        self._cwd = os.getcwd()
+        self.options = replace(
+            options,
+            extensions=[self._here(path) for path in options.extensions],
+            skills=[self._here(path) for path in options.skills],
+            prompt_templates=[self._here(path) for path in options.prompt_templates],
+            system_prompt=None if options.system_prompt is None else self._here(options.system_prompt),
+            append_system_prompt=[self._here(path) for path in options.append_system_prompt],
+        )
+        self._mode = mode
+        self._allowed = allowed_in(roots)
+        self._resource_options = resources
+        """A pipe among the options can be read only once."""
+        self.unknown: str | None = None
+        """What is wrong with the options, known when the first agent is made: extensions may have added some."""
+        self._is_first = True
+
+    def find(self, session: str, cwd: str | None) -> str | None:
+        if self.options.no_session:
+            return None
+        place = cwd or self._cwd
+        if is_path(session):
+            path = os.path.join(place, session)
+            return path if os.path.isfile(path) else None
+        return find_session(session, place, self._directory(self._resources(place)))
+
+    def stored(self, cwd: str | None) -> list[SessionInfo]:
+        """Return the stored sessions of a directory, or all. Blocks."""
+        directory = self._directory(self._resources(cwd or self._cwd))
+        return list_all_sessions(directory) if cwd is None else list_sessions(cwd, directory)
+
+    def delete(self, path: str) -> None:
+        """Remove a session that no process writes to. Raises `SessionError`."""
+        sessions.delete(path)
+
+    async def make(self, wanted: Wanted) -> AgentSession:
+        # Files are read in a thread: a long session or a slow disk holds up no other session.
+        session, resources = await asyncio.to_thread(self._prepare, wanted)
+        options = self.options
+        if wanted.model is not None:
+            options = replace(options, model=wanted.model, provider=None, api_key=None)
+        try:
+            agent, extensions = await make_agent(options, self._mode, session, resources)
+        except UsageError as error:
+            raise AgentError(str(error)) from None
+        if self._is_first:
+            self._is_first = False
+            self.unknown = unknown_options(options, [flag.name for flag in extensions.flags()])
+            if self.unknown and self._mode == "acp":  # an editor hears of it too late to be refused
+                warn(self.unknown)
+        agent.check_place = self._allowed
+        if wanted.name is not None and wanted.name.strip():
+            agent.set_name(wanted.name)
+        return agent
+
+    def _prepare(self, wanted: Wanted) -> tuple[Session, Resources]:
+        """Open or begin the session and load what belongs to its directory. Raises `AgentError`, `SessionError`."""
+        cwd = None if wanted.cwd is None else os.path.abspath(wanted.cwd)
+        if cwd is not None or wanted.session is None:
+            self._check(cwd or self._cwd)
+        resources = self._resources(cwd or self._cwd)
+        directory = self._directory(resources)
+        saving: Saving = {"fsync": resources.settings.fsync, "on_write_error": warn}
+        if self.options.no_session:
+            return sessions.in_memory(cwd or self._cwd), resources
+        if wanted.session is None:
+            return sessions.create(cwd or self._cwd, directory, id=wanted.id, **saving), resources
+        session = sessions.load(wanted.session, directory, cwd, **saving)
+        try:
+            self._check(session.cwd)
+        except AgentError:
+            session.close()
+            raise
+        return session, resources.at(session.cwd)
+
+    def _resources(self, cwd: str) -> Resources:
+        options = self._resource_options or resource_options(self.options)
+        resources = load_resources(cwd, options)
+        self._resource_options = resources.options
+        return resources
+
+    def _directory(self, resources: Resources) -> str | None:
+        return sessions.wanted_directory(self.options.session_dir, resources.settings.session_dir)
+
+    def _check(self, cwd: str) -> None:
+        """Raises `AgentError` if no session may work there."""
+        if not os.path.isdir(cwd):
+            raise AgentError(f"There is no directory {cwd}")
+        self._allowed(cwd)
+
+    def _here(self, given: str) -> str:
+        """Return a path relative to where the process was started as an absolute one; what is no path stays."""
+        try:
+            path = os.path.join(self._cwd, given)
+            return path if os.path.exists(path) else given
+        except ValueError:  # a whole prompt is no file name
+            return given

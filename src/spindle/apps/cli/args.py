@@ -1,0 +1,464 @@
+"""Command line arguments become `Options`. Two tables say what every sub-command and every option means.
+
+The help text (`usage.py`) is made of both. Long options that are not in the table are kept for extensions (`unknown`),
+which may register them; options that only mean something to a terminal interface are accepted with a note.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+
+from spindle.base.spelling import did_you_mean
+
+LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+DIALECTS = ("spindle", "pi-0.74", "pi-0.87", "xcsh")
+PERMISSION_MODES = ("bypass", "default", "acceptEdits", "plan", "dontAsk")
+REMOTE = "127.0.0.1:3838"
+
+
+class UsageError(Exception):
+    """The command line makes no sense; the text is one line."""
+
+    def __init__(self, text: str, code: int = 2) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Command(Struct, frozen=True):
+    target: str
+    """`module:function` of this package; the function takes the arguments after the name and returns the exit code."""
+    usage: str = ""
+    """The arguments, for the help."""
+    help: str = ""
+    """What it does, in a line."""
+
+
+COMMANDS = {
+    "chat": Command("interactive:run_chat", "[OPTIONS]", "Talk to it here; plain spindle does, too"),
+    "doctor": Command("doctor:run_doctor", "", "What is found, what is wrong, which model would be used"),
+    "models": Command("models_command:run", "[SEARCH]", "Models to use; also: show, pull, refresh"),
+    "login": Command("login_command:run_login", "[PROVIDER]", "Sign in to Copilot, ChatGPT or OpenRouter"),
+    "logout": Command("login_command:run_logout", "[PROVIDER]", "Forget a login or a key in auth.json"),
+    "mcp": Command("mcp_command:run", "[ACTION]", "Servers with tools of others: add, list, remove, login"),
+    "sessions": Command("sessions_command:run", "[ACTION]", "List, show, rename, delete, check sessions"),
+    "trust": Command("doctor:run_trust", "[--no] [DIR]", "Let a project bring its own settings and code"),
+    "batch": Command("batch_command:run", "TASKS -o DIR", "Do many tasks, one machine or many"),
+    "acp": Command("serving:run_acp", "[OPTIONS]", "Serve an editor that speaks the Agent Client Protocol"),
+    "schema": Command("main:run_schema", "[--markdown]", "The commands and events of the wire"),
+}
+"""A line here is all that a new sub-command needs."""
+MISSING_COMMANDS = {
+    "help": "spindle --help shows the help",
+    "version": "spindle --version shows the version",
+    "auth": "keys are in the environment and in auth.json (spindle doctor says which)",
+    "config": "settings are in settings.json (spindle doctor says where)",
+    "install": "extensions are Python files in the folder extensions of the agent directory, or named with -e",
+    "remove": "extensions are files; delete what you do not want",
+    "uninstall": "extensions are files; delete what you do not want",
+    "update": "pip install --upgrade spindle-agent updates Spindle",
+    "list": "spindle doctor lists extensions, spindle models and spindle sessions list the others",
+}
+"""Words that people try, most of them commands of pi, and what to do instead. A command of the same name goes first."""
+
+
+class Options(Struct):
+    messages: list[str] = []
+    files: list[str] = []
+    """`@file` arguments without their @."""
+    mode: str | None = None
+    """`text`, `json`, `rpc` or `acp`."""
+    attach: str | None = None
+    """URL of the server whose session the chat holds."""
+    print: bool = False
+    provider: str | None = None
+    model: str | None = None
+    api_key: str | None = None
+    models: list[str] = []
+    thinking: str | None = None
+    system_prompt: str | None = None
+    append_system_prompt: list[str] = []
+    continue_recent: bool = False
+    resume: bool = False
+    session: str | None = None
+    session_id: str | None = None
+    fork: str | None = None
+    session_dir: str | None = None
+    no_session: bool = False
+    name: str | None = None
+    tools: list[str] | None = None
+    exclude_tools: list[str] = []
+    permission_mode: str | None = None
+    allow: list[str] = []
+    ask: list[str] = []
+    deny: list[str] = []
+    mcp_config: list[str] = []
+    no_mcp: bool = False
+    no_builtin_tools: bool = False
+    no_tools: bool = False
+    extensions: list[str] = []
+    no_extensions: bool = False
+    skills: list[str] = []
+    no_skills: bool = False
+    prompt_templates: list[str] = []
+    no_prompt_templates: bool = False
+    no_context_files: bool = False
+    no_rules: bool = False
+    no_title: bool = False
+    provider_session_id: str | None = None
+    """Id under which the provider caches; the session's own if not given."""
+    approve: bool | None = None
+    export: str | None = None
+    redact: bool = False
+    list_models: str | None = None
+    """The search text; empty lists all."""
+    max_turns: str | None = None
+    max_cost: str | None = None
+    max_time: str | None = None
+    max_total_tokens: str | None = None
+    json_schema: str | None = None
+    """JSON, or the path of a file with it."""
+    output: str | None = None
+    """`text` or `json`."""
+    dialect: str | None = None
+    updates: Literal["full", "delta"] | None = None
+    remote: str | None = None
+    remote_token_file: str | None = None
+    remote_origins: list[str] = []
+    remote_cert: str | None = None
+    remote_key: str | None = None
+    remote_insecure: bool = False
+    remote_options: list[str] = []
+    log_format: str | None = None
+    """`text` or `json`: lines on stderr of a server."""
+    limit: list[str] = []
+    """Assignments as `sessions=100`."""
+    roots: list[str] = []
+    verbose: bool = False
+    offline: bool = False
+    help: bool = False
+    version: bool = False
+    unknown: dict[str, str | bool] = {}
+    """Long options for extensions, without their dashes."""
+    notes: list[str] = []
+    """Lines for stderr."""
+    command: str | None = None
+    """The sub-command: the first word, if it is one."""
+    command_arguments: list[str] = []
+    """What stands after it, then the options before it."""
+
+    def __repr__(self) -> str:
+        return "Options(…)"  # they may hold a key
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+class Option(Struct, frozen=True):
+    names: str
+    """Separated by blanks."""
+    value: str = ""
+    """Name of the value in the help; empty: a switch."""
+    help: str = ""
+    kind: str = "text"
+    """`text`; `list` (repeatable); `words` (comma-separated); `no` (a switch that means no); `maybe` (value optional);
+    `print` (a switch that may have a message)."""
+    choices: tuple[str, ...] = ()
+    missing: str = ""
+    """What `maybe` means without a value."""
+    modes: str = ""
+    """Modes in which it means something, separated by blanks; empty: in all."""
+    field: str = ""
+    """Attribute of `Options`; empty: it has the first of the names."""
+
+    @property
+    def attribute(self) -> str:
+        return self.field or self.names.split()[0].lstrip("-").replace("-", "_")
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("--provider", "NAME", "Provider of the model"),
+    Option("--model", "PATTERN", "Model: provider/id, an id or a part of one, with an optional :level"),
+    Option("--api-key", "KEY", "Key for the provider of that model"),
+    Option("--models", "A,B", "Models to cycle through (patterns, globs)", "words"),
+    Option("--thinking", "LEVEL", f"How hard to think: {', '.join(LEVELS)}"),
+    Option("--system-prompt", "TEXT", "System prompt (text or file) instead of the built-in one"),
+    Option("--append-system-prompt", "TEXT", "Text or file to add to it; repeatable", "list"),
+    Option(
+        "--mode",
+        "MODE",
+        "text (default), json (events), rpc or acp",
+        choices=("text", "json", "rpc", "acp"),
+        modes="text json rpc acp",
+    ),
+    Option("--attach", "URL", "Chat with a session of a server (ws://HOST:PORT, see --remote)"),
+    Option("--print -p", "[MESSAGE]", "Run the messages, print the last answer, exit", "print", modes="text json"),
+    Option("--continue -c", help="Go on with the newest session of this directory", field="continue_recent"),
+    Option("--resume -r", help="Choose a session from a list"),
+    Option("--session", "PATH|ID", "Go on with this session"),
+    Option("--session-id", "ID", "Session with exactly this id; created if missing"),
+    Option("--fork", "PATH|ID", "Start a new session as a copy of this one"),
+    Option("--session-dir", "DIR", "Where sessions are kept"),
+    Option("--no-session", help="Keep nothing on disk"),
+    Option("--name -n", "NAME", "Name of the session", modes="text json rpc chat"),
+    Option("--tools -t", "A,B", "Only these tools", "words"),
+    Option("--exclude-tools -xt", "A,B", "Not these tools", "words"),
+    Option("--permission-mode", "MODE", f"Which tools may run: {', '.join(PERMISSION_MODES)}"),
+    Option("--allow", "RULE", "Let these tool calls run, as Bash(git *); repeatable", "list"),
+    Option("--ask", "RULE", "Ask before these; repeatable", "list"),
+    Option("--deny", "RULE", "Refuse these; repeatable", "list"),
+    Option("--no-builtin-tools -nbt", help="Only tools of extensions"),
+    Option("--no-tools -nt", help="No tools at all"),
+    Option("--mcp-config", "FILE", "Read MCP servers from this file too; repeatable", "list"),
+    Option("--no-mcp", help="Use no MCP servers"),
+    Option("--extension -e", "PATH", "Load an extension; repeatable", "list", field="extensions"),
+    Option("--no-extensions -ne", help="Load no other extensions"),
+    Option("--skill", "PATH", "Load a skill; repeatable", "list", field="skills"),
+    Option("--no-skills -ns", help="Load no other skills"),
+    Option("--prompt-template", "PATH", "Load a prompt template; repeatable", "list", field="prompt_templates"),
+    Option("--no-prompt-templates -np", help="Load no other prompt templates"),
+    Option("--no-context-files -nc", help="Leave AGENTS.md and CLAUDE.md alone"),
+    Option("--no-rules", help="Load no stream rules"),
+    Option("--approve -a", help="Trust this project for this run"),
+    Option("--no-approve -na", help="Do not trust it", kind="no", field="approve"),
+    Option("--export", "FILE", "Write a session as an HTML page: --export FILE [OUT]"),
+    Option("--redact", help="Leave what looks like keys and tokens out of the exported page", modes="export"),
+    Option("--list-models", "[SEARCH]", "List models that are ready to use", "maybe"),
+    Option("--max-turns", "N", "End a run after so many model calls"),
+    Option("--max-cost", "USD", "End a run when it has cost so much"),
+    Option("--max-time", "SECONDS", "End a run after this time"),
+    Option("--max-total-tokens", "N", "End a run after so many tokens, input and output"),
+    Option("--json-schema", "FILE|JSON", "The result has to fit this JSON Schema", modes="text json batch"),
+    Option("--output", "FORM", "With -p: text, or json (one object)", choices=("text", "json"), modes="text"),
+    Option("--dialect", "NAME", "What RPC clients get to see", choices=DIALECTS, modes="json rpc"),
+    Option("--updates", "FORM", "full or delta message updates", choices=("full", "delta"), modes="json rpc"),
+    Option("--remote", "[ADDR]", f"Serve WebSocket clients ({REMOTE})", "maybe", missing=REMOTE),
+    Option(
+        "--remote-token-file", "FILE", "Token that clients must have (or SPINDLE_REMOTE_TOKEN)", modes="remote chat"
+    ),
+    Option(
+        "--remote-origin",
+        "URL",
+        "Let pages of this site connect too; repeatable",
+        "list",
+        modes="remote",
+        field="remote_origins",
+    ),
+    Option("--remote-cert", "FILE", "TLS certificate", modes="remote"),
+    Option("--remote-key", "FILE", "TLS key", modes="remote"),
+    Option("--remote-insecure", help="Serve other machines without a token", modes="remote"),
+    Option(
+        "--remote-option",
+        "NAME=N",
+        "Change a limit of the server; repeatable",
+        "list",
+        modes="remote",
+        field="remote_options",
+    ),
+    Option(
+        "--log-format", "FORM", "What a server writes on stderr: text or json", choices=("text", "json"), modes="remote"
+    ),
+    Option(
+        "--limit", "NAME=N", "sessions, idleSeconds, modelCalls, children of this process", "list", modes="rpc remote"
+    ),
+    Option(
+        "--root",
+        "DIR",
+        "Let sessions that clients open work only here and below; repeatable",
+        "list",
+        modes="rpc remote acp",
+        field="roots",
+    ),
+    Option("--provider-session-id", "ID", "Id for the provider's cache"),
+    Option("--no-title", help="Invent no session titles (never done)"),
+    Option("--offline", help="No network but the model's"),
+    Option("--verbose", help="Say more on stderr"),
+    Option("--help -h", help="Show this"),
+    Option("--version -v -V", help="Show the version"),
+)
+IGNORED = (
+    Option("--theme", "PATH"),
+    Option("--use-theme", "NAME"),
+    Option("--tui-mode", "MODE"),
+    Option("--no-themes"),
+)
+"""Options of other programs, for their terminal interfaces: accepted, with a note."""
+_BY_NAME = {name: option for option in (*OPTIONS, *IGNORED) for name in option.names.split()}
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read a command line. Raises `UsageError`."""
+    return parse_into(Options(), argv)
+
+
+def parse_into(options: AnyOptions, argv: Sequence[str], more: Sequence[Option] = ()) -> AnyOptions:
+    """Read a command line that also has `more` options of a sub-command. Raises `UsageError`."""
+    by_name = _BY_NAME | {name: option for option in more for name in option.names.split()}
+    waiting = list(reversed(argv))
+    bare = False
+    """The first message stands there as a command would."""
+    while waiting:
+        argument = waiting.pop()
+        if argument == "--":
+            for rest in reversed(waiting):
+                _positional(options, rest)
+            break
+        if not argument.startswith("-") or argument == "-":
+            if argument in COMMANDS and not (more or options.messages) and _may_be_command(options):
+                options.command = argument
+                options.command_arguments = [*reversed(waiting), *argv[: len(argv) - len(waiting) - 1]]
+                break
+            bare = bare or not options.messages
+            _positional(options, argument)
+            continue
+        name, equals, attached = argument.partition("=") if argument.startswith("--") else (argument, "", "")
+        option = by_name.get(name)
+        if option is None:
+            _keep_unknown(options, name, attached if equals else None, waiting)
+            continue
+        if equals:
+            waiting.append(attached)
+        elif option.value and waiting and option.kind in ("text", "list", "words") and _is_option(waiting[-1], by_name):
+            raise UsageError(f"{name} needs a value ({option.value}), and {waiting[-1]} is an option")
+        _apply(options, option, name, waiting, attached=bool(equals))
+    if bare and not more and _may_be_command(options) and not (options.help or options.version):
+        _refuse_command(options.messages)
+    _check_level(options)
+    _check_model(options)
+    return options
+
+
+def _is_option(word: str, by_name: dict[str, Option]) -> bool:
+    return word == "--" or word.partition("=")[0] in by_name
+
+
+def _may_be_command(options: Options) -> bool:
+    """Say whether a word may be a command: nothing says that it is a message."""
+    others = (options.mode, options.export, options.list_models, options.remote)
+    return not options.print and not options.files and all(given is None for given in others)
+
+
+def _refuse_command(words: list[str]) -> None:
+    """Raise `UsageError` if the words look like a command that does not exist."""
+    word, alone = words[0], len(words) == 1
+    send = f"To send it as a message: spindle -p {word}" + ("" if alone else " …")
+    known = word if word in MISSING_COMMANDS or not alone else word.lower()
+    if known in MISSING_COMMANDS:
+        raise UsageError(f'Spindle has no command "{word}": {MISSING_COMMANDS[known]}. {send}')
+    if not re.fullmatch(r"[A-Za-z][\w-]*", word):
+        return
+    near = did_you_mean(word, COMMANDS, "spindle ")
+    if alone or near:
+        raise UsageError(f'Spindle has no command "{word}".{near} {send}')
+
+
+def _check_level(options: Options) -> None:
+    level = options.thinking
+    if level is None or level in LEVELS:
+        return
+    text = f'Invalid thinking level "{level}".{did_you_mean(level, LEVELS)} Valid values: {", ".join(LEVELS)}'
+    if options.mode != "rpc":
+        raise UsageError(text)
+    options.notes.append(text)  # as with pi: a client may know levels that we do not
+    options.thinking = None
+
+
+def _check_model(options: Options) -> None:
+    """A script may have an empty variable there: another model than was meant must not answer in silence."""
+    for name in ("model", "provider"):
+        if getattr(options, name) == "":
+            if options.mode != "rpc":
+                raise UsageError(f"--{name} is empty: give it a name, or leave it out")
+            options.notes.append(f"--{name} is empty and ignored")
+            setattr(options, name, None)
+
+
+def _positional(options: Options, argument: str) -> None:
+    if argument.startswith("@") and len(argument) > 1:
+        options.files.append(argument[1:])
+    else:
+        options.messages.append(argument)
+
+
+def _keep_unknown(options: Options, name: str, attached: str | None, waiting: list[str]) -> None:
+    if not name.startswith("--"):
+        raise UsageError(f"Unknown option: {name}")
+    value: str | bool = True
+    if attached is not None:
+        value = attached
+    elif waiting and not waiting[-1].startswith(("-", "@")):
+        value = waiting.pop()
+    options.unknown[name[2:]] = value
+
+
+def _apply(options: Options, option: Option, name: str, waiting: list[str], *, attached: bool) -> None:
+    if not option.value:
+        if attached:
+            raise UsageError(f"{name} takes no value")
+        value: Any = option.kind != "no"
+    elif option.kind in ("print", "maybe"):
+        value = waiting.pop() if attached or (waiting and not waiting[-1].startswith(("-", "@"))) else None
+        if option.kind == "print":
+            options.messages += [] if value is None else [value]
+            value = True
+        elif value is None:
+            value = option.missing
+    elif not waiting:
+        raise UsageError(f"{name} needs a value ({option.value})")
+    else:
+        value = _value(options, option, name, waiting.pop())
+    if option in IGNORED:
+        options.notes.append(f"{name} only concerns terminal interfaces and is ignored")
+    else:
+        setattr(options, option.attribute, value)
+
+
+def _value(options: Options, option: Option, name: str, text: str) -> Any:
+    if option.choices and text not in option.choices:
+        near = did_you_mean(text, option.choices)
+        raise UsageError(f'{name} must be one of {", ".join(option.choices)}, not "{text}".{near}'.removesuffix("."))
+    if option.kind == "list":
+        return [*getattr(options, option.attribute), text]
+    if option.kind == "words":
+        return [word.strip() for word in text.split(",") if word.strip()]
+    return text
+
+
+MODE_NAMES = {
+    "text": "-p",
+    "json": "--mode json",
+    "rpc": "--mode rpc",
+    "acp": "spindle acp",
+    "remote": "--remote",
+    "chat": "the chat",
+    "batch": "spindle batch",
+}
+
+
+def ignored_options(options: Options, mode: str) -> list[str]:
+    """Return the names of the given options that mean nothing in a mode."""
+    plain = Options(mode=mode if options.mode == mode else None)  # `spindle chat` is a mode by another name
+    others = [option for option in OPTIONS if option.modes and mode not in option.modes.split()]
+    given = [option for option in others if getattr(options, option.attribute) != getattr(plain, option.attribute)]
+    return [option.names.split()[0] for option in given]
+
+
+def ignored_note(options: Options, mode: str) -> str | None:
+    """Return a line for stderr if something on the command line has no effect in a mode."""
+    names = ignored_options(options, mode)
+    if options.messages and mode in ("rpc", "acp", "remote"):
+        names.append(f'the message "{options.messages[0]}"')
+    if not names:
+        return None
+    return f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect with {MODE_NAMES[mode]}"
+
+
+def unknown_options(options: Options, registered: Sequence[str]) -> str | None:
+    """Return an error line if there are options that no extension registered."""
+    names = [f"--{name}" for name in options.unknown if name not in registered]
+    if not names:
+        return None
+    known = [*(name for name in _BY_NAME if name.startswith("--")), *(f"--{name}" for name in registered)]
+    near = [did_you_mean(name, known) for name in names]
+    return f"Unknown option{'s' if len(names) > 1 else ''}: {', '.join(names)}{'.' * any(near)}{''.join(near)}"

@@ -1,0 +1,213 @@
+"""From the command line to an agent, and to its end."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from spindle.agent import AgentError
+from spindle.agent.create import AgentOptions, create_session
+from spindle.agent.dialogs import Dialogs
+from spindle.agent.hooks import PluginChain
+from spindle.agent.permissions.approval import PermissionOptions
+from spindle.agent.run.meter import RunLimits
+from spindle.agent.session import AgentSession
+from spindle.apps.cli import end_of_start, warn
+from spindle.apps.cli.args import Options, UsageError, unknown_options
+from spindle.apps.cli.session_choice import choose_session
+from spindle.base.children import kill_all
+from spindle.base.spelling import did_you_mean
+from spindle.base.user_files import report
+from spindle.plugins.extensions.discover import find_candidates
+from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
+from spindle.plugins.mcp.mcp_host import McpOptions, mcp_host
+from spindle.resources.loader import ResourceOptions, Resources, load_resources
+from spindle.sessions.session import Session
+from spindle.shapes.codec import DecodeError, decode
+from spindle.tools.base import BUILTIN_TOOLS, builtin_tools
+
+
+def resource_options(options: Options) -> ResourceOptions:
+    """Return what the command line says about resources: the options of the same names."""
+    return ResourceOptions(**_same_named(ResourceOptions, options))
+
+
+def _same_named(kind: type[Struct], options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in kind.__struct_fields__ if hasattr(options, name)}
+
+
+async def assemble(options: Options, mode: str) -> AgentSession:
+    """Make the agent a command line asks for. Raises `AgentError`, `SessionError`, `UsageError` with a text to show."""
+    resources = load_resources(os.getcwd(), resource_options(options))
+    session = choose_session(options, resources.settings, os.getcwd())
+    agent, extensions = await make_agent(options, mode, session, resources.at(session.cwd))
+    # Only now is it known which options extensions have added, and which model it is.
+    problem = unknown_options(options, [flag.name for flag in extensions.flags()])
+    if options.api_key and agent.model is None:
+        problem = problem or "--api-key needs a model to be for: name one with --model"
+    if problem:
+        await agent.close()
+        raise UsageError(problem)
+    if options.name:
+        agent.set_name(options.name)
+    tell_slips(options, agent)
+    end_of_start()
+    return agent
+
+
+def tell_slips(options: Options, agent: AgentSession) -> None:
+    """Warn of names of tools that are almost those of ours; others may be tools that a client brings later."""
+    given = [*(options.tools or ()), *options.exclude_tools]
+    if agent.mode in ("print", "json") or not given:
+        return  # there they are errors
+    known = [tool.name for tool in agent.all_tools()]
+    for name in given:
+        if name not in known and (near := did_you_mean(name, BUILTIN_TOOLS)):
+            warn(f'There is no tool "{name}".{near}')
+
+
+async def make_agent(
+    options: Options, mode: str, session: Session, resources: Resources
+) -> tuple[AgentSession, ExtensionHost]:
+    """Make the agent of a session as a command line has it. Raises `AgentError`, `UsageError`."""
+    try:
+        wanted = agent_options(options)
+    except UsageError:
+        session.close()
+        raise
+    report(resources.diagnostics, verbose=options.verbose)
+    dialogs = _terminal() if mode == "print" else None
+    extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, dialogs=dialogs, warn=warn))
+    tools = [] if options.no_tools else options.tools
+    servers = mcp_host(McpOptions(options.mcp_config, False if options.no_mcp else None, warn), tools)
+    wanted = replace(wanted, mode=mode, dialogs=dialogs, warn=warn)
+    agent = await create_session(session, wanted, resources, PluginChain(extensions, *servers))
+    auth = resources.registry.auth
+    for found in (resources.registry.error, auth.problem, *auth.flaws()):
+        if found:
+            warn(str(found))
+    return agent, extensions
+
+
+def agent_options(options: Options) -> AgentOptions:
+    """Return what the command line says about the agent. Raises `UsageError`."""
+    wanted = {**_same_named(AgentOptions, options), "tools": [] if options.no_tools else options.tools}
+    wanted |= {"limits": run_limits(options), "permissions": _permissions(options)}
+    return AgentOptions(**wanted)
+
+
+def _permissions(options: Options) -> PermissionOptions:
+    """Raises `UsageError` for a mode or rule that makes no sense."""
+    if options.permission_mode or options.allow or options.ask or options.deny:
+        from spindle.agent.permissions.rules import mode_named, rules_of
+
+        try:
+            mode_named(options.permission_mode or "bypass")
+            rules_of("deny", [*options.allow, *options.ask, *options.deny], "command line")
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    return PermissionOptions(options.permission_mode, options.allow, options.ask, options.deny)
+
+
+def run_limits(options: Options) -> RunLimits:
+    """Return the limits of a run. Raises `UsageError`."""
+    given: dict[str, Any] = {}
+    for name, kind in (("max_turns", int), ("max_cost", float), ("max_time", float), ("max_total_tokens", int)):
+        if (text := getattr(options, name)) is not None:
+            given[name] = number_of(name.replace("_", "-"), text, kind)
+    return RunLimits(**given)
+
+
+def number_of(name: str, text: str, kind: Callable[[str], float], least: int | None = None) -> Any:
+    """Return the value of an option: above 0, or from `least` on. Raises `UsageError`."""
+    try:
+        value = kind(text)
+        if (value > 0 if least is None else value >= least) and value < float("inf"):
+            return value
+    except ValueError:
+        pass
+    what = f"{'whole ' if kind is int else ''}number {'above 0' if least is None else f'from {least} on'}"
+    raise UsageError(f"--{name} must be a {what}, not {text!r}")
+
+
+def result_schema(options: Options) -> dict[str, Any] | None:
+    """Return the JSON Schema that the result has to fit. Raises `UsageError`."""
+    given = options.json_schema
+    if given is None:
+        return None
+    try:
+        text = given if given.lstrip().startswith("{") else Path(given).read_text()
+        schema = decode(text)
+    except OSError as error:
+        raise UsageError(f"--json-schema: cannot read {given}: {error.strerror or error}") from None
+    except (DecodeError, UnicodeError, ValueError) as error:
+        raise UsageError(f"--json-schema is no JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise UsageError("--json-schema must be a JSON object")
+    return schema
+
+
+def _terminal() -> Dialogs | None:
+    """Return where extensions may ask the user, if there is a terminal."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    from spindle.apps.cli.terminal import TerminalDialogs
+
+    return TerminalDialogs()
+
+
+def take_stdout() -> TextIO:
+    """Return the real stdout; what anything else prints goes to stderr."""
+    sys.stdout.flush()
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return out
+
+
+def run_and_exit(work: Coroutine[Any, Any, int]) -> NoReturn:
+    """Run to the end and leave at once with the code it returns; no child of ours outlives it.
+
+    The runner is not closed: it would wait for worker threads that may be blocked in the system forever.
+    """
+    try:
+        code = asyncio.Runner().run(work)
+    finally:
+        kill_all()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run_help(options: Options) -> int:
+    """Print the help, with the options of the extensions that a run with these options would load."""
+    from spindle.apps.cli.usage import help_text
+
+    resources = load_resources(os.getcwd(), resource_options(options))
+    if any(find_candidates(resources, ())):
+        run_and_exit(_help_with_extensions(options, resources))  # extensions may have started threads that never end
+    print(help_text(), end="")
+    return 0
+
+
+async def _help_with_extensions(options: Options, resources: Resources) -> int:
+    from spindle.apps.cli.usage import help_text
+
+    extensions = ExtensionHost(ExtensionOptions(flags=options.unknown, warn=warn))
+    try:
+        await load_extensions(extensions, resources)
+    except AgentError as error:
+        warn(str(error))
+    print(help_text(extensions.flags()), end="", flush=True)
+    return 0
+
+
+async def load_extensions(extensions: ExtensionHost, resources: Resources) -> None:
+    """Load them for a look, without an agent. What they print goes to stderr."""
+    with redirect_stdout(sys.stderr):
+        await extensions.load(resources, builtin_tools().get, "print")

@@ -1,0 +1,152 @@
+"""`spindle batch`: do many tasks, and show how far they are."""
+
+import asyncio
+import os
+import re
+import signal
+
+from spindle.agent import AgentError
+from spindle.apps.batch.attempt import Plan
+from spindle.apps.batch.ledger import LedgerError
+from spindle.apps.batch.runner import Batch
+from spindle.apps.cli import tell
+from spindle.apps.cli.args import Option, Options, UsageError, ignored_options, parse_into
+from spindle.apps.cli.assemble import (
+    agent_options,
+    number_of,
+    resource_options,
+    result_schema,
+    run_and_exit,
+    take_stdout,
+)
+from spindle.apps.cli.batch_view import View, make_view
+from spindle.apps.cli.process_limits import allow_files
+from spindle.apps.cli.session_choice import choosing_options
+
+
+class _Options(Options):
+    out: str | None = None
+    jobs: str = "8"
+    workspace: str | None = None
+    retries: str = "2"
+    timeout: str | None = None
+    total_cost: str | None = None
+    verify: str | None = None
+    on: str = "local"
+    redo: str | None = None
+    filter: str | None = None
+    json: bool = False
+
+
+_OPTIONS = (
+    Option("--out -o", "DIR", "Where results go: results.jsonl, and a folder per task"),
+    Option("--jobs -j", "N", "Tasks at a time (8)"),
+    Option(
+        "--workspace",
+        "KIND",
+        "none, copy, worktree (the default in a git repository) or clone",
+        choices=("none", "copy", "worktree", "clone"),
+    ),
+    Option("--retries", "N", "Tries after a failure of model, network or machine (2)"),
+    Option("--timeout", "SECONDS", "For one attempt"),
+    Option("--max-cost", "USD", "For one attempt"),
+    Option("--total-cost", "USD", "For all attempts, those of earlier runs included"),
+    Option("--json-schema", "FILE|JSON", "The result of a task has to fit this JSON Schema"),
+    Option("--verify", "CMD", "Shell command in the workspace; its exit code decides ok or failed"),
+    Option("--on", "WHERE", "local, ray, or ray://HOST:PORT"),
+    Option("--redo", "WHICH", "Do again what failed, or all", choices=("failed", "all")),
+    Option("--filter", "RE", "Only tasks whose id the regular expression finds"),
+    Option("--json", help="Print events as JSON, one a line"),
+)
+_FILES, _FILES_OF_AN_ATTEMPT = 256, 16
+"""So many files may be open. An attempt has its log, its session, a connection, and the pipes of some commands."""
+_HEAD = """\
+Usage: spindle batch TASKS -o DIR [options]
+
+TASKS is a JSONL file, a folder of *.md files, or - for JSONL on stdin. Running the same command again goes on where it
+was stopped. Ctrl-C once lets running tasks end, twice stops them. Exit code: 0 all ok, 1 some failed, 4 money spent.
+
+"""
+_TAIL = (
+    "\nOptions of `spindle` about model, tools, permissions and resources hold for every task; see spindle --help.\n"
+)
+
+
+def run(argv: list[str]) -> int:  # noqa: RET503 - it leaves by itself
+    """Carry out `spindle batch <argv>`. Raises `UsageError`."""
+    argv = [word for given in argv for word in (("-j", given[2:]) if re.fullmatch(r"-j\d+", given) else (given,))]
+    options = parse_into(_Options(), argv, _OPTIONS)
+    if options.help:
+        from spindle.apps.cli.usage import options_help, terminal_width
+
+        print(_HEAD + options_help(_OPTIONS, terminal_width()) + _TAIL, end="")
+        return 0
+    for note in options.notes:
+        tell("Note", note)
+    if options.offline:
+        os.environ["PI_OFFLINE"] = "1"
+    plan = _plan(options)
+    try:
+        batch = Batch(options.messages[0], options.out or "", plan)
+    except AgentError as error:
+        raise UsageError(str(error), 1 if isinstance(error, LedgerError) else 2) from None
+    allow_files(_FILES + plan.jobs * _FILES_OF_AN_ATTEMPT)
+    view = make_view(batch, take_stdout(), as_json=options.json)
+    batch.tell = view.news
+    run_and_exit(_drive(batch, view))
+
+
+def _plan(options: _Options) -> Plan:
+    given = [*choosing_options(options), *(f"--{name}" for name in options.unknown)]
+    given += [f"--{name}" for name in ("remote", "export", "attach") if getattr(options, name) is not None]
+    given += [*ignored_options(options, "batch"), *(["@files"] if options.files else ())]
+    if given:
+        raise UsageError(f"{given[0]} means nothing to spindle batch (see spindle batch --help)")
+    if len(options.messages) != 1 or options.out is None:
+        raise UsageError("Say which tasks, and where results go: spindle batch TASKS -o DIR")
+    agent = agent_options(options)
+    limits = agent.limits
+    return Plan(
+        jobs=number_of("jobs", options.jobs, int, 1),
+        workspace=options.workspace,
+        retries=number_of("retries", options.retries, int, 0),
+        timeout=None if options.timeout is None else number_of("timeout", options.timeout, float),
+        max_cost=limits.max_cost,
+        max_turns=limits.max_turns,
+        total_cost=None if options.total_cost is None else number_of("total-cost", options.total_cost, float),
+        schema=result_schema(options),
+        verify=options.verify,
+        redo=options.redo,
+        filter=options.filter,
+        on=options.on,
+        agent=agent,
+        resources=resource_options(options),
+    )
+
+
+async def _drive(batch: Batch, view: View) -> int:
+    signals: list[int] = []
+
+    def stop(number: int) -> None:
+        signals.append(number)
+        if number == signal.SIGINT and len(signals) == 1:
+            batch.finish()
+            view.say("Running tasks may end; Ctrl-C again stops them")
+        else:
+            batch.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        with view:
+            async for line in batch:
+                view.ended(line)
+    except AgentError as error:
+        tell("Error", str(error))
+        return 1
+    if signals and batch.undone():
+        return 128 + signals[-1]
+    if batch.over_budget:
+        return 4
+    return 1 if batch.failures() or batch.undone() else 0

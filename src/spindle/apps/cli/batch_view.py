@@ -1,0 +1,200 @@
+"""How a batch is shown: a table that lives on a terminal, a line per finish elsewhere, or events as JSON."""
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TextIO
+
+from spindle.apps.batch.attempt import Hold, Progress
+from spindle.apps.batch.ledger import Attempt
+from spindle.apps.batch.runner import Batch, TaskStart
+from spindle.apps.cli import tell
+from spindle.shapes.codec import encode, to_builtins
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_REFRESH = 0.25
+"""Seconds from one picture to the next."""
+
+
+class View:
+    """One line per finish, and a last one. The other views do more."""
+
+    def __init__(self, batch: Batch, out: TextIO) -> None:
+        self.batch = batch
+        self.out = out
+        self.began = time.monotonic()
+        self.running: dict[str, tuple[float, Progress]] = {}
+        """By task: since when, and what it is at."""
+        self._ended: set[str] = set()
+        """Tasks, not attempts."""
+
+    def __enter__(self) -> None:
+        if self.batch.skipped:
+            self.say(f"{len(self.batch.skipped)} of {len(self.batch.jobs)} tasks are done already")
+
+    def __exit__(self, *failure: object) -> None:
+        if self.batch.results or not any(failure):
+            self.say(self.summary())
+
+    def say(self, text: str) -> None:
+        self._print(text)
+
+    def news(self, news: object) -> None:
+        """Take in what happens between two results."""
+        if isinstance(news, TaskStart):
+            self.running[news.id] = time.monotonic(), Progress(news.id, news.attempt)
+        elif isinstance(news, Progress) and news.id in self.running:
+            self.running[news.id] = self.running[news.id][0], news
+        elif isinstance(news, Hold):
+            self.say(f"{news.provider} takes no more requests: all its tasks wait {news.seconds:g} s")
+
+    def ended(self, line: Attempt) -> None:
+        self.running.pop(line.id, None)
+        self._ended.add(line.id)
+        self.show(line)
+
+    @property
+    def finished(self) -> int:
+        return len(self._ended)
+
+    def show(self, line: Attempt) -> None:
+        width = len(str(self.batch.to_do))
+        cost = "" if not line.cost_usd else f"  ${line.cost_usd:.4f}"
+        error = "" if line.error is None else f"  {' '.join(line.error.split())[:200]}"
+        again = f" (attempt {line.attempt})" if line.attempt > 1 else ""
+        facts = f"{line.turns} turns  {line.seconds:.1f} s{cost}{error}"
+        self._print(f"[{self.finished:>{width}}/{self.batch.to_do}] {line.status:<9} {line.id}{again}  {facts}")
+
+    def summary(self) -> str:
+        batch = self.batch
+        states = [line.status for line in (*batch.skipped, *batch.results.values())]
+        counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(["ok", *sorted(states)])]
+        left = len(batch.jobs) - len(states)
+        if left:
+            counts.append(f"{left} not begun")
+        seconds = time.monotonic() - self.began
+        where = batch.out / "results.jsonl"
+        return f"{len(batch.jobs)} tasks: {', '.join(counts)}; ${batch.spent:.4f}, {seconds:.1f} s; {where}"
+
+    def left_seconds(self) -> float | None:
+        """Say how long it may still take; None as long as nothing is known."""
+        if not self.finished:
+            return None
+        return (time.monotonic() - self.began) / self.finished * (self.batch.to_do - self.finished)
+
+    def _print(self, text: str) -> None:
+        self._write(_plain(text))
+
+    def _write(self, line: str) -> None:
+        with suppress(OSError, ValueError):  # no one reads any more; the results are what counts
+            print(line, file=self.out, flush=True)
+
+
+class JsonView(View):
+    def __enter__(self) -> None:
+        batch = self.batch
+        self._event("batch_start", tasks=len(batch.jobs), to_do=batch.to_do, done_before=len(batch.skipped))
+
+    def __exit__(self, *_: object) -> None:
+        states = [line.status for line in (*self.batch.skipped, *self.batch.results.values())]
+        counts = {state: states.count(state) for state in dict.fromkeys(states)}
+        seconds = round(time.monotonic() - self.began, 3)
+        self._event("batch_end", counts=counts, cost_usd=self.batch.spent, seconds=seconds)
+
+    def say(self, text: str) -> None:
+        self._event("notice", message=text)
+
+    def news(self, news: object) -> None:
+        self._write(encode(news).decode())
+
+    def show(self, line: Attempt) -> None:
+        self._event("task_end", **to_builtins(line))
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        self._write(encode({"type": kind, **fields}).decode())
+
+
+class TableView(View):
+    """What runs, as a table that is drawn again a few times a second; what goes wrong scrolls above it."""
+
+    def __init__(self, batch: Batch, out: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__(batch, out)
+        self._console = Console(file=out)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._live.start()
+        super().__enter__()
+        self._draw()
+
+    def __exit__(self, *failure: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._live.stop()
+        super().__exit__(*failure)
+
+    def _draw(self) -> None:
+        self._live.update(self._picture(), refresh=True)
+        self._timer = asyncio.get_running_loop().call_later(_REFRESH, self._draw)
+
+    def _print(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(_plain(text)), soft_wrap=True)
+
+    def show(self, line: Attempt) -> None:
+        if line.status != "ok":
+            super().show(line)
+
+    def _picture(self) -> "RenderableType":
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        batch, now = self.batch, time.monotonic()
+        table = Table(box=None, expand=True, pad_edge=False)
+        for name, width in (("task", None), ("turn", 4), ("tool", 12), ("cost", 9), ("time", 7), ("", None)):
+            table.add_column(name, width=width, no_wrap=True, ratio=None if width else 1)
+        for since, at in list(self.running.values())[: max(1, self._console.height - 5)]:
+            cells = (at.id, str(at.turn), at.tool or "", f"${at.cost_usd:.4f}", _clock(now - since), at.note or "")
+            table.add_row(*(Text(_plain(cell)) for cell in cells))
+        failed = sum(line.status != "ok" for line in batch.results.values())
+        spent = batch.spent + sum(at.cost_usd for _, at in self.running.values())
+        total, left = batch.plan.total_cost, self.left_seconds()
+        facts = f"{self.finished} of {batch.to_do} done, {failed} failed, {len(self.running)} running, ${spent:.4f}"
+        facts += "" if total is None else f" of ${total:g}"
+        facts += "" if left is None else f", about {_clock(left)} left"
+        foot = Table.grid(expand=True)
+        foot.add_row(ProgressBar(total=max(1, batch.to_do), completed=self.finished))
+        foot.add_row(Text(facts))
+        return Group(table, foot)
+
+
+def _plain(text: str) -> str:
+    """Return a text that cannot do anything to a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def make_view(batch: Batch, out: TextIO, *, as_json: bool) -> View:
+    if as_json:
+        return JsonView(batch, out)
+    if not out.isatty():
+        return View(batch, out)
+    try:
+        return TableView(batch, out)
+    except ImportError:
+        tell("Note", "A table of what runs needs rich: pip install 'spindle-agent[batch]'")
+        return View(batch, out)

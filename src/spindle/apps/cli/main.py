@@ -1,0 +1,157 @@
+"""From arguments to what they ask for: a sub-command, a report, or a mode that runs an agent.
+
+What is asked for is imported when it is known. Everything that goes wrong is one line on stderr and an exit code.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from spindle.apps.cli import end_of_start, silence_stdout, tell, version_text
+from spindle.apps.cli.args import COMMANDS, MODE_NAMES, Options, UsageError, ignored_note, parse, parse_into
+
+_MODES = {
+    "text": "one_shot:run_print",
+    "json": "one_shot:run_json",
+    "rpc": "serving:run_rpc",
+    "acp": "serving:run_acp",
+    "remote": "serving:run_remote",
+    "chat": "interactive:run_chat",
+}
+"""Module and function of each mode; the function takes the options and returns the exit code."""
+
+
+def run(argv: list[str]) -> int:
+    """Do what the command line asks for and return the exit code."""
+    _open_standard_files()
+    try:
+        code = _run(argv)
+        sys.stdout.flush()  # a full disk shows only here
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except UsageError as error:
+        _fail(str(error))
+        return error.code
+    except BrokenPipeError:
+        silence_stdout()
+        return 1
+    except OSError as error:
+        code = _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+        silence_stdout()
+        return code
+
+
+def _run(argv: list[str]) -> int:
+    options = parse(argv)
+    mode = options.command if options.command in _MODES else None
+    if mode is not None:  # a mode by another name: it takes every option
+        options = parse_into(Options(mode=mode), options.command_arguments)
+    if options.offline:
+        os.environ["PI_OFFLINE"] = "1"
+    if options.command is not None:
+        arguments = [word for word in options.command_arguments if word not in ("--offline", "--verbose")]
+        command = _load(COMMANDS[options.command].target)
+        end_of_start()
+        return command(arguments)
+    if options.version:
+        print(version_text(sys.argv[0]))
+        return 0
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("The current directory does not exist any more") from None
+    if options.help:
+        from spindle.apps.cli.assemble import run_help
+
+        return run_help(options)
+    for note in options.notes:
+        tell("Note", note)
+    if options.list_models is not None:
+        from spindle.apps.cli.models_command import list_models
+
+        return list_models(options.list_models)
+    if options.export is not None:
+        from spindle.export import run_export
+
+        if more := options.messages[1:]:
+            raise UsageError(f'--export writes one page; "{more[0]}" is one name too many')
+        return run_export(options.export, next(iter(options.messages), None), redact=options.redact)
+    return _run_agent(options, mode or _mode(options))
+
+
+def _mode(options: Options) -> str:
+    if options.remote is not None:
+        return "remote"
+    if options.mode is None and not options.print:
+        from spindle.apps.cli.interactive import wanted
+
+        if wanted(options):
+            return "chat"
+    return options.mode or "text"
+
+
+def _run_agent(options: Options, mode: str) -> int:
+    from spindle.agent import AgentError
+    from spindle.apps.cli.session_choice import NothingChosen
+    from spindle.sessions.entries import SessionError
+
+    if options.attach is not None and mode != "chat":
+        if options.print or options.mode is not None or options.remote is not None:
+            raise UsageError(f"--attach is for the chat and does not go with {MODE_NAMES[mode]}")
+        mode = "chat"  # which says that it needs a terminal
+    if note := ignored_note(options, mode):
+        tell("Note", note)
+    run_mode = _load(_MODES[mode])
+    try:
+        return run_mode(options)
+    except (AgentError, SessionError) as error:
+        return _fail(str(error))
+    except NothingChosen as choice:
+        print(choice, file=sys.stderr)
+        return 0
+
+
+def _load(target: str) -> Callable[[Any], int]:
+    """Import `module:function` of this package. From here on Ctrl-C is an exception, so that all is cleaned up."""
+    module, _, name = target.partition(":")
+    function: Callable[[Any], int] = getattr(import_module(f"spindle.apps.cli.{module}"), name)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return function
+
+
+def run_schema(argv: list[str]) -> int:
+    """`spindle schema [--markdown]`: print the commands and events of the wire."""
+    import json
+
+    from spindle.apps.cli.usage import CommandParser
+    from spindle.protocol.schema import json_schema, reference_page
+
+    parser = CommandParser("spindle schema", description="Print the commands and events of the wire as JSON Schema.")
+    parser.add_argument("--markdown", action="store_true", help="print the reference page (docs/protocol.md) instead")
+    if parser.parse_args(argv).markdown:
+        print(reference_page(), end="")
+        return 0
+
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0
+
+
+def _fail(text: str) -> int:
+    tell("Error", text)
+    return 1
+
+
+def _open_standard_files() -> None:
+    """Fill in what the caller closed of stdin, stdout and stderr, before a socket is given one of their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Reading finds the end at once. Writing to a closed stdout fails; writing to a closed stderr does not.
+            os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))

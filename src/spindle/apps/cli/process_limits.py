@@ -1,0 +1,81 @@
+"""What holds for all sessions of a process together, as settings and command line have it."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from msgspec.structs import fields, replace
+
+from spindle.agent import AgentError
+from spindle.apps.cli.args import Options, UsageError
+from spindle.base import children
+from spindle.base.settings import Limits, Settings
+from spindle.llm import stream
+
+FILES_OF_A_SESSION = 3
+"""The conversation and its lock; a part of those at work has a pipe to a program, or a connection to a model."""
+OTHER_FILES = 1100
+"""Connections of clients, and what the process itself has open."""
+MANY_SESSIONS = 20_000
+
+
+def chosen_limits(options: Options, settings: Settings) -> Limits:
+    numbers = {item.encode_name: item.name for item in fields(Limits) if item.name != "roots"}
+    given: dict[str, int] = {}
+    for assignment in options.limit:
+        name, _, text = assignment.partition("=")
+        if name not in numbers:
+            raise UsageError(f"Unknown limit {name!r}; there are {', '.join(numbers)}")
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise UsageError(f"--limit {name} must be a whole number, not {text!r}")
+        given[numbers[name]] = int(text)
+    for root in options.roots:
+        if not os.path.isdir(root):
+            raise UsageError(f"--root: there is no directory {root}")
+    return replace(settings.limits, **given, roots=options.roots or settings.limits.roots)
+
+
+def apply(limits: Limits) -> None:
+    """Put those in force that do not belong to the pool of sessions."""
+    stream.most_calls = limits.model_calls
+    children.most = limits.children
+
+
+def allowed_in(roots: Sequence[str]) -> Callable[[str], None]:
+    """Return what raises `AgentError` for a directory that is not in one of these; none: all are allowed."""
+    real = [os.path.realpath(root) for root in roots]
+
+    def check(cwd: str) -> None:
+        place = Path(os.path.realpath(cwd))
+        if real and not any(place.is_relative_to(root) for root in real):
+            raise AgentError(f"Sessions may not work in {cwd}; allowed: {', '.join(real)}")
+
+    return check
+
+
+def sessions_with_files(sessions: int) -> int:
+    """Return how many sessions the process can hold, once it may have as many files open as they need."""
+    most = allow_files(OTHER_FILES + FILES_OF_A_SESSION * (sessions or MANY_SESSIONS))
+    if most is None:
+        return sessions
+    can = (most - min(OTHER_FILES, most // 4)) // FILES_OF_A_SESSION
+    return min(sessions, can) if sessions else (can if can < MANY_SESSIONS else 0)
+
+
+def allow_files(wanted: int) -> int | None:
+    """Let this process have so many files open, as far as it may. Returns how many; None: as many as are wanted.
+
+    Systems allow 256 or 1024 open files to a program that does not ask for more.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft == unlimited or soft >= wanted:
+        return None
+    most = wanted if hard == unlimited else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError):  # the system has a bound of its own, which it does not tell
+        return soft
+    return most

@@ -1,0 +1,210 @@
+"""Modes that serve clients: `--mode rpc` one on stdin and stdout, `--remote` many over WebSocket."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from spindle.apps.cli import warn
+from spindle.apps.cli.args import DIALECTS, Options, UsageError
+from spindle.apps.cli.assemble import assemble, resource_options, run_and_exit, tell_slips
+from spindle.apps.cli.process_limits import allowed_in, apply, chosen_limits, sessions_with_files
+from spindle.apps.cli.session_choice import choosing_options
+from spindle.base.children import kill_all
+from spindle.protocol.dialect import Dialect, find_dialect
+from spindle.resources.loader import load_resources
+
+if TYPE_CHECKING:  # loaded only if there are several sessions, or clients come over the network
+    from spindle.apps.cli.agent_source import CommandLineAgents
+    from spindle.base.settings import Limits
+    from spindle.protocol.live import LiveLimits, SessionPool
+    from spindle.wires.server import RemoteServer
+
+FOR_EVER = 1e9
+
+
+def run_rpc(options: Options) -> NoReturn:
+    """Serve one client on stdio, then end the process. Raises `UsageError`."""
+    if options.files:
+        raise UsageError("@file arguments are not supported in RPC mode", 1)  # as with pi
+    run_and_exit(_serve(options, chosen_dialect(options)))
+
+
+def chosen_dialect(options: Options) -> Dialect:
+    """Return what the client gets to see. Raises `UsageError`."""
+    name = options.dialect or os.environ.get("SPINDLE_DIALECT") or "spindle"
+    if name not in DIALECTS:
+        raise UsageError(f'SPINDLE_DIALECT must be one of {", ".join(DIALECTS)}, not "{name}"')
+    return find_dialect(name, os.environ)
+
+
+async def _serve(options: Options, dialect: Dialect) -> int:
+    from spindle.protocol.render import Renderer
+    from spindle.wires.pipe.stdio import StdioWire
+    from spindle.wires.stdio import Server
+
+    wire = StdioWire.claim()
+    agent = await assemble(options, mode="rpc")
+    limits = chosen_limits(options, agent.resources.settings)
+    apply(limits)
+    agent.check_place = allowed_in(limits.roots)
+
+    def make_pool() -> "SessionPool":
+        from spindle.apps.cli.agent_source import CommandLineAgents
+        from spindle.protocol.live import SessionPool
+
+        source = CommandLineAgents(options, "rpc", agent.resources.options, roots=limits.roots)
+        return SessionPool(source, _live_limits(limits))
+
+    return await Server(agent, wire, Renderer(dialect, options.updates), make_pool).run()
+
+
+def _live_limits(limits: "Limits") -> "LiveLimits":
+    from spindle.protocol.live import LiveLimits
+
+    return LiveLimits(max_sessions=sessions_with_files(limits.sessions), keep_seconds=limits.idle_seconds or FOR_EVER)
+
+
+def run_acp(options: Options) -> NoReturn:
+    """Serve an editor on stdio, then end the process. Raises `UsageError`."""
+    for name in choosing_options(options):
+        if name != "--no-session":
+            raise UsageError(f"{name} does not go with ACP: the editor chooses")
+    if options.files:
+        raise UsageError("@file arguments do not go with ACP: the editor sends files")
+    run_and_exit(_serve_editor(options))
+
+
+async def _serve_editor(options: Options) -> int:
+    from spindle.apps.cli import end_of_start
+    from spindle.apps.cli.agent_source import CommandLineAgents
+    from spindle.wires.acp.editor import Editor
+    from spindle.wires.pipe.stdio import StdioWire
+
+    wire = StdioWire.claim()
+    resources = load_resources(os.getcwd(), resource_options(options))
+    limits = chosen_limits(options, resources.settings)
+    apply(limits)
+    source = CommandLineAgents(options, "acp", resources.options, roots=limits.roots)
+    end_of_start()
+    return await Editor(wire, source, _live_limits(limits)).run()
+
+
+def run_remote(options: Options) -> int:
+    """Serve until a signal comes. Raises `UsageError`."""
+    from spindle.apps.cli.agent_source import CommandLineAgents
+    from spindle.apps.cli.server_log import begin_log
+    from spindle.wires.network.access import parse_address
+    from spindle.wires.network.options import RemoteOptions, changed
+    from spindle.wires.server import RemoteServer
+
+    for name in choosing_options(options):
+        if name != "--no-session":
+            raise UsageError(f"{name} does not go with --remote: clients choose with ?session=ID")
+    if options.files:
+        raise UsageError("@file arguments do not go with --remote: clients send files")
+
+    try:
+        host, port = parse_address(options.remote or "")
+        resources = load_resources(os.getcwd(), resource_options(options))
+        limits = chosen_limits(options, resources.settings)
+        apply(limits)
+        settings = RemoteOptions(
+            max_sessions=sessions_with_files(limits.sessions),
+            keep_seconds=limits.idle_seconds or FOR_EVER,
+            host=host,
+            port=port,
+            token=remote_token(options),
+            origins=frozenset(options.remote_origins),
+            insecure=options.remote_insecure,
+            tls=_tls(options),
+        )
+        source = CommandLineAgents(options, "remote", resources.options, roots=limits.roots)
+        server = RemoteServer(changed(settings, options.remote_options), source)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    begin_log(options)
+    try:
+        run_and_exit(_serve_clients(server, source))
+    except OSError as error:
+        raise UsageError(f"Cannot listen on {options.remote}: {error.strerror or error}") from None
+
+
+async def _serve_clients(server: "RemoteServer", source: "CommandLineAgents") -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP, then say goodbye. Raises `OSError`, `UsageError`."""
+    await _try_agent(source)
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def end(number: int) -> None:
+        if ended.is_set():  # it is ending already, too slowly for the user
+            kill_all()
+            os._exit(1)
+        ended.set()
+        _say(f"Stopping: {signal.Signals(number).name}")
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, end, number)
+    address, began = await server.start(), time.monotonic()
+    _say(f"Listening on {address}")
+    await ended.wait()
+    await server.stop()
+    _say(f"Stopped after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+async def _try_agent(source: "CommandLineAgents") -> None:
+    """Make an agent as clients will get it, so that what is wrong is told now. Raises `UsageError`."""
+    from spindle.models.credentials import MissingCredentials
+    from spindle.protocol.live import Wanted
+
+    try:
+        agent = await source.make(Wanted())
+    except Exception as error:
+        raise UsageError(str(error) or type(error).__name__) from None
+    try:
+        if source.unknown:
+            raise UsageError(source.unknown)
+        tell_slips(source.options, agent)
+        if agent.model is None:
+            warn("No model is ready to use: clients get an error until there is a key (spindle doctor tells more)")
+        else:
+            agent.resources.registry.require_credentials(agent.model)
+    except MissingCredentials as error:
+        raise UsageError(str(error)) from None
+    finally:
+        await agent.close()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def remote_token(options: Options) -> str | None:
+    """Take the token from a file or the environment; never from the command line, where other users see it."""
+    if options.remote_token_file is not None:
+        file = Path(options.remote_token_file)
+        try:
+            token = file.read_text().strip()
+            if os.name == "posix" and file.stat().st_mode & 0o077:
+                warn(f"Other users of this machine can read the token: chmod 600 {file}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"Cannot read the token file: {error}") from None
+        if not token:
+            raise UsageError(f"The token file {file} is empty")
+    else:
+        token = os.environ.get("SPINDLE_REMOTE_TOKEN", "").strip()
+    if token and len(token) < 16:
+        raise UsageError("The remote token must have at least 16 characters")
+    return token or None
+
+
+def _tls(options: Options) -> tuple[str, str] | None:
+    match options.remote_cert, options.remote_key:
+        case None, None:
+            return None
+        case str(cert), str(key):
+            return cert, key
+    raise UsageError("--remote-cert and --remote-key go together")

@@ -1,0 +1,441 @@
+"""Where the user types: a prompt that never takes the screen. What is printed appears above it and stays there."""
+
+import asyncio
+import io
+import os
+import re
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.data_structures import Point, Size
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import (
+    Condition,
+    completion_is_selected,
+    has_completions,
+    is_searching,
+    vi_insert_mode,
+    vi_navigation_mode,
+)
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import BufferControl, Dimension, FormattedTextControl, HSplit, Layout, Window
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.widgets import SearchToolbar
+
+from spindle.apps.console.input import Input, Question, comes_more, fitting
+from spindle.apps.console.look import Look, clean
+
+if TYPE_CHECKING:
+    from spindle.apps.console.talk import Talk
+    from spindle.apps.console.view import View
+
+_HISTORY_ENTRY = 20_000
+"""Longer messages are remembered as they were typed, with the marks of what was pasted."""
+_TOO_SOON = 0.4
+"""Seconds after a question appears in which a key does not answer it: it was meant for the text."""
+_TWICE = 2.0
+"""Seconds in which a second Ctrl-C leaves."""
+_ESCAPE = 0.05
+"""Seconds in which a key after Esc makes it Alt. A terminal sends both at once, and so they come over a slow line."""
+_SETTLED = 0.3
+"""Seconds after which a new size is taken for the last one; tmux tells of the next one up to 0.25 late."""
+_DRAWN = 0.05
+"""Seconds between two drawings at least; what is to be printed meanwhile is printed together."""
+_TEXT_KEYS = (Keys.ControlM, Keys.ControlJ, Keys.ControlI)
+"""Keys that a text has, besides its letters."""
+
+
+class _Prompt(Application[None]):
+    """Knows that most terminals break lines anew when they get narrower, and so move up what was drawn.
+
+    Nothing is drawn while the size still changes: what is meant for one size and comes at the next would take away
+    lines that are not ours.
+    """
+
+    view: "View"
+    output: "_Output"
+    unwritten = ""
+    """What is to be printed above when it is next drawn."""
+    _printed = ""
+    """What was printed above in this drawing."""
+    _settling: asyncio.TimerHandle | None = None
+
+    @property
+    def timeoutlen(self) -> float:
+        """Seconds to wait for the next of several keys: a person's time for Ctrl-X Ctrl-E, but none after Esc."""
+        keys = self.key_processor.key_buffer
+        return 0.0 if keys and keys[0].key == Keys.Escape else 1.0
+
+    @timeoutlen.setter
+    def timeoutlen(self, _: float) -> None:
+        """Called by prompt_toolkit for its default."""
+
+    def _on_resize(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+        self._settling = asyncio.get_running_loop().call_later(_SETTLED, self._resized)
+
+    def _resized(self) -> None:
+        self._settling = None
+        if self._is_running and not self._running_in_terminal:  # else the screen is another program's
+            self._find_cursor()
+            self.renderer.erase(leave_alternate_screen=False)
+            if self.view.above < self.view.enough // 4:  # the next time might take more
+                self.to_bottom()
+            super()._on_resize()
+
+    def to_bottom(self) -> None:
+        """Let the prompt stand at the bottom.
+
+        A terminal that gets narrower breaks what is drawn into more rows. tmux takes them from what stands above, also
+        if rows below are empty; if that is too little, rows of the prompt come into the scrollback for good.
+        """
+        self.output.erase_down()
+        self.output.cursor_down(self.output.get_size().rows)
+        self.view.above = self.view.enough
+
+    def _redraw(self, render_as_done: bool = False) -> None:
+        size, before = self.output.get_size(), vars(self.renderer).copy()
+        if render_as_done:
+            self._find_cursor()
+        elif self._settling is None and self.renderer._last_size not in (None, size):
+            self._on_resize()  # its signal is still on the way
+        if render_as_done:
+            super()._redraw(render_as_done)
+        elif self._settling is None:
+            self.output.held, self.output.shortened, self._printed = True, False, ""
+            super()._redraw()
+            if self.output.shortened:
+                self._undo(before)
+                self.renderer.erase()
+                super()._redraw()
+            if size != self.output.get_size():
+                self._undo(before)
+                self._on_resize()
+            self.output.held = False
+            self.output.flush()
+
+    def _undo(self, before: dict[str, Any]) -> None:
+        """Forget a drawing that was not written yet."""
+        self.output._buffer.clear()
+        vars(self.renderer).update(before)
+        self.unwritten, self._printed = self._printed + self.unwritten, ""
+
+    def print(self) -> None:
+        # Not `run_in_terminal`: it lets the terminal echo, and read control keys itself, for a moment.
+        if self.unwritten:
+            self.renderer.erase()
+            self._printed, self.unwritten = self.unwritten, ""
+            self.output.write_raw(self._printed.replace("\n", "\r\n"))
+            self.output.flush()
+
+    def _find_cursor(self) -> None:
+        width, screen = self.output.get_size().columns, self.renderer.last_rendered_screen
+        stays = "XTERM_VERSION" in os.environ or os.environ.get("TERM", "").startswith(("linux", "rxvt", "vt"))
+        if screen is not None and not stays:
+            drawn = [screen.data_buffer[y] for y in range(screen.height)]
+            ends = [max((x for x, cell in row.items() if cell.char.strip()), default=0) for row in drawn]
+            more = [end // width for end in ends]
+            x, y = self.renderer._cursor_pos
+            self.renderer._cursor_pos = Point(x=x % width, y=y + sum(more[:y]) + x // width)
+            self.view.above -= sum(more)
+
+
+class _Keys(Vt100Input):
+    def read_keys(self) -> list[KeyPress]:
+        """Return the keys that have come. Lines that come at once are a paste, also if the terminal does not say so.
+
+        Only text before and behind an Enter makes them one. Who types as fast, or over a line as slow, finds both lines
+        in the input and presses Enter again.
+        """
+        keys = super().read_keys()
+        text = "".join(key.data for key in keys)
+        if re.search(r"\S\s*\r\s*\S", text) and all(len(key.key) == 1 or key.key in _TEXT_KEYS for key in keys):
+            while comes_more(self.fileno()) and (more := super().read_keys()):
+                text += "".join(key.data for key in more)
+            keys = [KeyPress(Keys.BracketedPaste, text)]
+        return keys
+
+
+class _Output(Vt100_Output):
+    held = False
+    """What is erased, printed and drawn together is written together, so that the prompt is never seen missing."""
+    shortened = False
+    """The end of a line would have been erased."""
+
+    def erase_down(self) -> None:
+        # Not from the upper left corner: tmux would take it for the end of a screen, and keep a copy.
+        self.write_raw("\x1b7\x1b[K\x1b[B\r\x1b[J\x1b8")
+
+    def erase_end_of_line(self) -> None:
+        """Ask for a new drawing: tmux breaks lines anew with what was erased at their ends, other terminals without."""
+        self.shortened = True
+
+    def disable_autowrap(self) -> None:
+        """Leave it on: what comes to a terminal that is narrower already has to take as many rows as it counts for."""
+
+    def flush(self) -> None:
+        with suppress(OSError):  # the terminal is gone, and its input ends
+            if not self.held:
+                super().flush()
+
+
+def _history(path: Path) -> History:
+    """Return the messages of all sessions; without their file, those of this one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # others must not read it
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+class _Above(io.TextIOBase):
+    """Stands for stdout and stderr while the prompt is shown; works from any thread."""
+
+    def __init__(self, editor: "Editor") -> None:
+        self._editor = editor
+        self._loop = asyncio.get_running_loop()
+
+    def write(self, text: str) -> int:
+        self._loop.call_soon_threadsafe(self._editor.write, clean(text))
+        return len(text)
+
+
+class Editor(Input):
+    def __init__(self, look: Look, talk: "Talk", completer: Completer, history: Path, *, vi: bool) -> None:
+        super().__init__(look, talk)
+        self._shown_at: float | None = None
+        """When the question was drawn."""
+        self._stopped_at = float("-inf")
+        """When Ctrl-C was last pressed with nothing to stop."""
+        self._closed = False
+        self._buffer = Buffer(
+            completer=completer, complete_while_typing=True, history=_history(history), tempfile_suffix=".md"
+        )
+        self._search = SearchToolbar()
+        self._control = BufferControl(self._buffer, search_buffer_control=self._search.control, preview_search=True)
+        """Shows the message that is being written; while there is a question, a buffer for the answer."""
+        # No questions about where the cursor is: they cost a slow line a turn, and some terminals do not answer.
+        self._output = _Output(
+            sys.stdout, lambda: Size(look.size()[1], look.width), term=os.environ.get("TERM"), enable_cpr=False
+        )
+        self._app = _Prompt(
+            input=_Keys(sys.stdin),
+            layout=self._layout(),
+            key_bindings=self._keys(),
+            editing_mode=EditingMode.VI if vi else EditingMode.EMACS,
+            erase_when_done=True,
+            min_redraw_interval=_DRAWN,
+            before_render=lambda _: self._app.print(),
+            output=self._output,
+            terminal_size_polling_interval=None,  # there is a signal
+        )
+        self._app.view = talk.view
+        self._app.ttimeoutlen = _ESCAPE
+        self._app.to_bottom()
+
+    async def run(self) -> None:
+        """Show the prompt until `close`."""
+        if self._closed:  # a signal came early
+            return
+        above = _Above(self)
+        try:
+            with redirect_stdout(above), redirect_stderr(above), suppress(EOFError):  # given by a terminal that is gone
+                await self._app.run_async(set_exception_handler=False)
+        finally:
+            self._app.print()
+            self._remember()  # a draft, if it was not the user who ended it
+
+    def close(self) -> None:
+        self._closed = True
+        if self._app.is_running and not self._app.is_done:
+            self._app.exit()
+
+    def write(self, text: str) -> None:
+        """Print above the prompt when it is next drawn: so what goes on never stands there before what is finished."""
+        self._app.unwritten += text
+        if self._app.is_running:
+            self.refresh()
+        else:
+            self._app.print()
+
+    def refresh(self) -> None:
+        """Draw what has changed."""
+        self._app.invalidate()
+
+    def put(self, text: str) -> None:
+        """Put a text before what is being typed."""
+        typed = self._buffer.text
+        self._buffer.document = Document(self._folded(text) + (f"\n\n{typed}" if typed else ""))
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def _begin(self, question: Question) -> None:
+        """Ask in place of the input."""
+        if not self._shown(question)[2]:  # the user must see all of it
+            options = question.options if question.keys else ()
+            self._talk.view.say("\n".join([question.title, *options]), "yellow", kind="question")
+        self._control.buffer = Buffer(document=Document(question.prefill), on_text_changed=self._typed)
+        self._app.vi_state.reset()  # the first key is an answer, no command of vi
+        self._shown_at = None
+        self.refresh()
+
+    def _end(self) -> None:
+        self._control.buffer = self._buffer
+        self.refresh()
+
+    def _shown(self, question: Question) -> tuple[list[str], list[tuple[str, bool]], bool]:
+        lines = self._look.size()[1]
+        room = max(lines // 3, min(lines - 3, 8))  # besides the input, the status and an empty row
+        return question.lines(self._control.buffer.text, self._talk.view.width, room)
+
+    @property
+    def _too_soon(self) -> bool:
+        return self._shown_at is None or time.monotonic() - self._shown_at < _TOO_SOON
+
+    def _typed(self, _: Buffer) -> None:
+        if self._question is not None:
+            self._question.chosen = 0
+
+    def _move(self, steps: int) -> None:
+        if (question := self._question) is not None:
+            last = len(fitting(question.options, self._control.buffer.text)) - 1
+            question.chosen = max(0, min(question.chosen + steps, last))
+
+    def _press(self, key: str) -> None:
+        """Take a key that answers a question at once; no other is taken."""
+        if self._too_soon:
+            self._buffer.insert_text(key)
+        elif self._question is not None and key in self._question.keys:
+            self._settle(self._question.keys.index(key))
+
+    # -- what is drawn ---------------------------------------------------------------------------
+
+    def _layout(self) -> Layout:
+        live, below = FormattedTextControl(self._above), FormattedTextControl(lambda: ANSI(self._talk.status()))
+        above = Window(live, wrap_lines=True, dont_extend_height=True)
+        text = Window(
+            self._control,
+            height=lambda: Dimension(min=1, max=max(1, self._look.size()[1] // 2)),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=self._prefix,
+        )
+        menu = CompletionsMenu(max_height=8, scroll_offset=1)
+        status = Window(below, height=1, dont_extend_height=True)
+        spare = Window(height=Dimension(min=0, preferred=0, weight=10))  # rows that were needed a moment ago
+        return Layout(HSplit([above, text, menu, self._search, status, spare]), text)
+
+    def _prefix(self, line: int, wrapped: int) -> str:
+        sign = "? " if self._question else "❮ " if vi_navigation_mode() else "❯ "
+        return self._look.signs(sign) if (line, wrapped) == (0, 0) else "  "
+
+    def _above(self) -> ANSI:
+        look, question = self._look, self._question
+        if question is None:
+            return ANSI(look.signs("\n".join(["", *self._talk.above()])))
+        self._shown_at = self._shown_at or time.monotonic()
+        title, options, _ = self._shown(question)
+        lines = ["", *(look.paint(line, "bold", "yellow") for line in title)]
+        lines += [look.paint(f"❯ {option}", "cyan") if chosen else f"  {option}" for option, chosen in options]
+        return ANSI(look.signs("\n".join(lines)))
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def _keys(self) -> KeyBindings:
+        asking = Condition(lambda: self._question is not None)
+        choosing = Condition(lambda: self._question is not None and bool(self._question.options))
+        with_keys = Condition(lambda: self._question is not None and bool(self._question.keys))
+        empty = Condition(lambda: not self._control.buffer.text)
+        queue = Condition(lambda: bool(self._talk.queue))
+        keys = KeyBindings()
+        for key, when, run in [
+            ("enter", ~completion_is_selected & ~is_searching, lambda event: self._send(later=False)),
+            ("enter", completion_is_selected, lambda event: setattr(event.current_buffer, "complete_state", None)),
+            ("escape enter", True, lambda event: self._send(later=True)),
+            ("c-j", ~is_searching, lambda event: event.current_buffer.insert_text("\n")),
+            ("escape", (~vi_insert_mode | asking) & ~is_searching, lambda event: self._escape()),
+            ("c-c", ~is_searching, lambda event: self._stop()),
+            ("<sigint>", True, lambda event: self._stop()),
+            ("c-d", empty & ~is_searching, lambda event: self.close()),
+            ("c-l", True, lambda event: self.write("\n" * self._look.size()[1])),  # the bottom stays the bottom
+            ("c-z", True, lambda event: self._suspend()),
+            ("c-g", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
+            ("c-x c-e", ~is_searching, lambda event: event.current_buffer.open_in_editor()),
+            ("v", vi_navigation_mode, lambda event: event.current_buffer.open_in_editor()),
+            ("c-v", ~asking, lambda event: event.app.create_background_task(self._paste_picture())),
+            (Keys.BracketedPaste, True, lambda event: self._paste(event.data)),
+            ("c-o", True, lambda event: self._talk.unfold("result")),
+            ("c-t", True, lambda event: self._talk.unfold("thoughts")),
+            ("escape up", ~asking, lambda event: self._talk.do(self._talk.take_back())),
+            ("up", queue & empty & ~asking & ~has_completions, lambda event: self._talk.do(self._talk.take_back())),
+            ("up", choosing, lambda event: self._move(-1)),
+            ("down", choosing, lambda event: self._move(1)),
+            (Keys.Any, with_keys & empty, lambda event: self._press(event.data)),
+        ]:
+            keys.add(*key.split(), filter=when)(run)  # type: ignore[arg-type]
+        return keys
+
+    def _send(self, *, later: bool) -> None:
+        text, question = self._control.buffer.text, self._question
+        if question is not None:
+            if not question.options:
+                self._settle(text)
+            elif (found := fitting(question.options, text)) and not self._too_soon:
+                self._settle(found[question.chosen])
+        elif self._buffer.document.text_before_cursor.endswith("\\") and not later:
+            self._buffer.delete_before_cursor(1)
+            self._buffer.insert_text("\n")
+        elif text.strip() and (sent := self._enter(text.strip(), later=later)) is not None:
+            self._buffer.text = sent if len(sent) <= _HISTORY_ENTRY else text
+            self._remember()
+
+    def _remember(self) -> None:
+        """Empty the input; what was in it is among the older messages."""
+        with suppress(OSError):  # the disk is full
+            self._buffer.append_to_history()
+        self._buffer.reset()
+        self._app.vi_state.reset()
+
+    def _escape(self) -> None:
+        if self._control.buffer.complete_state:
+            self._control.buffer.cancel_completion()
+        else:
+            self._interrupt()
+
+    def _stop(self) -> None:
+        if self._interrupt():
+            return
+        if self._buffer.text:
+            self._buffer.reset()
+        elif time.monotonic() - self._stopped_at < _TWICE:
+            self.close()
+        else:
+            self._stopped_at = time.monotonic()
+            self._talk.view.say("Ctrl-C again, or Ctrl-D, to leave", "dim")
+
+    def _suspend(self) -> None:
+        self._talk.view.above = 0  # who knows what the screen is like afterwards
+        self._app.suspend_to_background()
+
+    def _paste(self, text: str) -> None:
+        self._control.buffer.insert_text(self._pasted(text) if self._question is None else text)
+
+    async def _paste_picture(self) -> None:
+        if (mark := await self._clipboard()) is None:
+            self._talk.view.say("There is no picture in the clipboard", "dim")
+        else:
+            self._buffer.insert_text(mark)

@@ -1,0 +1,69 @@
+"""An agent of this process as a client sees one: frames in, frames out, without pipes between."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from spindle.agent.session import AgentSession
+from spindle.base.flow import Tasks
+from spindle.base.limits import COMMANDS_END, LAST_ANSWERS
+from spindle.client.errors import RpcError
+from spindle.protocol.dialect import SPINDLE
+from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.outbox import Outbox
+from spindle.protocol.registry import OneSession
+from spindle.protocol.render import Renderer
+from spindle.shapes.codec import decode
+
+_READ = 64 << 10
+
+
+class AgentLink(OneSession):
+    """A `Transport` of `RpcClient`, and the `Client` of commands. It owns the agent: closing the client closes it."""
+
+    def __init__(self, agent: AgentSession) -> None:
+        self.error: RpcError | None = None
+        self._agent = agent
+        self._outbox = Outbox(Renderer(SPINDLE, "delta"))
+        self._dispatcher = Dispatcher(agent, self, self._outbox)
+        self._tasks = Tasks()
+        self._news = asyncio.Event()
+        """Something waits in the outbox, or nothing ever will."""
+        self._ended = False
+        self.send = self._dispatcher.receive
+        self.set_update_mode = self._outbox.set_update_mode
+        self._outbox.on_waiting = self._news.set
+        agent.subscribe(self._outbox)
+        self._tasks.spawn(agent.begin(), "agent-begin")
+        self._tasks.spawn(self._watch_shutdown(), "agent-shutdown")
+
+    def request_shutdown(self) -> None:
+        asyncio.get_running_loop().call_soon(self._end)  # after its answer
+
+    async def room(self) -> None:
+        """There is always room: nothing is kept."""
+
+    async def frames(self) -> AsyncIterator[dict[str, Any]]:
+        while self._outbox or not self._ended:
+            await self._news.wait()
+            self._news.clear()
+            while lines := self._outbox.take(_READ, merge=True):
+                for line in lines.splitlines():
+                    yield decode(line)
+
+    async def close(self, grace: float) -> None:
+        await self._dispatcher.finish(LAST_ANSWERS)
+        await self._agent.close()
+        await self._dispatcher.close()
+        await self._tasks.end(COMMANDS_END)
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._news.set()
+
+    async def _watch_shutdown(self) -> None:
+        """Extensions may ask to end; that waits until the agent is idle."""
+        await self._agent.shutdown_requested.wait()
+        await self._agent.wait_idle()
+        self._end()

@@ -1,0 +1,288 @@
+"""The commands behind a slash that the chat itself knows, and what may be written next.
+
+Extensions, templates and skills bring other commands.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from prompt_toolkit.completion import CompleteEvent, Completion, DummyCompleter, PathCompleter
+from prompt_toolkit.document import Document
+
+from spindle.agent.permissions.rules import MODES
+from spindle.apps.console.input import Question, fitting
+from spindle.apps.console.look import one_line
+from spindle.apps.console.view import text_of
+from spindle.client import RpcError
+
+if TYPE_CHECKING:
+    from spindle.apps.console.talk import Talk
+
+Json = dict[str, Any]
+
+_KEYS = {
+    "Enter": "Send; while the agent works: steer it",
+    "Alt-Enter": "Send when the agent is done",
+    "Ctrl-J, \\ Enter": "A new line",
+    "Esc, Ctrl-C": "Interrupt",
+    "Up": "Take queued messages back; older messages",
+    "Ctrl-R": "Search older messages",
+    "Ctrl-G": "Write in your editor",
+    "Ctrl-O, Ctrl-T": "The last result, the last thoughts",
+    "Ctrl-V": "Add the picture in the clipboard",
+    "@, !, !!": "A file; a shell command; one in private",
+    "Ctrl-Z, Ctrl-D": "Suspend, leave",
+}
+_SHOWN = 30
+"""So many of what may be written next are offered."""
+_PAGES = PathCompleter(file_filter=lambda path: os.path.isdir(path) or path.endswith(".html"))
+
+
+class Option(NamedTuple):
+    value: str
+    """What the argument may be."""
+    label: str = ""
+    is_now: bool = False
+
+
+class Command(NamedTuple):
+    run: Callable[[str], Awaitable[Any]]
+    usage: str
+    about: str
+    options: Callable[[], Awaitable[list[Option]]] | None = None
+    question: str = ""
+    """Asked if the argument is not one of the options; without it the argument may be left out."""
+
+
+class Slash(DummyCompleter):
+    def __init__(self, talk: "Talk") -> None:
+        self._talk = talk
+        self._client = talk.client
+        self._say = talk.view.say
+        self.commands = {
+            "model": Command(self._model, "[NAME]", "Choose the model", self._models, "Which model?"),
+            "thinking": Command(self._think, "[LEVEL]", "How hard to think", self._levels, "How hard to think?"),
+            "new": Command(lambda _: self._client.new_session(), "", "Begin an empty session"),
+            "resume": Command(self._resume, "[ID]", "Go on with another session", self._sessions, "Which session?"),
+            "tree": Command(self._go, "", "Go to another place in this session", self._places, "Go on from where?"),
+            "fork": Command(self._fork, "", "Go back in a new session", self._asked, "Fork before which message?"),
+            "compact": Command(
+                lambda hints: self._client.compact(hints or None), "[HINTS]", "Put a summary for the older messages"
+            ),
+            "cost": Command(self._cost, "", "Tokens and money so far"),
+            "name": Command(self._name, "[NAME]", "Name this session"),
+            "export": Command(self._export, "[FILE]", "Write this session as an HTML page"),
+            "permissions": Command(self._permissions, "[MODE]", "What may run", self._modes),
+            "mcp": Command(self._mcp, "", "The MCP servers and their tools"),
+            "help": Command(self._help, "", "Commands and keys"),
+            "quit": Command(self._quit, "", "Leave"),
+        }
+        if talk.url is not None:
+            self.commands["share-link"] = Command(self._share_link, "", "The address of this session's web page")
+
+    async def run(self, name: str, argument: str) -> None:
+        if (chosen := await self.choose(name, argument)) is not None:
+            await self.commands[name].run(chosen)
+
+    async def choose(self, name: str, argument: str = "") -> str | None:
+        """Return what a command is to be done with. None: the user chose nothing, or there is nothing to choose."""
+        command = self.commands[name]
+        if command.options is None or not command.question:
+            return argument
+        options = await command.options()
+        exact = [option for option in options if f"/{option.value}".lower().endswith(f"/{argument}".lower())]
+        fits = exact or _fitting(options, argument)
+        if not fits:
+            problem = f"Nothing fits /{name} {argument}" if argument else f"/{name} has nothing to choose from yet"
+            self._say(problem, "yellow")
+            return None
+        at = max((at for at, option in enumerate(fits) if option.is_now), default=0)
+        if not argument or len(fits) > 1:
+            labels = [option.label or option.value for option in fits]
+            at = await self._talk.editor.ask(Question(command.question, labels, chosen=at))
+        return None if at is None else fits[at].value
+
+    # -- what may be written next ----------------------------------------------------------------
+
+    async def get_completions_async(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
+        with suppress(RpcError):  # the agent is gone, or has no ripgrep to look for files
+            async for found in self._completions(document, event):
+                yield found
+
+    async def _completions(self, document: Document, event: CompleteEvent) -> AsyncGenerator[Completion, None]:
+        text, word = document.text_before_cursor, document.get_word_before_cursor(WORD=True)
+        name, space, argument = text[1:].partition(" ")
+        if not text.startswith("/") or "\n" in text:
+            for path in await self._client.complete_path(word[1:].lstrip('"')) if word.startswith("@") else ():
+                yield Completion(f'"{path}"' if " " in path else path, 1 - len(word), display=path)
+        elif not space:
+            for command, about in sorted(self._talk.commands.items()):
+                if command.startswith(name):
+                    yield Completion(command, -len(name), display=f"/{command}", display_meta=about)
+        elif name == "export" and self._talk.url is None:  # a server has files of its own
+            for page in _PAGES.get_completions(Document(argument), event):
+                yield page
+        else:
+            for option in (await self._arguments(name, argument))[:_SHOWN]:
+                yield Completion(option.value, -len(argument), display_meta=option.label)
+
+    async def _arguments(self, name: str, typed: str) -> list[Option]:
+        command = self.commands.get(name)
+        if command is None:
+            return [Option(text) for text in await self._client.complete_command(name, typed)]
+        return [] if command.options is None else _fitting(await command.options(), typed)
+
+    # -- what may be chosen ----------------------------------------------------------------------
+
+    async def _models(self) -> list[Option]:
+        models, now = await self._client.get_available_models(), self._talk.state.get("model")
+        return [Option(f"{model['provider']}/{model['id']}", is_now=model == now) for model in models]
+
+    async def _model(self, name: str) -> None:
+        await self._client.set_model(*name.split("/", 1))
+        self._say(f"Model: {name}", "dim")
+
+    async def _levels(self) -> list[Option]:
+        levels, now = await self._client.get_available_thinking_levels(), self._talk.state["thinkingLevel"]
+        return [Option(level, is_now=level == now) for level in levels]
+
+    async def _think(self, level: str) -> None:
+        await self._client.set_thinking_level(level)
+        self._say(f"Thinking: {level}", "dim")
+
+    async def _sessions(self) -> list[Option]:
+        return [Option(item["id"], _session_label(item)) for item in await self._client.list_sessions()]
+
+    async def _resume(self, id: str) -> None:
+        live = await self._client.list_live_sessions() if self._talk.url is not None else ()
+        if id in (item["currentId"] for item in live):  # others may hold it there
+            self._talk.elsewhere = id
+            self._talk.editor.close()
+        else:
+            paths = {item["id"]: item["path"] for item in await self._client.list_sessions()}
+            await self._client.switch_session(paths[id])
+
+    async def _asked(self) -> list[Option]:
+        messages = await self._client.get_fork_messages()
+        return [Option(message["entryId"], one_line(message["text"])[:200], is_now=True) for message in messages]
+
+    async def _fork(self, id: str) -> None:
+        self._talk.editor.put((await self._client.fork(id))["text"])
+
+    async def _places(self) -> list[Option]:
+        answer = await self._client.request("get_tree", flat=True)
+        return _tree(answer["tree"], answer["leafId"])
+
+    async def _go(self, id: str) -> None:
+        if id in [place.value for place in await self._places() if place.is_now][-1:]:
+            return  # we are there
+        how = await self._talk.editor.ask(Question("Summarise the branch that you leave?", ["No", "Yes"], "ny"))
+        if how is not None:
+            done = await self._client.navigate_tree(id, summarize=how == 1)
+            self._talk.editor.put(done.get("editorText") or "")
+
+    async def _modes(self) -> list[Option]:
+        return [Option(mode) for mode in MODES]
+
+    async def _permissions(self, mode: str) -> None:
+        if mode:
+            await self._client.request("set_permissions", mode=mode)
+        held = await self._client.request("get_permissions")
+        self._say(f"Permission mode: {held['mode']}")
+        for rule in held["rules"]:
+            self._say(f"  {rule['behavior']:<5} {one_line(rule['rule'])}  ({rule['source']})", "dim", kind="more")
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    async def _cost(self, _: str) -> None:
+        stats = await self._client.get_session_stats()
+        names = {"input": "in", "output": "out", "cacheRead": "from cache", "cacheWrite": "into cache"}
+        parts = [f"{stats['tokens'][key]:,} {name}" for key, name in names.items() if stats["tokens"].get(key)]
+        money = f"${stats['cost']:.4f}" if stats.get("cost") is not None else "unknown cost"
+        messages = f"messages of yours: {stats['userMessages']}, answers: {stats['assistantMessages']}"
+        self._say(f"{money} · {', '.join(parts) or 'no tokens'}")
+        self._say(f"{messages}, tool calls: {stats['toolCalls']}", "dim", kind="more")
+
+    async def _name(self, name: str) -> None:
+        if name := name or await self._talk.editor.ask(Question("Name of this session?")) or "":
+            await self._client.set_session_name(name)
+            self._say(f"This session is called {one_line(name)}", "dim")
+
+    async def _export(self, path: str) -> None:
+        self._say(f"Written: {await self._client.export_html(path or None)}", "dim")
+
+    async def _mcp(self, _: str) -> None:
+        servers = (await self._client.get_state()).get("mcpServers") or []
+        for server in servers:
+            tools = f" · {server['tools']} tools" if server.get("tools") is not None else ""
+            self._say(one_line(f"{server['name']}: {server['state']}{tools} · {server.get('source') or ''}"))
+            if server.get("error"):
+                self._say(f"  {one_line(server['error'])}", "red", kind="more")
+        if not servers:
+            self._say("No MCP servers", "dim")
+
+    async def _share_link(self, _: str) -> None:
+        address = urlsplit(str(self._talk.url))
+        scheme = "https" if address.scheme in ("wss", "https") else "http"
+        self._say(f"{scheme}://{address.netloc}/#{self._talk.state['sessionId']}", "cyan")
+        self._say("Whoever opens it needs to be let in: the same user, or the server's token.", "dim", kind="more")
+
+    async def _help(self, _: str) -> None:
+        own = {f"/{name} {command.usage}".strip(): command.about for name, command in self.commands.items()}
+        others = {f"/{name}": about for name, about in self._talk.commands.items() if name not in self.commands}
+        for group in ({**own, **others}, _KEYS):
+            width = max(map(len, group))
+            self._say("\n".join(f"{name:<{width}}  {about}".rstrip() for name, about in group.items()), kind="text")
+
+    async def _quit(self, _: str) -> None:
+        self._talk.editor.close()
+
+
+def _fitting(options: list[Option], typed: str) -> list[Option]:
+    return [options[at] for at in fitting((f"{option.value} {option.label}" for option in options), typed)]
+
+
+def _session_label(item: Json) -> str:
+    when = datetime.fromisoformat(item["modified"]).astimezone()
+    day = "" if time.time() - when.timestamp() < 43_200 else when.strftime("%Y-%m-%d ")
+    title = one_line(item.get("name") or item["firstMessage"])[:80]
+    return f"{day}{when:%H:%M}  {title} ({item['messageCount']} messages)"
+
+
+def _tree(nodes: list[Json], leaf: str | None) -> list[Option]:
+    """Return the entries worth going to, branches indented; ● marks where we are and came from."""
+    parents = {node["id"]: node["parentId"] for node in nodes}
+    current: set[str | None] = set()
+    while leaf in parents:
+        current.add(leaf)
+        leaf = parents[leaf]
+    children: dict[str | None, list[Json]] = defaultdict(list)
+    for node in nodes:
+        children[node["parentId"]].append(node)
+    found: list[Option] = []
+    waiting = [(node, 0) for node in reversed(children[None])]
+    while waiting:
+        node, depth = waiting.pop()
+        if title := _title(node["entry"]):
+            label = f" [{one_line(node['label'])}]" if node.get("label") else ""
+            is_now = node["id"] in current
+            found.append(Option(node["id"], f"{'●' if is_now else ' '} {'  ' * depth}{title}{label}", is_now))
+        below = children[node["id"]]
+        waiting += [(child, depth + (len(below) > 1)) for child in reversed(below)]
+    return found
+
+
+def _title(entry: Json) -> str:
+    """Return one line about an entry; empty if it is not one to go to."""
+    if entry["type"] in ("compaction", "branch_summary"):
+        return f"({entry['type'].replace('_', ' ')})"
+    message = entry.get("message") or {}
+    who = {"user": "you", "assistant": "agent"}.get(str(message.get("role")), "")
+    text = one_line(text_of(message.get("content")))[:120] if who else ""
+    return f"{who}: {text}" if text else ""

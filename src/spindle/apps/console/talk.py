@@ -1,0 +1,305 @@
+"""The chat itself: what the user enters becomes commands of the protocol, events become what is seen."""
+
+import asyncio
+import re
+import time
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from spindle.apps.console.editor import Editor
+from spindle.apps.console.input import LineInput, Question
+from spindle.apps.console.look import Look, clean, fit, one_line
+from spindle.apps.console.slash import Slash
+from spindle.apps.console.view import View
+from spindle.base.flow import Tasks
+from spindle.base.limits import COMMANDS_END
+from spindle.base.spelling import did_you_mean
+from spindle.client import CommandFailed, Event, RequestTimeout, RpcClient, RpcError
+
+Json = dict[str, Any]
+
+_LEARN_AFTER = frozenset(
+    {"agent_settled", "turn_end", "compaction_end", "state_changed", "session_info_changed", "thinking_level_changed"}
+)
+
+
+class Talk:
+    def __init__(self, client: RpcClient, *, history: Path, url: str | None = None, vi: bool = False) -> None:
+        """Prepare a chat over a client before it starts, for it may be asked at once. `url`: the server it is of."""
+        self.client = client
+        self.url = url
+        self.state: Json = {}
+        """As `get_state` gave it last."""
+        self.commands: dict[str, str] = {}
+        """Every command that may follow a slash, and what it does."""
+        self.elsewhere: str | None = None
+        """The session that the user left this chat for."""
+        self.queue: list[str] = []
+        self._stats: Json = {}
+        self._branch = ""
+        self._statuses: dict[str, str] = {}
+        """Lines of extensions for the status, by their keys; the next are those above the input."""
+        self._widgets: dict[str, list[str]] = {}
+        self._shell: list[tuple[str, float]] = []
+        """Commands of the user that run, and since when."""
+        self._shell_line = ""
+        """The end of their output, as far as it is no whole line."""
+        self._tasks = Tasks()
+        self._look = look = Look()
+        self.view = View(look, lambda text: self.editor.write(text))
+        self._slash = Slash(self)
+        self.editor = LineInput(look, self) if look.plain else Editor(look, self, self._slash, history, vi=vi)
+        client.on_ui_request = self._ui_request
+
+    async def run(self, messages: Sequence[str] = (), images: Sequence[Json] = (), *, resume: bool = False) -> int:
+        """Talk until the user leaves; return the exit code. `resume` is only to choose a session, see `elsewhere`."""
+        events = self.client.events()
+        await self.learn()
+        if not resume:
+            self.view.say(f"Spindle{f' at {self.url}' if self.url else ''} · {self._model} · /help", "dim")
+        self.view.history(await self.client.get_messages())
+        self._receive(Event(self.state["queue"], type="queue_update"))  # a process may have been killed with it
+        if self.state["isStreaming"]:
+            self.view.show({"type": "agent_start"})
+        editing = asyncio.create_task(self.editor.run())
+        watching = asyncio.create_task(self._watch(events))
+        self.do(self._open(messages, images, resume=resume))
+        self.do(self._tick())
+        try:
+            await asyncio.wait([editing, watching], return_when=asyncio.FIRST_COMPLETED)
+        finally:  # whatever happened, the terminal is given back first
+            self.view.flush()
+            self.editor.close()
+            await asyncio.wait([editing])
+            watching.cancel()
+            await asyncio.wait([watching])
+            await self._tasks.end(COMMANDS_END)
+        for part in (editing, watching):
+            if not part.cancelled() and (error := part.exception()) is not None:
+                if not isinstance(error, RpcError):
+                    raise error  # a bug of ours
+                print(f"Error: {error}")
+                return 1
+        return 0
+
+    @property
+    def _model(self) -> str:
+        """The model's name without the folders or the makers before it."""
+        return str((self.state.get("model") or {}).get("id", "no model")).rpartition("/")[2]
+
+    # -- what the user enters --------------------------------------------------------------------
+
+    async def _open(self, messages: Sequence[str], images: Sequence[Json], *, resume: bool) -> None:
+        if resume:
+            self.elsewhere = await self._slash.choose("resume")
+            self.editor.close()
+        for message in messages:
+            self.do(self.enter(message, images, later=True))
+            images = ()
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Begin something without waiting for it."""
+        self._tasks.spawn(self._done(work), "chat")
+
+    async def _done(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Wait for something that the agent was asked; what goes wrong is told, and nothing more."""
+        try:
+            await work
+        except CommandFailed as failed:
+            self.view.fail(failed.error)
+        except RequestTimeout as late:
+            self.view.fail(str(late))
+        except RpcError:
+            pass  # the end of the agent is told by `run`, once
+        self.editor.refresh()
+
+    async def enter(self, text: str, images: Sequence[Json] = (), *, later: bool = False) -> None:
+        """Do what the user has entered. `later`: a message for when the run is over."""
+        name, _, argument = text[1:].partition(" ")
+        is_name = text.startswith("/") and name not in self.commands and re.fullmatch(r"[\w:-]*", name)
+        near = did_you_mean(name, self.commands, "/") if is_name else ""
+        if text.startswith("!") and not (command := text.lstrip("!").strip()):
+            self.view.fail("A command of the shell comes after it, as in !ls")
+        elif text.startswith("!"):
+            await self._run_shell(command, secret=text.startswith("!!"))
+        elif text.startswith("/") and name in self._slash.commands:
+            await self._slash.run(name, argument.strip())
+        elif is_name and (near or not argument):
+            self.view.fail(f"There is no command /{name}.{near or ' See /help'}")
+        else:
+            await self._prompt(text, images, "followUp" if later else "steer")
+
+    async def _prompt(self, text: str, images: Sequence[Json], behavior: Any) -> None:
+        try:
+            given = await self.client.prompt(text, images=images or None, streaming_behavior=behavior)
+        except CommandFailed:
+            if not self._look.plain:
+                self.editor.put(text)  # to be changed and sent again
+            raise
+        if given.get("disposition") == "started":
+            self.view.show({"type": "agent_start"})
+
+    async def _run_shell(self, command: str, *, secret: bool) -> None:
+        line = f"$ {one_line(command)}"
+        self.view.say(line, "bold", kind="bash")
+        self._shell.append(running := (line, time.monotonic()))
+        try:
+            done = await self.client.request("bash", timeout=None, command=command, excludeFromContext=secret)
+        finally:
+            self._shell.remove(running)
+        if self._shell_line:
+            self.view.say(self._shell_line, kind="bash")
+            self._shell_line = ""
+        if done.get("cancelled") or done.get("exitCode"):
+            how = "interrupted" if done.get("cancelled") else f"exit code {done['exitCode']}"
+            self.view.say(f"({how})", "yellow", kind="bash")
+
+    async def _tick(self) -> None:
+        """Draw how long it takes, whatever goes on."""
+        while True:
+            await asyncio.sleep(1)
+            if self.busy:
+                self.editor.refresh()
+
+    # -- what the input asks ---------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self.view.since is not None or bool(self._shell)
+
+    def above(self) -> list[str]:
+        """Return the lines to draw above the input: what goes on, of extensions, the queue."""
+        most = max(2, self._look.size()[1] // 5)
+        queue = [f"  queued: {one_line(text)}" for text in self.queue[:most]]
+        queue += [f"  … {len(self.queue) - most} more"] if len(self.queue) > most else []
+        return [
+            *self.view.live(),
+            *(self.view.going_on(fit(line, self.view.width // 2), since) for line, since in self._shell),
+            *(fit(line, self.view.width) for lines in self._widgets.values() for line in lines),
+            *(self._look.paint(fit(line, self.view.width), "yellow") for line in queue),
+        ]
+
+    def status(self) -> str:
+        """Return the line below the input."""
+        usage = self._stats.get("contextUsage") or {}
+        level = self.state.get("thinkingLevel")
+        percent, window = usage.get("percent"), usage.get("contextWindow")
+        parts = [
+            self._model + (f" ({level})" if level and level != "off" else ""),
+            f"{time.monotonic() - self.view.since:.0f}s" if self.view.since is not None else "",
+            f"{percent:.0f}% of {window // 1000}K" if percent is not None and window else "",
+            f"${self._stats['cost']:.3f}" if self._stats.get("cost") else "",
+            self._branch,
+            f"{len(self.queue)} queued" if self.queue else "",
+            *self._statuses.values(),
+            one_line(self.state.get("sessionName") or ""),
+        ]
+        text = " · ".join(part for part in parts if part)
+        return self._look.paint(self._look.signs(fit(text, self.view.width)), "dim")
+
+    async def interrupt(self) -> None:
+        """Stop the run and commands of the shell; if there are none, commands of extensions."""
+        shell, run = bool(self._shell), self.view.since is not None
+        if shell:
+            await self.client.abort_bash()
+        if run:
+            await self.client.abort()
+            await self.take_back()  # the user decides again what comes next
+        if not shell and not run:
+            for name in await self.client.abort_commands():
+                self.view.say(f"Interrupted: /{name}", "yellow")
+
+    async def take_back(self) -> None:
+        """Put queued messages into the input."""
+        waiting = await self.client.clear_queue()
+        if texts := [*waiting["steering"], *waiting["followUp"]]:
+            self.editor.put("\n\n".join(texts))
+
+    def unfold(self, what: str) -> None:
+        self.view.say(self.view.folded[what] or "There is nothing to show", "dim", kind="unfolded")
+
+    # -- what the agent tells --------------------------------------------------------------------
+
+    async def _watch(self, events: Any) -> None:
+        async for event in events:
+            self._receive(event)
+            if not self._look.plain:
+                self.editor.refresh()
+
+    def _receive(self, event: Event) -> None:
+        self.view.show(event)
+        match event.type:
+            case "queue_update":
+                self.queue = [*event["steering"], *event["followUp"]]
+            case "bash_execution_update" if self._shell:
+                *lines, self._shell_line = (self._shell_line + clean(event["delta"])).split("\n")
+                if lines:
+                    self.view.say("\n".join(lines), kind="bash")
+            case "session_changed" if event["reason"] != "bash":
+                self.do(self._changed())
+        if event.type in _LEARN_AFTER:
+            self.do(self.learn())
+
+    async def _changed(self) -> None:
+        """Another session, or another place in this one: show where we are."""
+        await self.learn()
+        messages = await self.client.get_messages()
+        name = one_line(self.state.get("sessionName") or self.state["sessionId"][:13])
+        self.view.say(f"Session {name}" + ("" if messages else " (empty)"), "dim", kind="session")
+        self.view.history(messages)
+
+    async def learn(self) -> None:
+        """Ask the agent how it stands."""
+        self.state = await self.client.get_state()
+        self._stats = await self.client.get_session_stats()
+        own = {name: command.about for name, command in self._slash.commands.items()}
+        found = {item["name"]: one_line(item.get("description") or "") for item in await self.client.get_commands()}
+        self.commands = found | own
+        self._branch = "" if self.url else _git_branch(Path.cwd())
+
+    async def _ui_request(self, request: Event) -> Any:
+        match request["method"]:
+            case "select" | "confirm" | "input" | "editor":
+                return await self._ask(request)
+            case "notify":
+                self.view.note(request.get("message") or "", request.get("notifyType"))
+            case "setStatus":
+                self._statuses[request["statusKey"]] = one_line(request.get("statusText") or "")
+            case "setWidget":
+                self._widgets[request["widgetKey"]] = [one_line(line) for line in request.get("widgetLines") or ()]
+            case "set_editor_text":
+                self.editor.put(clean(request.get("text") or ""))
+        return None
+
+    async def _ask(self, request: Event) -> Any:
+        """Ask in place; leave a line of what was answered; return the answer in the form that the request wants."""
+        question, limit = Question.of(request), request.get("timeout")
+        try:
+            async with asyncio.timeout(limit and limit / 1000):
+                answer = await self.editor.ask(question)
+            if answer is None and self.view.since is not None:
+                await self.interrupt()  # before the answer, or the run would go on for a moment
+        except TimeoutError:
+            answer = None
+        words = "no answer" if answer is None else question.options[answer] if question.options else answer
+        told = fit(one_line(words), self._look.width // 2)
+        asked = fit(one_line(question.title), self._look.width - len(told) - 4)
+        self.view.say(f"{asked} → {told}", "dim", kind="tool")
+        if answer is None or not question.options:
+            return answer
+        return answer == 0 if request["method"] == "confirm" else request["options"][answer]
+
+
+def _git_branch(folder: Path) -> str:
+    """Return the branch that is checked out, read from git's own files; empty if there is none."""
+    for place in (folder, *folder.parents):
+        head = place / ".git"
+        try:
+            if head.is_file():  # a worktree or a submodule: the file says where
+                head = place / head.read_text().removeprefix("gitdir:").strip()
+            text = (head / "HEAD").read_text().strip()
+        except OSError:
+            continue
+        return text.removeprefix("ref: refs/heads/") if text.startswith("ref:") else text[:8]
+    return ""

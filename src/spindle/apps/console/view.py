@@ -1,0 +1,264 @@
+"""What events look like: finished things go to the scrollback, once; what goes on is drawn above the input."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spindle.apps.console.look import Look, clean, fit, one_line, printed, rows, visible
+from spindle.apps.console.markdown import Block, Blocks, render
+
+Json = dict[str, Any]
+
+_OF_MESSAGE, _OF_DIFF, _OF_FAILURE, _OF_HISTORY = 30, 40, 6, 30
+"""So many lines, or messages, are shown of each."""
+
+
+def text_of(content: Any, read: Callable[[str], str] = clean) -> str:
+    """Return the text in a message's or a result's content, which may come from a damaged file."""
+    blocks = [{"text": content}] if isinstance(content, str) else content or ()
+    return read("".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))).rstrip()
+
+
+class View:
+    def __init__(self, look: Look, write: Callable[[str], None]) -> None:
+        self._look = look
+        self._write = write
+        self._blocks = Blocks()
+        self._whole = False
+        """The answer that goes on was seen from its beginning; one that was not is printed at its end."""
+        self._thinking = ""
+        """What the model is thinking now."""
+        self.folded = {"result": "", "thoughts": ""}
+        """The last tool's whole result and the model's last thoughts."""
+        self._calls: dict[str, str] = {}
+        """Calls without a result, by id: a line about each."""
+        self._running: dict[str, tuple[float, str]] = {}
+        """Those that run: since when, and the last line so far."""
+        self._doing = "Working"
+        self._streamed = False
+        """The middle of a line has been written, on a terminal without a cursor."""
+        self._last = ""
+        """Which kind of thing was printed last."""
+        self.since: float | None = None
+        """When the run began; None: nothing runs."""
+        self.above = self.enough
+        """So many rows of the screen at least stand above what is drawn."""
+
+    def say(self, text: str, *styles: str, kind: str = "note") -> None:
+        """Print something. An empty line sets different kinds apart; `more` belongs to what was printed last."""
+        gap = kind != "more" and self._last and (kind != self._last or kind in ("text", "user"))
+        self._last = self._last if kind == "more" else kind
+        lines = text.split("\n")
+        self.above = min(self.above + bool(gap) + len(lines), self.enough)
+        painted = "\n".join(self._look.paint(line, *styles) for line in lines)
+        self._write(self._look.signs("\n" * (bool(gap) + self._streamed) + painted) + "\n")
+        self._streamed = False
+
+    def note(self, text: str, level: str | None) -> None:
+        self.say(clean(text), "yellow" if level in ("warning", "error") else "dim")
+
+    def fail(self, text: str) -> None:
+        self.say(clean(text).strip(), "red", kind="error")
+
+    @property
+    def width(self) -> int:
+        """So wide may be what is drawn and drawn again.
+
+        What a terminal that gets narrower breaks into more rows takes them from what stands above it. Room at the right
+        prevents that while a person pulls at a window.
+        """
+        return max(20, self._look.width * 4 // 5)
+
+    @property
+    def enough(self) -> int:
+        """So many rows above it are enough for all that may be drawn."""
+        return self._look.size()[1] * 3 // 4
+
+    def live(self) -> list[str]:
+        """Return the lines to draw above the input: so few that there are rows above even for a jump to a quarter."""
+        most = max(1, min(10, self._look.size()[1] // 5, self.above // 4))
+        thoughts = rows(self._thinking.strip(), self.width)[-min(3, most) :] if self._thinking else []
+        lines = [self._look.paint(row, "dim") for row in thoughts]
+        if text := self._blocks.open.strip("\n"):
+            lines += rows(text, self.width)[-most:]
+        for id, (since, last) in self._running.items():
+            lines.append(self.going_on(fit(self._calls[id], self.width // 2), since, last and f"· {last}"))
+        if not lines and self.since is not None:  # for how long is told by the status
+            lines.append(self._look.paint(f"● {self._doing}", "cyan"))
+        return lines
+
+    def going_on(self, what: str, since: float, more: str = "") -> str:
+        """Return a line about something that takes its time."""
+        return self._look.paint(fit(f"● {what} {time.monotonic() - since:.0f}s {more}".strip(), self.width), "cyan")
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def show(self, event: Json) -> None:
+        """Show an event, if there is anything to see."""
+        match event["type"]:
+            case "agent_start" | "compaction_start":
+                self.since = self.since or time.monotonic()
+                self._doing = "Compacting" if event["type"] == "compaction_start" else "Working"
+            case "agent_settled":
+                self.since = None
+                self._running.clear()
+                if event.get("stopReason") == "aborted" and self._last != "interrupted":  # between two answers
+                    self.say("Interrupted", "yellow", kind="interrupted")
+                elif event.get("stopReason") not in (None, "end", "error", "aborted"):
+                    self.say(event.get("errorMessage") or f"Stopped: {event['stopReason']}", "yellow")
+            case "message_start" if event["message"].get("role") in ("user", "custom"):
+                if not self._look.plain:  # there the line was seen as it was typed
+                    self.message(event["message"])
+            case "message_start" if event["message"].get("role") == "assistant":
+                self._whole = True
+            case "message_update":
+                self._piece(event["assistantMessageEvent"])
+            case "message_end" if event["message"].get("role") == "assistant":
+                if self._whole:
+                    self._answer_end(event["message"])
+                else:
+                    self._blocks.flush()
+                    self.message(event["message"])
+                self._whole = False
+            case "tool_execution_start":
+                self._calls[event["toolCallId"]] = _call(event["toolName"], event.get("args"))
+                self._running[event["toolCallId"]] = time.monotonic(), ""
+            case "tool_execution_update" if event["toolCallId"] in self._running:
+                last = text_of(event["partialResult"].get("content"), printed).rpartition("\n")[2]
+                self._running[event["toolCallId"]] = self._running[event["toolCallId"]][0], one_line(last)
+            case "tool_execution_end":
+                self._running.pop(event["toolCallId"], None)
+                self._tool({**event, **event["result"]}, event.get("durationMs"))
+            case "auto_retry_start" | "summarization_retry_scheduled":
+                times = f"{event['attempt']} of {event['maxAttempts']}"
+                self.say(f"Trying again in {event['delayMs'] / 1000:.0f} s ({times})", "yellow", kind="error")
+                self._doing = "Waiting"
+            case "compaction_end":
+                self._doing = "Working"
+                asked_for = event["reason"] == "manual"  # then the answer says what went wrong
+                self.since = None if asked_for else self.since
+                if event.get("errorMessage") and not asked_for:
+                    self.fail(event["errorMessage"])
+                elif event.get("result"):
+                    self.say(f"Compacted: {event['result']['tokensBefore']:,} tokens before", "dim")
+            case "notice":
+                self.note(event["message"], event.get("level"))
+            case "extension_error":
+                self.fail(f"{event.get('extensionPath') or 'Error'}: {event['error']}")
+            case "ttsr_triggered":
+                self.say("The answer broke a rule and begins again", "yellow")
+
+    def _piece(self, piece: Json) -> None:
+        match piece["type"]:
+            case "text_delta" if self._look.plain and self._whole:
+                self._write(("" if self._streamed else "\n") + self._look.signs(clean(piece["delta"])))
+                self._streamed, self._last = True, "text"
+            case "text_delta":
+                blocks = self._blocks.feed(clean(piece["delta"]))
+                self._print(blocks if self._whole else ())
+            case "text_end" | "thinking_end" if self._whole:
+                self.flush()
+            case "thinking_delta":
+                self._thinking += clean(piece["delta"])
+            case "toolcall_start":
+                self._doing = f"Writing a call of {one_line(str(piece.get('toolName') or 'a tool'))}"
+
+    def _print(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            self.say(render(block, self._look), kind="text" if block.kind in ("text", "open") else "more")
+
+    def _thought(self, text: str) -> None:
+        if text.strip():
+            self.folded["thoughts"] = text.strip()
+            self.say(fit(f"∴ Thought: {one_line(text)}", self._look.width - 1), "dim", kind="tool")
+        self._thinking = ""
+
+    def flush(self) -> None:
+        """Print what has come of a message, or of one part of it: no more will."""
+        self._thought(self._thinking)
+        self._print(self._blocks.flush())
+        if self._streamed:
+            self._write("\n")
+        self._streamed, self._doing = False, "Working"
+
+    def _answer_end(self, message: Json) -> None:
+        self.flush()
+        match message.get("stopReason"):
+            case "error":
+                self.fail(message.get("errorMessage") or "The model has failed")
+            case "aborted":
+                self.say("Interrupted", "yellow", kind="interrupted")
+            case "stop" if not any(block["type"] in ("text", "toolCall") for block in message["content"]):
+                self.say("The answer is empty", "yellow")
+            case "length":
+                self.say("The answer is cut off: it reached the model's limit", "yellow")
+
+    def _tool(self, result: Json, took: float | None = None) -> None:
+        """Print what came of a call: one line, and the change it made or why it failed."""
+        failed, width = result.get("isError"), self._look.width - 1
+        self.folded["result"] = text = text_of(result.get("content"), printed)
+        lines = text.split("\n")
+        ending = f" · {len(lines)} lines" if len(lines) > 1 else ""
+        ending += f" · {took / 1000:.1f}s" if took is not None else ""
+        call = fit(self._calls.pop(result["toolCallId"], result["toolName"]), max(20, width * 2 // 3 - len(ending)))
+        tail = f" · {one_line(lines[-1])}" if text and not failed else ""
+        line = self._look.paint(fit(call + tail, max(10, width - len(ending) - 2)) + ending, "dim")
+        self.say(f"{self._look.paint('✗', 'red') if failed else self._look.paint('✓', 'green')} {line}", kind="tool")
+        diff = clean((result.get("details") or {}).get("diff") or "")
+        shown = diff.split("\n") if diff else []
+        if failed:
+            shown = [line for line in lines if line][-_OF_FAILURE:]
+        for line in shown[:_OF_DIFF]:
+            colour = "dim" if failed else {"+": "green", "-": "red"}.get(line[:1], "dim")
+            self.say(fit(f"  {line}", width), colour, kind="more")
+        if len(shown) > _OF_DIFF:
+            self.say(f"  … {len(shown) - _OF_DIFF} more lines", "dim", kind="more")
+
+    # -- stored messages -------------------------------------------------------------------------
+
+    def history(self, messages: Sequence[Json]) -> None:
+        """Print the end of a conversation."""
+        if len(messages) > _OF_HISTORY:
+            self.say(f"… {len(messages) - _OF_HISTORY} earlier messages", "dim")
+        for message in messages[-_OF_HISTORY:]:
+            try:
+                self.message(message)
+            except (AttributeError, LookupError, TypeError):  # the file is damaged, or of another version
+                self.say("(a message that cannot be shown)", "dim")
+
+    def message(self, message: Json) -> None:
+        """Print one message as a whole."""
+        content = message.get("content")
+        match message.get("role"):
+            case "user":
+                lines = text_of(content).split("\n")
+                if len(lines) > _OF_MESSAGE:
+                    lines[_OF_MESSAGE:] = [f"… {len(lines) - _OF_MESSAGE} more lines"]
+                pictures = sum(block["type"] == "image" for block in content) if isinstance(content, list) else 0
+                lines += [f"[{pictures} image{'s' if pictures > 1 else ''}]"] if pictures else []
+                self.say("❯ " + "\n  ".join(lines), "bold", "cyan", kind="user")
+            case "assistant":
+                for block in content or ():
+                    if block["type"] == "text":
+                        self._print([*self._blocks.feed(clean(block["text"])), *self._blocks.flush()])
+                    elif block["type"] == "thinking":
+                        self._thought(clean(block["thinking"]))
+                    elif block["type"] == "toolCall":
+                        self._calls[block["id"]] = _call(block["name"], block.get("arguments"))
+                self._answer_end(message)
+            case "toolResult":
+                self._tool(message)
+            case "bashExecution":
+                self.say(f"$ {one_line(message['command'])}", "bold", kind="bash")
+                self.say(clean(message["output"]).rstrip(), kind="bash")
+            case "custom" if message.get("display", True):
+                self._print([Block("text", text_of(content))])
+            case "compactionSummary" | "branchSummary":
+                self.say(f"… {one_line(message['summary'])[:200]}", "dim")
+
+
+def _call(name: str, args: Any) -> str:
+    """Name a tool and what it is called for: the first text, which is a command, a path or a pattern."""
+    values = args.values() if isinstance(args, dict) else ()
+    texts = (one_line(visible(value)) for value in values if isinstance(value, str) and value.strip())
+    return f"{name} {next(texts, '')}"

@@ -1,0 +1,1 @@
+"""What everything else stands on: async flow, time limits, processes, children, names, spelling."""

@@ -1,0 +1,390 @@
+"""Settings as typed values, and the two files that they come from: the user's, then the project's on top.
+
+Values are decoded key by key: a wrong one costs one diagnostic and is replaced by its default. Old keys are understood
+on reading (`migrate`). Keys of other programs are not listed here and survive every write. A file that cannot be
+parsed is reported, counts as empty, and is never overwritten.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from spindle.base.spelling import nearest
+from spindle.base.user_files import BadFile, Diagnostic, edit_json, read_object
+from spindle.shapes.model import ThinkingLevel
+
+_DOTTED = ("todo", "tasks", "ttsr", "hostTools")
+"""Groups that may be written flat: `"todo.enabled"`."""
+_GLOBAL_ONLY = ("defaultProjectTrust", "cacheWarming", "keepVariables", "limits")
+"""Only the user's own file may say these: a project must not decide about its own trust, or get keys."""
+Count = Annotated[int, Meta(ge=0)]
+QueueMode = Literal["one-at-a-time", "all"]
+
+
+class _Group(Struct, rename="camel", frozen=True):
+    """A JSON object of settings."""
+
+
+class Compaction(_Group, frozen=True):
+    """A context that gets too long is replaced by a summary of its older part."""
+
+    enabled: bool = True
+    """Whether it happens by itself; the command `compact` always works."""
+    reserve_tokens: Count = 16384
+    """It happens when fewer tokens than this are free in the context window."""
+    keep_recent_tokens: Count = 20000
+    """So much of the newest conversation stays as it is."""
+    model_overrides: dict[str, dict[str, Any]] = {}
+    """`provider/id` → values that replace the ones above for that model."""
+
+    def for_model(self, name: str) -> "Compaction":
+        """Return what holds for the model `provider/id`; invalid overrides do not count."""
+        if not (changed := self.model_overrides.get(name)):
+            return self
+        try:
+            return msgspec.convert({**msgspec.to_builtins(self), **changed}, Compaction)
+        except msgspec.ValidationError:
+            return self
+
+
+class BranchSummary(_Group, frozen=True):
+    """Summaries of a branch that is left in the session tree."""
+
+    reserve_tokens: Count = 16384
+    """Room for the summary in the context window."""
+    skip_prompt: bool = False
+    """Known to pi, whose interface asks; no effect here."""
+
+
+class ProviderRetry(_Group, frozen=True):
+    """Known to pi; without effect here, where only whole answers are asked for again."""
+
+    timeout_ms: Count | None = None
+    """No effect; see `httpIdleTimeoutMs`."""
+    max_retries: Count = 0
+    """No effect; see `retry.maxRetries`."""
+    max_retry_delay_ms: Count = 60000
+    """No effect; see `retry.maxAgentDelayMs`."""
+
+
+class Retry(_Group, frozen=True):
+    """Answers that fail for reasons that may pass (overload, limits, broken connections) are asked for again."""
+
+    enabled: bool = True
+    """Whether that happens."""
+    max_retries: Count = 3
+    """How often."""
+    base_delay_ms: Count = 2000
+    """The first wait; each further one is twice as long."""
+    max_agent_delay_ms: Count = 60000
+    """The longest wait; a server that asks for a longer one is not waited for."""
+    provider: ProviderRetry = ProviderRetry()
+
+
+class Images(_Group, frozen=True):
+    """Images in prompts and tool results."""
+
+    auto_resize: bool = True
+    """Make large images smaller before they are sent (needs the extra `images`)."""
+    block_images: bool = False
+    """Send no images to models."""
+
+
+class Todo(_Group, frozen=True):
+    """The todo list of the agent."""
+
+    enabled: bool = True
+    """Whether the tool is offered."""
+    reminders: bool = True
+    """Remind the model of open todos when it would end."""
+    reminders_max: Count = 3
+    """Written as `todo.reminders.max`."""
+
+
+class Tasks(_Group, frozen=True):
+    """How long todos are shown."""
+
+    todo_clear_delay: int = 60
+    """Seconds after which finished todos vanish; negative: never."""
+
+
+class Ttsr(_Group, frozen=True):
+    """Stream rules: text patterns that stop an answer and add a reminder."""
+
+    enabled: bool = True
+    """Whether rules are looked at."""
+    context_mode: Literal["discard", "keep"] = "discard"
+    """What becomes of the answer that was stopped."""
+    repeat_mode: Literal["once", "after-gap"] = "once"
+    """How often one rule may act in a session."""
+    repeat_gap: Count = 10
+    """Turns between two times, with `after-gap`."""
+    interrupt_mode: Literal["never", "prose-only", "tool-only", "always"] = "always"
+    """Where a match stops the answer at once: in text, in arguments of tools, in both, or nowhere."""
+
+
+class HostTools(_Group, frozen=True):
+    """Tools that run in the client."""
+
+    timeout_ms: Count | None = None
+    """How long a call may take; without it, as long as any tool."""
+
+
+class Permissions(_Group, frozen=True):
+    """Which tool calls may run. The lists of the user's file and of the project's add up."""
+
+    default_mode: str | None = None
+    """`bypass`, `default`, `acceptEdits`, `plan` or `dontAsk`; see [permissions.md](permissions.md)."""
+    allow: list[str] = []
+    """Rules of calls that run without a question: `Bash(git *)`."""
+    ask: list[str] = []
+    """Rules of calls that are asked about."""
+    deny: list[str] = []
+    """Rules of calls that never run; they come first."""
+    additional_directories: list[str] = []
+    """Directories that count like the working directory."""
+    ask_timeout_ms: Count | None = None
+    """A question that is not answered in this time is answered with no; None: it waits."""
+
+
+class Local(_Group, frozen=True):
+    """Models that run on this machine."""
+
+    context_size: Annotated[int, Meta(ge=512)] | None = None
+    """Tokens; None: as many as the model was made for, within reason."""
+    threads: Annotated[int, Meta(ge=1)] | None = None
+    """None: all cores but one."""
+
+
+class Runaway(_Group, frozen=True):
+    """Where a run ends that would not end by itself."""
+
+    max_model_calls: Annotated[int, Meta(ge=1)] = 1000
+    """In one run."""
+    max_repeated_failures: Annotated[int, Meta(ge=1)] = 5
+    """The same tool call, failing in a row."""
+    stall_seconds: Annotated[float, Meta(gt=0)] = 300.0
+    """A stream without progress."""
+    tool_seconds: Annotated[float, Meta(gt=0)] = 3600.0
+    """One call of a tool."""
+    max_answer_chars: Annotated[int, Meta(ge=1000)] = 8_000_000
+    """Of one answer."""
+
+
+class Limits(_Group, frozen=True):
+    """Of all sessions of a process together; 0 is no limit."""
+
+    sessions: Count = 2000
+    """How many may be alive."""
+    idle_seconds: Count = 600
+    """How long one that is not used stays in memory. Its file stays."""
+    model_calls: Count = 0
+    """At a time, for each provider."""
+    children: Count = 0
+    """Programs that one session runs at a time."""
+    roots: list[str] = []
+    """Where sessions may work, and below; empty: anywhere."""
+
+
+class Settings(_Group, frozen=True):
+    default_provider: str | None = None
+    """Provider of the model that a new session begins with."""
+    default_model: str | None = None
+    """Its id. Without both, the default of the first provider that has a key."""
+    default_thinking_level: ThinkingLevel = "medium"
+    """How hard a model thinks that can; a level it does not have becomes the nearest it has."""
+    model_thinking_levels: dict[str, ThinkingLevel] = {}
+    """`provider/id` → level, for single models."""
+    thinking_budgets: dict[str, Count] = field(
+        default_factory=lambda: {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
+    )
+    """Tokens that a level stands for, with models that count."""
+    enabled_models: list[str] | None = None
+    """Patterns of the models that `cycle_model` goes through; none: every available model."""
+    default_tools: list[str] | None = None
+    """Tools of a new session; without it `read`, `bash`, `edit`, `write`."""
+    steering_mode: QueueMode = "one-at-a-time"
+    """How many waiting steering messages a turn gets."""
+    follow_up_mode: QueueMode = "one-at-a-time"
+    """The same for messages that wait for the end of a run."""
+    interrupt_mode: Literal["immediate", "wait"] = "immediate"
+    """Whether a steering message ends tools that are running, or waits for them."""
+    session_dir: str | None = None
+    """Where sessions are kept, after `--session-dir` and `PI_CODING_AGENT_SESSION_DIR`."""
+    default_project_trust: Literal["ask", "always", "never"] = "ask"
+    """May a project bring its own settings and code? Unasked, `ask` means no. Only in the user's file."""
+    compaction: Compaction = Compaction()
+    branch_summary: BranchSummary = BranchSummary()
+    retry: Retry = Retry()
+    images: Images = Images()
+    todo: Todo = Todo()
+    tasks: Tasks = Tasks()
+    ttsr: Ttsr = Ttsr()
+    runaway: Runaway = Runaway()
+    host_tools: HostTools = HostTools()
+    local: Local = Local()
+    permissions: Permissions = Permissions()
+    editing_mode: Literal["emacs", "vi"] = "emacs"
+    """Keys of the chat on a terminal."""
+    limits: Limits = Limits()
+    shell_path: str | None = None
+    """The shell of `bash`; without it `/bin/bash`, `bash` or `sh`."""
+    shell_command_prefix: str | None = None
+    """A line that runs before every command: `source ~/.profile`."""
+    keep_background_processes: bool = False
+    """What a shell command leaves running (`server &`) may outlive the agent."""
+    keep_variables: list[str] = []
+    """Variables with model keys that tools and programs of extensions get nevertheless. Only in the user's file."""
+    http_proxy: str | None = None
+    """Proxy for requests to models; it comes before those of the environment."""
+    http_idle_timeout_ms: Count = 300000
+    """How long a model server may send nothing; 0 waits for ever."""
+    fsync: Literal["never", "run", "always"] = "run"
+    """When session files are forced to disk."""
+    packages: list[str | dict[str, Any]] = []
+    """Folders with `extensions/`, `skills/`, `prompts/`; npm and git sources where pi has installed them."""
+    extensions: list[str] = []
+    """More extensions: paths, `module:name`, entry points; `!glob`, `+path` and `-path` choose."""
+    skills: list[str] = []
+    """More skills, the same way."""
+    prompts: list[str] = []
+    """More prompt templates, the same way."""
+
+
+def decode_settings(raw: dict[str, Any]) -> tuple[Settings, list[str]]:
+    """Return the settings and a line for every value that had to be replaced by its default, and for slips."""
+    problems: list[str] = []
+    return _decode(Settings, _unflatten(raw), "", problems), problems
+
+
+def _decode(group: type[Any], raw: dict[str, Any], prefix: str, problems: list[str]) -> Any:
+    values: dict[str, Any] = {}
+    names = [item.encode_name for item in msgspec.structs.fields(group)]
+    for key in raw:
+        if key not in names and "." not in key and (near := nearest(key, names)):
+            problems.append(f'{prefix}{key} is not known: did you mean "{prefix}{near}"?')
+    for item in msgspec.structs.fields(group):
+        value = raw.get(item.encode_name)
+        if value is None:
+            continue
+        key = prefix + item.encode_name
+        nested = isinstance(item.type, type) and issubclass(item.type, Struct)
+        if nested and isinstance(value, dict):
+            values[item.name] = _decode(item.type, value, f"{key}.", problems)
+            continue
+        try:
+            values[item.name] = msgspec.convert(value, item.type)
+        except msgspec.ValidationError as error:
+            problems.append(f"{key}: {str(error).replace('`', '')}, using the default")
+    return group(**values)
+
+
+def _unflatten(raw: dict[str, Any]) -> dict[str, Any]:
+    """Bring `"todo.reminders.max": 5` and its half-nested forms to one place."""
+    result = {key: dict(value) if key in _DOTTED and isinstance(value, dict) else value for key, value in raw.items()}
+    for key, value in raw.items():
+        group, dot, rest = key.partition(".")
+        if dot and group in _DOTTED and isinstance(result.setdefault(group, {}), dict):
+            result[group].setdefault(rest, value)
+    todo = result.get("todo")
+    if isinstance(todo, dict):
+        if isinstance(reminders := todo.get("reminders"), dict):
+            todo |= {"reminders": reminders.get("enabled", True), "reminders.max": reminders.get("max")}
+        if "reminders.max" in todo:
+            todo["remindersMax"] = todo["reminders.max"]
+    return result
+
+
+# -- the files -----------------------------------------------------------------------------------
+
+
+class SettingsStore:
+    """Settings of one working directory: `load` reads the files, `settings` is the result."""
+
+    def __init__(self, agent_dir: Path, cwd: Path) -> None:
+        self.global_path = agent_dir / "settings.json"
+        self.project_path = cwd / ".pi" / "settings.json"
+        self.user: dict[str, Any] = {}
+        """The global file after migration."""
+        self.project: dict[str, Any] = {}
+        """The project file after migration; empty while the project is not trusted."""
+        self.settings = Settings()
+        self.diagnostics: list[Diagnostic] = []
+
+    def load(self, *, project_trusted: bool) -> Settings:
+        """Read the user's file, and the project's if it is trusted: else it is not even opened."""
+        self.diagnostics = []
+        self.user = self._read(self.global_path)
+        project = self._read(self.project_path) if project_trusted else {}
+        self.project = {key: value for key, value in project.items() if key not in _GLOBAL_ONLY}
+        self.settings, problems = decode_settings(merge(self.user, self.project))
+        files = f"{self.global_path}{f' and {self.project_path}' if self.project else ''}"
+        self.diagnostics += [Diagnostic("warning", f"Setting {problem} ({files})") for problem in problems]
+        return self.settings
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            return migrate(read_object(path) or {})
+        except BadFile as error:
+            self.diagnostics.append(Diagnostic("error", f"Cannot use {path}: {error}", str(path)))
+            return {}
+
+    def resource_list(self, key: str, *, project: bool) -> list[Any]:
+        """Return a list of one file alone: resource lists add up instead of replacing each other."""
+        value = (self.project if project else self.user).get(key)
+        return value if isinstance(value, list) else []
+
+    def save(self, key: str, value: Any) -> None:
+        """Write one key (`a.b` for nested ones) to the global file; None removes it. Raises `BadFile`, `OSError`."""
+        self._edit(key, lambda old: value)
+
+    def add(self, key: str, values: Sequence[str]) -> None:
+        """Add what is missing to a list in the global file. Raises `BadFile`, `OSError`."""
+        self._edit(key, lambda old: list(dict.fromkeys([*(old or ()), *values])))
+
+    def _edit(self, key: str, new_value: Callable[[Any], Any]) -> None:
+        *groups, last = key.split(".")
+
+        def change(content: dict[str, Any]) -> None:
+            for group in groups:
+                inner = content.get(group)
+                content[group] = content = inner if isinstance(inner, dict) else {}
+            if (value := new_value(content.get(last))) is None:
+                content.pop(last, None)
+            else:
+                content[last] = value
+
+        edit_json(self.global_path, change)
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Merge objects deeply; everything else of `over` replaces what `base` has."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def migrate(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with keys of older versions under their present names."""
+    result = dict(raw)
+    if "queueMode" in result:
+        result.setdefault("steeringMode", result.pop("queueMode"))
+    if isinstance(result.get("websockets"), bool):
+        result.setdefault("transport", "websocket" if result.pop("websockets") else "sse")
+    if isinstance(skills := result.get("skills"), dict):
+        if "enableSkillCommands" in skills:
+            result.setdefault("enableSkillCommands", skills["enableSkillCommands"])
+        result["skills"] = skills.get("customDirectories", [])
+    retry = result.get("retry")
+    if isinstance(retry, dict) and "maxDelayMs" in retry:
+        retry = dict(retry)
+        delay = retry.pop("maxDelayMs")
+        provider = retry.get("provider")
+        retry["provider"] = {"maxRetryDelayMs": delay} | (provider if isinstance(provider, dict) else {})
+        result["retry"] = retry
+    return result

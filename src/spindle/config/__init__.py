@@ -1,1 +1,0 @@
-"""The user's files: settings, and values that stand for secrets."""

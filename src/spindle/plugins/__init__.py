@@ -1,0 +1,1 @@
+"""What hooks into an agent from above: extensions, and MCP servers."""

@@ -1,0 +1,123 @@
+"""What a server wants to know from the user, as our dialogs: one for each field. Who cannot be asked declines."""
+
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from spindle.agent.dialogs import Dialogs
+from spindle.plugins.mcp import Message
+from spindle.shapes.events import ExtensionUIRequest
+from spindle.shapes.messages import Wire
+from spindle.tools.base import ToolError
+from spindle.tools.validate import validate_arguments
+
+Asker = Callable[..., Awaitable[dict[str, Any] | None]]
+SKIP = "(no answer)"
+_MAX_FIELDS = 50
+
+
+class _Declined(Exception):
+    """The user does not want to answer."""
+
+
+class Choice(Wire):
+    """One value of a field, and what the user sees of it."""
+
+    value: str
+    shown: str
+
+
+async def elicit(server: str, params: Message, dialogs: Dialogs, call_id: str | None = None) -> Message:
+    """Ask the user, and return the result of `elicitation/create`; `call_id`: the call of a tool that it is for."""
+    if not dialogs.has_ui:
+        return {"action": "decline"}
+    ask = partial(_ask, dialogs, call_id)
+    message = str(params.get("message") or "")[:4000]
+    head = f'MCP server "{server}": {message}'
+    if params.get("mode") == "url":
+        text = f"{message}\n\nOpen this address, then confirm: {params.get('url')}"
+        answer = await ask(method="confirm", title=f'MCP server "{server}" asks you to visit a page', message=text)
+        return {"action": "cancel" if answer is None else "accept" if answer.get("confirmed") is True else "decline"}
+    schema = params.get("requestedSchema")
+    fields = fields_of(schema)
+    if not fields:
+        answer = await ask(method="confirm", title=f'MCP server "{server}" asks', message=message)
+        if answer is None:
+            return {"action": "cancel"}
+        return {"action": "accept", "content": {}} if answer.get("confirmed") is True else {"action": "decline"}
+    required = schema.get("required") if isinstance(schema, dict) else None
+    content: Message = {}
+    try:
+        for name, field in fields.items():
+            given = await _field(ask, head, name, field, needed=isinstance(required, list) and name in required)
+            if given is not None:
+                content[name] = given
+    except _Declined:
+        return {"action": "decline"}
+    content = with_defaults(schema, content)
+    try:
+        return {
+            "action": "accept",
+            "content": validate_arguments("elicitation", {"type": "object", **(schema or {})}, content),
+        }
+    except ToolError:
+        return {"action": "cancel"}
+
+
+def fields_of(schema: Any) -> dict[str, Message]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    found = properties.items() if isinstance(properties, dict) else ()
+    return {str(name): field for name, field in list(found)[:_MAX_FIELDS] if isinstance(field, dict)}
+
+
+def with_defaults(schema: Any, content: Message) -> Message:
+    """Return the content with the defaults of fields that have no answer."""
+    defaults = {name: field["default"] for name, field in fields_of(schema).items() if "default" in field}
+    return defaults | content
+
+
+async def _field(ask: Asker, head: str, name: str, field: Message, *, needed: bool) -> Any:
+    """Return the user's answer; None for no answer to a field that can do without. Raises `_Declined`."""
+    label = str(field.get("title") or name)
+    about = f"{head}\n{label}" + (f": {field['description']}" if field.get("description") else "")
+    kind, default = field.get("type"), field.get("default")
+    if kind == "boolean":
+        answer = await ask(method="confirm", title=head, message=about.removeprefix(f"{head}\n"))
+        if answer is None or answer.get("cancelled"):
+            raise _Declined
+        return answer.get("confirmed") is True
+    choices = _choices(field)
+    if choices:
+        shown = [choice.shown for choice in choices] + ([] if needed else [SKIP])
+        answer = await ask(method="select", title=about, options=shown)
+        value = next((choice.value for choice in choices if answer and choice.shown == answer.get("value")), None)
+        if value is None and (answer is None or answer.get("value") != SKIP):
+            raise _Declined
+        return [value] if kind == "array" and value is not None else value
+    prefill = None if default is None else str(default)
+    answer = await ask(method="input", title=about, placeholder=prefill or str(kind or ""), prefill=prefill)
+    text = None if answer is None else answer.get("value")
+    if not isinstance(text, str):
+        raise _Declined
+    if not text and (default is not None or not needed):
+        return None
+    return text  # numbers are made of it by the check against the schema
+
+
+def _choices(field: Message) -> list[Choice]:
+    items = field.get("items")
+    source = items if field.get("type") == "array" and isinstance(items, dict) else field
+    titled = source.get("oneOf") or source.get("anyOf")
+    if isinstance(titled, list):
+        named = [item for item in titled if isinstance(item, dict) and isinstance(item.get("const"), str)]
+        return [Choice(item["const"], str(item.get("title") or item["const"])) for item in named]
+    values, names = source.get("enum"), source.get("enumNames")
+    if not isinstance(values, list):
+        return []
+    names = names if isinstance(names, list) and len(names) == len(values) else values
+    return [Choice(str(value), str(name)) for value, name in zip(values, names, strict=True)]
+
+
+async def _ask(dialogs: Dialogs, call_id: str | None, **fields: Any) -> dict[str, Any] | None:
+    return await dialogs.ask(ExtensionUIRequest(id=str(uuid.uuid4()), tool_call_id=call_id, **fields))

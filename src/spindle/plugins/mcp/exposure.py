@@ -1,0 +1,497 @@
+"""The tools, resources and prompts of servers, as one session has them.
+
+Few tools are told to the model at once; many wait behind `tool_search`, and so do those of a server that has not said
+yet what it has. Which servers are direct is decided at the first model call of a session and kept in its file, as is
+what a search has loaded: a session that is taken up again sends the same tools in the same order, and prompt caches
+hold. Toolbox and model only ever see what `_visible` returns.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from spindle.agent import AgentError
+from spindle.agent.hooks import Hooks
+from spindle.agent.session import AgentSession
+from spindle.base import limits
+from spindle.plugins.mcp import McpError, Message
+from spindle.plugins.mcp.shared_server import Listing, RemotePrompt, RemoteTool, Server
+from spindle.resources.sources import CommandItem, SourceInfo
+from spindle.shapes.codec import encode
+from spindle.shapes.events import ExtensionError, Notice, StateChanged, ToolResult
+from spindle.shapes.messages import Image, Text, text_of
+from spindle.tools.base import Tool, ToolContext, ToolError, arguments, text_result
+
+ENTRY: Final = "spindle.mcp"
+"""Custom entries of a session: `direct` (names of servers) once, `loaded` (tools) for every search."""
+DIRECT_TOOLS: Final = 24
+DIRECT_BYTES: Final = 32_000
+"""About 8,000 tokens."""
+FOUND: Final = 5
+"""Tools that a search loads unless it asks for another number."""
+_MAX_NAME: Final = 64
+_LISTED: Final = 2
+"""Servers that are started together only to learn what they have."""
+
+
+class LoadedTool(Struct, frozen=True):
+    """A tool that a search has loaded, as it was then."""
+
+    server: str
+    tool: RemoteTool
+
+
+class SessionTools(Hooks):
+    def __init__(self, agent: AgentSession, servers: Sequence[Server]) -> None:
+        self._agent = agent
+        self._servers = {server.name: server for server in servers}
+        self._direct: list[str] | None = None
+        """Servers that are direct without having been asked for; None: not decided yet."""
+        self._loaded: dict[str, LoadedTool] = {}
+        """By the names the model uses."""
+        self._tools: dict[str, tuple[tuple[str, RemoteTool], Tool]] = {}
+        """Made so far, by name."""
+        self._shown: list[Tool] = []
+        self._commands: Collection[str] = ()
+        """Names of prompts that clients know of."""
+        self._told: dict[str, str] = {}
+        """Failures that clients know of."""
+        self._search_tool = self._make_search()
+        self._resource_tools = self._make_resources()
+        for entry in agent.session.entries:
+            if entry.type == "custom" and ENTRY.encode() in entry.raw and entry.value.get("customType") == ENTRY:
+                self._recall(entry.value.get("data"))
+        for server in servers:
+            server.listeners.add(self.refresh)
+        self.refresh()
+
+    def _recall(self, data: Any) -> None:
+        if not isinstance(data, dict):
+            return
+        if isinstance(direct := data.get("direct"), list):
+            self._direct = [name for name in direct if isinstance(name, str)]
+        try:
+            loaded = msgspec.convert(data.get("loaded") or [], list[LoadedTool])
+        except msgspec.ValidationError:
+            return
+        for item in loaded:
+            if item.server in self._servers:
+                self._loaded[tool_name(item.server, item.tool.name)] = item
+
+    def detach(self) -> None:
+        """Hear no more of the servers. The tools stay until others take their place."""
+        for server in self._servers.values():
+            server.listeners.discard(self.refresh)
+
+    # -- what the model sees ---------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Put in force what the servers have now."""
+        for server in self._servers.values():
+            reason = _first_line(server.error or "")  # last words have dates and the like
+            if server.state in ("failed", "login") and reason and self._told.get(server.name) != reason:
+                self._told[server.name] = reason
+                self._agent.publish(Notice(server.error or ""))
+        commands = self._prompts()
+        if commands.keys() != self._commands:
+            self._commands = commands.keys()
+            self._agent.publish(StateChanged())  # clients show them
+        visible = self._visible()
+        if visible != self._shown:
+            self._shown = visible
+            self._agent.use_server_tools(visible)
+
+    def _visible(self) -> list[Tool]:
+        tools: list[Tool] = []
+        searchable = readable = False
+        direct = self._direct_servers()
+        for server in self._servers.values():
+            if server.listing is None:
+                searchable = searchable or server.config.exposure != "hidden"
+                continue
+            readable = readable or (server.listing.resources and server.config.exposure != "hidden")
+            for tool in server.listing.tools:
+                exposure = _exposure(server, tool, direct)
+                if exposure == "direct":
+                    tools.append(self._tool(server, tool))
+                searchable = searchable or exposure == "deferred"
+        names = {tool.name for tool in tools}
+        tools += [self._tool(self._servers[i.server], i.tool) for n, i in self._loaded.items() if n not in names]
+        if readable:
+            tools = [*self._resource_tools, *tools]
+        return [self._search_tool, *tools] if searchable else tools
+
+    def _choose(self) -> list[str]:
+        """Return the servers whose tools are direct by default: all that are known, if their tools are few."""
+        known = [server for server in self._servers.values() if server.listing and server.config.exposure is None]
+        return [server.name for server in known] if _few([server.listing for server in known]) else []
+
+    def _direct_servers(self) -> set[str]:
+        chosen = self._choose() if self._direct is None else self._direct
+        # A list may have grown since.
+        return {name for name in chosen if name in self._servers and _few([self._servers[name].listing])}
+
+    async def before_turn(self) -> bool:
+        if self._direct is None and self._servers:
+            self._direct = self._choose()
+            self._agent.append_entry(ENTRY, {"direct": self._direct})
+        self.refresh()
+        return True
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    def _tool(self, server: Server, tool: RemoteTool) -> Tool:
+        key = server.name, tool
+        made = self._tools.get(tool_name(server.name, tool.name))
+        if made is None or made[0] != key:
+            name = tool_name(server.name, tool.name)
+            effect: Literal["reads", "destroys"] | None = "destroys" if tool.destructive else None
+            if tool.read_only and server.config.trusted:  # a server that a project brings could say anything
+                effect = "reads"
+            made = (
+                key,
+                Tool(
+                    name,
+                    tool.description or tool.title or tool.name,
+                    tool.schema,
+                    partial(self._call, server, tool.name),
+                    label=tool.title or f"{server.name}: {tool.name}",
+                    effect=effect,
+                ),
+            )
+            self._tools[name] = made
+        return made[1]
+
+    async def _call(self, server: Server, tool: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        from spindle.plugins.mcp.content import tool_result
+
+        progress = _Progress(context)
+        try:
+            return await tool_result(
+                await server.call(tool, args, progress.take, partial(self._ask, server.name, call_id)), context
+            )
+        except McpError as error:
+            raise ToolError(str(error)) from None
+
+    async def _ask(self, server: str, call_id: str | None, params: Message) -> Message:
+        from spindle.plugins.mcp.elicitation import elicit
+
+        return await elicit(server, params, self._agent.dialogs, call_id)
+
+    # -- searching -------------------------------------------------------------------------------
+
+    def _make_search(self) -> Tool:
+        listed = [
+            f"- {server.name}" + (f": {server.config.description}" if server.config.description else "")
+            for server in self._servers.values()
+            if server.config.exposure != "hidden"
+        ]
+        return Tool(
+            "tool_search",
+            "Find and load tools of MCP servers that are not in your list of tools. What is found can be called from "
+            "your next message on, and stays loaded. The servers:\n" + "\n".join(listed),
+            arguments(
+                "query",
+                query="Words to look for in names and descriptions, or select:NAME,NAME for tools whose names you know",
+                limit=("integer", f"How many tools to load at most; {FOUND} if not given"),
+            ),
+            self._search,
+            label="Tool search",
+            effect="reads",
+        )
+
+    async def _search(self, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        found = self._matching(args["query"])
+        selected = _selected(args["query"])
+        if not selected or len(found) < len(selected):
+            await self._learn(limits.MCP_SEARCH)
+            found = self._matching(args["query"])
+        limit = max(1, min(int(args.get("limit") or (DIRECT_TOOLS if selected else FOUND)), DIRECT_TOOLS))
+        chosen = found[:limit]
+        fresh = [item for item in chosen if tool_name(item.server, item.tool.name) not in self._loaded]
+        if fresh:
+            for item in fresh:
+                self._loaded[tool_name(item.server, item.tool.name)] = item
+            self._agent.append_entry(ENTRY, {"loaded": msgspec.to_builtins(fresh)})
+            self.refresh()
+        lines = [f"{tool_name(i.server, i.tool.name)}: {_first_line(i.tool.description)}" for i in chosen]
+        text = "Loaded, to be called by these names:\n" + "\n".join(lines) if lines else "No tool was found."
+        if more := found[limit:]:
+            text += "\n\nAlso found, not loaded: " + ", ".join(tool_name(i.server, i.tool.name) for i in more[:50])
+        if absent := [line for server in self._servers.values() if (line := _absence(server))]:
+            text += "\n\nNot searched:\n" + "\n".join(absent)
+        return text_result(text)
+
+    async def _learn(self, timeout: float) -> None:
+        """Start servers that have not said yet what they have, and wait for them for a while."""
+        unknown = [s for s in self._servers.values() if s.listing is None and s.config.exposure != "hidden"]
+        if unknown:
+            await asyncio.wait([server.start_soon() for server in unknown], timeout=timeout)
+
+    async def learn_in_background(self) -> None:
+        """Ask servers for lists that are not known, or were kept for long; a few at a time."""
+        stale = [server for server in self._servers.values() if server.is_stale()]
+        turn = asyncio.Semaphore(_LISTED)
+
+        async def ask(server: Server) -> None:
+            async with turn:
+                if server.is_stale():
+                    await server.start_soon()
+
+        await asyncio.gather(*(ask(server) for server in stale))
+
+    def _matching(self, query: str) -> list[LoadedTool]:
+        """Return the deferred tools that a query means, best first."""
+        direct = self._direct_servers()
+        items = [
+            LoadedTool(server.name, tool)
+            for server in self._servers.values()
+            for tool in (server.listing.tools if server.listing else ())
+            if _exposure(server, tool, direct) == "deferred"
+        ]
+        if wanted := _selected(query):
+            return [i for i in items if {tool_name(i.server, i.tool.name), i.tool.name} & wanted]
+        words = _words(query)
+        scored = [(_score(item, words), item) for item in items]
+        return [item for score, item in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
+
+    # -- resources -------------------------------------------------------------------------------
+
+    def _make_resources(self) -> list[Tool]:
+        server = "Name of the server; without it, of all"
+        return [
+            Tool(
+                "list_mcp_resources",
+                "List the resources that MCP servers offer: files, records and other data to read.",
+                arguments(server=server),
+                partial(self._list_resources, "resources/list", "resources"),
+                effect="reads",
+            ),
+            Tool(
+                "list_mcp_resource_templates",
+                "List the templates of resource addresses that MCP servers offer.",
+                arguments(server=server),
+                partial(self._list_resources, "resources/templates/list", "resourceTemplates"),
+                effect="reads",
+            ),
+            Tool(
+                "read_mcp_resource",
+                "Read a resource of an MCP server.",
+                arguments(
+                    "server", "uri", server="Name of the server", uri="Address of the resource, as it was listed"
+                ),
+                self._read_resource,
+                effect="reads",
+            ),
+        ]
+
+    async def _list_resources(self, method: str, key: str, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        from spindle.plugins.mcp.connection import pages
+        from spindle.plugins.mcp.content import cut
+
+        servers = [self._named(args["server"])] if args.get("server") else list(self._servers.values())
+        listed: list[Any] = []
+        problems = []
+
+        async def ask(server: Server) -> None:
+            try:
+                items = await pages(server.get, method, key)
+            except McpError as error:
+                problems.append(str(error))
+            else:
+                listed.extend({"server": server.name, **item} for item in items if isinstance(item, dict))
+
+        asked = [s for s in servers if s.config.exposure != "hidden" and (s.listing is None or s.listing.resources)]
+        await asyncio.gather(*map(ask, asked))
+        if problems and not listed:
+            raise ToolError("\n".join(problems))
+        return ToolResult(cut([Text("\n".join([encode({key: listed}).decode(), *problems]))]))
+
+    async def _read_resource(self, call_id: str, args: Any, context: ToolContext) -> ToolResult:
+        from spindle.plugins.mcp.content import cut, resource
+
+        server = self._named(args["server"])
+        try:
+            answer = await server.get("resources/read", {"uri": args["uri"]}, partial(self._ask, server.name, call_id))
+        except McpError as error:
+            raise ToolError(str(error)) from None
+        contents = answer.get("contents")
+        blocks: list[Text | Image] = []
+        for item in contents if isinstance(contents, list) else ():
+            blocks += await resource(item, context)
+        return ToolResult(cut(blocks) or [Text("(empty)")])
+
+    def _named(self, name: str) -> Server:
+        """Raises `ToolError`."""
+        if (server := self._servers.get(name)) is None:
+            raise ToolError(f'There is no MCP server "{name}". There are: {", ".join(self._servers)}')
+        return server
+
+    # -- prompts ---------------------------------------------------------------------------------
+
+    def _prompts(self) -> dict[str, tuple[Server, RemotePrompt]]:
+        return {
+            f"mcp__{server.name}__{'_'.join(prompt.name.split())}": (server, prompt)
+            for server in self._servers.values()
+            for prompt in (server.listing.prompts if server.listing else ())
+        }
+
+    def commands(self) -> list[Any]:
+        items = []
+        for name, (server, prompt) in self._prompts().items():
+            info = SourceInfo(server.config.source, "mcp", "user" if server.config.trusted else "project", "top-level")
+            hint = " ".join(f"<{a}>" if a in prompt.required else f"[{a}]" for a in prompt.arguments)
+            items.append(CommandItem.of(name, "prompt", info, f"{prompt.description} {hint}".strip()))
+        return items
+
+    @property
+    def wants_input(self) -> bool:
+        return any(server.listing and server.listing.prompts for server in self._servers.values())
+
+    async def input(
+        self, text: str, images: list[Image], source: str, behavior: str | None
+    ) -> tuple[str, list[Image]] | None:
+        if not text.startswith("/mcp__"):
+            return text, images
+        name, *rest = text[1:].split(maxsplit=1)
+        found = self._prompts().get(name)
+        if found is None:
+            return text, images
+        try:
+            made, pictures = await self._prompt(*found, "".join(rest))
+        except McpError as error:
+            if behavior is None:
+                raise AgentError(str(error)) from None
+            self._agent.publish(ExtensionError("", "mcp", str(error)))
+            return None
+        return made, [*images, *pictures]
+
+    async def _prompt(self, server: Server, prompt: RemotePrompt, rest: str) -> tuple[str, list[Image]]:
+        """Return the text and images of a prompt. Raises `McpError`."""
+        from spindle.plugins.mcp.content import blocks_of
+
+        given = _prompt_arguments(prompt, rest)
+        params = {"name": prompt.name, **({"arguments": given} if given else {})}
+        answer = await server.get("prompts/get", params, partial(self._ask, server.name, None))
+        messages = answer.get("messages")
+        blocks: list[Text | Image] = []
+        for message in messages if isinstance(messages, list) else ():
+            if isinstance(message, dict):
+                if message.get("role") == "assistant":
+                    blocks.append(Text("Assistant:"))
+                blocks += await blocks_of([message.get("content")])
+        # The first line is ours, so that no text of a server can be a slash command.
+        head = f'Prompt "{prompt.name}" of the MCP server "{server.name}":'
+        return "\n\n".join([head, text_of(blocks, "\n\n")]), [b for b in blocks if isinstance(b, Image)]
+
+
+class _Progress:
+    """Shows what a server tells about a call that goes on; not more often than one can read."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+        self._last = 0.0
+
+    def take(self, params: Message) -> None:
+        now = time.monotonic()
+        if now - self._last < 0.1:
+            return
+        self._last = now
+        done, total, message = params.get("progress"), params.get("total"), params.get("message")
+        figures = f"{done}/{total}" if total else f"{done}"
+        self._context.update(text_result(f"{figures} {message[:1000]}" if isinstance(message, str) else figures))
+
+
+def tool_name(server: str, tool: str) -> str:
+    """Return the name of a tool as the model has it: what model servers take as a name, and no other's.
+
+    The first "__" after "mcp__" ends the name of the server, so that a permission rule for one is not for another.
+    """
+    if "__" in server or server != server.strip("_"):
+        server = f"{re.sub('_+', '_', server).strip('_')}-{_checksum(server)}"
+    name = f"mcp__{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
+    if len(name) <= _MAX_NAME and name == f"mcp__{server}__{tool}":
+        return name
+    return f"{name[: _MAX_NAME - 9]}_{_checksum(f'{server}/{tool}')}"
+
+
+def _checksum(text: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _few(listings: Sequence[Listing | None]) -> bool:
+    known = [listing for listing in listings if listing is not None]
+    count, size = sum(len(listing.tools) for listing in known), sum(listing.size for listing in known)
+    return count <= DIRECT_TOOLS and size <= DIRECT_BYTES
+
+
+def _exposure(server: Server, tool: RemoteTool, direct: set[str]) -> str:
+    given = server.config.tool_exposure.get(tool.name) or server.config.exposure
+    return given or ("direct" if server.name in direct else "deferred")
+
+
+def _score(item: LoadedTool, words: set[str]) -> int:
+    names = _words(re.sub(r"([a-z])([A-Z])", r"\1 \2", item.tool.name))
+    about = _words(f"{item.tool.title} {item.tool.description} {' '.join(item.tool.schema.get('properties') or ())}")
+    score = 0
+    for word in words:
+        begins = len(word) > 2 and any(other.startswith(word) for other in names)
+        score += 6 if word in names else 4 if begins else 0
+        score += 2 if word in item.server.lower() and len(word) > 2 else 0
+        score += 1 if word in about else 0
+    return score
+
+
+def _selected(query: str) -> set[str]:
+    """Return the names that a query asks for; none if it has words to look for."""
+    if not query.startswith("select:"):
+        return set()
+    return {name.strip() for name in query[7:].split(",") if name.strip()}
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[^\W_]+", text.lower()))
+
+
+def _absence(server: Server) -> str:
+    if server.listing is not None or server.config.exposure == "hidden":
+        return ""
+    return f"- {server.name}: " + (_first_line(server.error) if server.error else "still starting, search again later")
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= 300 else f"{line[:300]}…"
+
+
+def _prompt_arguments(prompt: RemotePrompt, rest: str) -> dict[str, str]:
+    """Read `name=value` and values in order, with quotes as in a shell. Raises `McpError`."""
+    import shlex
+
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        words = rest.split()
+    given: dict[str, str] = {}
+    plain = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and name in prompt.arguments:
+            given[name] = value
+        else:
+            plain.append(word)
+    free = [name for name in prompt.arguments if name not in given]
+    if len(plain) > len(free) and free:
+        plain = [*plain[: len(free) - 1], " ".join(plain[len(free) - 1 :])]
+    given |= dict(zip(free, plain, strict=False))
+    if missing := [name for name in prompt.required if name not in given]:
+        raise McpError(f"/mcp__…__{prompt.name} needs {', '.join(missing)}")
+    return given

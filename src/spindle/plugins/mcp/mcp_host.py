@@ -1,0 +1,179 @@
+"""The MCP servers beside an agent: configured, bound to its session, changed by its client, left.
+
+An agent without servers pays for three looks at the disk; the rest is imported when there is one.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from spindle.agent import AgentError
+from spindle.agent.hooks import McpServerState
+from spindle.agent.session import AgentSession
+from spindle.base import limits
+from spindle.base.agent_dir import agent_dir
+from spindle.base.flow import Tasks
+from spindle.resources.loader import Resources
+from spindle.shapes.events import StateChanged
+from spindle.tools.base import Tool
+
+if TYPE_CHECKING:  # loaded only if there is a server
+    from spindle.plugins.mcp.exposure import SessionTools
+    from spindle.plugins.mcp.server_config import ServerConfig, Servers
+    from spindle.plugins.mcp.shared_server import Server
+
+
+class McpOptions(Struct, frozen=True):
+    """What a command line or a program says about MCP servers."""
+
+    files: Sequence[str] = ()
+    """Read besides the user's file and those of a trusted project."""
+    servers: Any = None
+    """Servers of the program or client that makes the agent: by name, or a list as in ACP. False: there are none."""
+    warn: Callable[[str], None] = lambda text: None
+    """Told what is wrong with a server that is left out."""
+
+
+def is_server_tool(name: str) -> bool:
+    return name == "tool_search" or name.startswith("mcp__")
+
+
+def mcp_host(options: McpOptions, tools: Sequence[str] | None) -> "list[McpHost]":
+    """Return the host, if there may be servers and any of their tools may be used; `tools`: the only ones that may."""
+    wanted = tools is None or options.servers or any(map(is_server_tool, tools))
+    return [McpHost(options)] if wanted and options.servers is not False else []
+
+
+class McpHost:
+    """The `Plugins` and `McpServers` of an agent."""
+
+    def __init__(self, options: McpOptions = McpOptions()) -> None:  # noqa: B008 - frozen
+        self._options = options
+        self._set: Any = options.servers
+        """Servers of the client."""
+        self._found: Servers | None = None
+        """As loaded last; `bind` puts them in force."""
+        self._agent: AgentSession | None = None
+        self._servers: list[Server] = []
+        self._others: list[McpServerState] = []
+        """Those that are switched off or make no sense."""
+        self._tools: SessionTools | None = None
+        self._learning: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
+
+    # -- plugins ---------------------------------------------------------------------------------
+
+    async def load(self, resources: Resources, builtin: Callable[[str], Tool | None], mode: str) -> None:
+        self._found = self._read(str(resources.cwd), trusted=resources.trust.trusted, client=self._set)
+        if self._found is not None and self._agent is None:
+            for name, problem in self._found.problems.items():
+                is_file = os.path.isabs(name)  # what is wrong with a file as a whole stands under its path
+                self._options.warn(
+                    f"Cannot use {name}: {problem}" if is_file else f'MCP server "{name}" is left out: {problem}'
+                )
+
+    def _read(self, cwd: str, *, trusted: bool, client: Any) -> "Servers | None":
+        """Return what is configured. Raises `AgentError`."""
+        places = [os.path.join(agent_dir(), "mcp.json")]
+        if trusted:
+            places += [os.path.join(cwd, ".mcp.json"), os.path.join(cwd, ".pi", "mcp.json")]
+        if not (self._options.files or client or any(map(os.path.exists, places))):
+            return None
+        from spindle.plugins.mcp import McpError
+        from spindle.plugins.mcp.server_config import load_servers
+
+        found = load_servers(cwd, trusted=trusted, files=self._options.files)
+        try:
+            if client:
+                found.add(client, "client")
+        except McpError as error:
+            raise AgentError(str(error)) from None
+        return found
+
+    def bind(self, agent: AgentSession, reason: str = "startup", previous: str | None = None) -> None:
+        self._agent = agent
+        agent.mcp_servers = self
+        self._use(self._found, restart=reason == "reload")
+
+    def _use(self, found: "Servers | None", *, restart: bool = False) -> None:
+        """Put servers in force in the place of those before."""
+        agent, before = self._agent, self._servers
+        assert agent is not None
+        self._stop_learning()
+        if self._tools is not None:
+            agent.hooks.remove(self._tools)
+            self._tools.detach()
+            self._tools = None
+        self._servers, self._others = [], []
+        if found is not None:
+            self._others = found.unused()
+            self._servers = [self._server(agent, config, restart=restart) for config in found.enabled()]
+        if self._servers:
+            from spindle.plugins.mcp.exposure import SessionTools
+
+            self._tools = SessionTools(agent, self._servers)
+            agent.hooks.add(self._tools)
+        else:
+            agent.use_server_tools(())
+        gone = [server for server in before if server not in self._servers]
+        if gone:
+            from spindle.plugins.mcp.shared_server import leave
+
+            self._tasks.spawn(leave(self, gone), "spindle-mcp-leave")
+
+    def _server(self, agent: AgentSession, config: "ServerConfig", *, restart: bool) -> "Server":
+        from spindle.plugins.mcp.shared_server import server_for
+
+        server = server_for(self, config, agent.cwd, lambda: agent.resources.secret_variables())
+        if restart:
+            server.forgive()
+        return server
+
+    async def begin(self) -> None:
+        if self._tools is not None and (self._learning is None or self._learning.done()):
+            self._learning = self._tasks.spawn(self._learn(self._tools), "spindle-mcp-learn")
+
+    async def _learn(self, tools: "SessionTools") -> None:
+        await asyncio.sleep(limits.MCP_LEARN)  # what the user wants comes first
+        await tools.learn_in_background()
+
+    async def leave(self, reason: str, target: str | None = None) -> None:
+        self._stop_learning()
+
+    def _stop_learning(self) -> None:
+        if self._learning is not None:
+            self._learning.cancel()
+            self._learning = None
+
+    async def close(self) -> None:
+        self._stop_learning()
+        if self._tools is not None:
+            self._tools.detach()
+        if self._servers:
+            from spindle.plugins.mcp.shared_server import leave
+
+            servers, self._servers = self._servers, []
+            await leave(self, servers)
+        await self._tasks.join(limits.TASKS_END)
+
+    # -- servers ---------------------------------------------------------------------------------
+
+    def states(self) -> list[McpServerState]:
+        return [*(server.shown() for server in self._servers), *self._others]
+
+    async def set(self, servers: Any) -> list[McpServerState]:
+        agent = self._agent
+        assert agent is not None
+        found = self._read(agent.cwd, trusted=agent.resources.trust.trusted, client=servers)
+        if found is not None:
+            wrong = {name: text for name, text in found.problems.items() if text.startswith("client:")}
+            if wrong:
+                raise AgentError("; ".join(f'MCP server "{name}" of the {text}' for name, text in wrong.items()))
+        self._set = servers
+        self._use(found)
+        agent.publish(StateChanged())
+        await self.begin()
+        return self.states()

@@ -1,0 +1,164 @@
+"""A server as a child process: one JSON message a line on its stdin and stdout, and its words on stderr.
+
+It is ended in steps: its input closes, then SIGTERM, then SIGKILL, for it and all that it has started. `children` sees
+to it that it does not outlive us either.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from spindle.base import children, limits
+from spindle.base.process import Process
+from spindle.plugins.mcp import McpError, Message
+from spindle.plugins.mcp.connection import read_message
+from spindle.plugins.mcp.server_config import ServerConfig
+from spindle.shapes.codec import DecodeError, encode
+
+_MAX_LINE: Final = 64 << 20
+"""Bytes of one message; a server that sends more is ended."""
+_ANSWER: Final = re.compile(rb'\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,9})\b')
+_PARSE_ERROR: Final = -32700
+_MAX_STRAYS: Final = 10_000
+"""Lines that are no messages."""
+_MAX_ERRORS: Final = 8 * 1024
+"""Bytes of stderr that are kept."""
+
+
+class PipeTransport:
+    def __init__(self, config: ServerConfig, cwd: str, withheld: Collection[str]) -> None:
+        """`config` is resolved; the variables of `withheld` are kept from the server."""
+        self._config = config
+        self._cwd = cwd
+        self._withheld = withheld
+        self._process: Process | None = None
+        self._rest: list[bytes] = []
+        """Pieces of a line whose end has not come yet."""
+        self._size = 0
+        self._errors = bytearray()
+        self._stray = ""
+        """The last line on stdout that is no message."""
+        self._strays = 0
+        self._ending = False
+        self.receive: Callable[[Message], None]
+        self.closed: Callable[[str], None]
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote to stderr."""
+        return self._errors.decode("utf-8", "replace").strip() or self._stray
+
+    async def open(self) -> None:
+        config = self._config
+        cwd = os.path.join(self._cwd, config.cwd or "")
+        command = config.command or ""
+        if os.sep in command:
+            command = os.path.join(cwd, command)
+        try:
+            self._process = Process(
+                [command, *config.args],
+                cwd=cwd,
+                env=children.environment(self._withheld, config.env),
+                on_output=self._read,
+                on_errors=self._read_errors,
+                hold_input=True,
+                input=b"",
+                on_hangup=self._hung_up,
+                tied=True,
+            )
+        except (OSError, ValueError) as error:
+            what = cwd if isinstance(error, OSError) and error.filename == cwd else config.command
+            raise McpError(f"cannot be started: {getattr(error, 'strerror', None) or error}: {what}") from None
+        self._process.on_end(self._ended)
+
+    async def send(self, message: Message, headers: Mapping[str, str]) -> None:
+        if self._process is None or self._ending:
+            raise McpError("it does not run")
+        self._process.write(encode(message) + b"\n")
+        if self._process.unread > _MAX_LINE:
+            self._give_up("it does not read what it is sent")
+
+    def handshaken(self, version: str) -> None:
+        """Nothing depends on it here."""
+
+    async def close(self) -> None:
+        self._ending = True
+        if self._process is None:
+            return
+        self._process.close_input()
+        if not await self._process.ended(limits.MCP_STDIN_CLOSED):
+            await self._process.stop(limits.MCP_TERMINATED)
+        else:
+            self._process.kill_rest()
+
+    def _read(self, data: bytes) -> None:
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._rest, lines[0]])
+            self._rest, self._size = [], 0
+        if rest:
+            self._rest.append(rest)
+            self._size += len(rest)
+            if self._size > _MAX_LINE:
+                self._rest, self._size = [], 0
+                self._give_up(f"it sent a message of more than {_MAX_LINE >> 20} MB")
+        for line in lines:
+            if self._ending:
+                return
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        line = line.removeprefix(b"\xef\xbb\xbf").strip()
+        if not line.startswith((b"{", b"[")):
+            self._take_stray(line)
+            return
+        try:
+            message: Any = read_message(line)
+        except DecodeError as error:
+            if found := _ANSWER.match(line):  # NaN, say: who waits for it should not do so for long
+                failure = {"code": _PARSE_ERROR, "message": f"its answer is not JSON: {error}"}
+                self.receive({"id": int(found[1]), "error": failure})
+            else:
+                self._take_stray(line)
+            return
+        for item in message if isinstance(message, list) else [message]:
+            if isinstance(item, dict):
+                self.receive(item)
+
+    def _take_stray(self, line: bytes) -> None:
+        """Keep the last line that is no message: some print a banner where only messages belong."""
+        if not line:
+            return
+        self._strays += 1
+        if self._strays > _MAX_STRAYS:
+            self._give_up("it writes other things than messages to its stdout")
+        self._stray = line[:500].decode("utf-8", "replace")
+
+    def _read_errors(self, data: bytes) -> None:
+        self._errors += data
+        if len(self._errors) > 2 * _MAX_ERRORS:
+            del self._errors[:-_MAX_ERRORS]
+
+    def _hung_up(self) -> None:
+        """It closes a pipe. Mostly that is its end; otherwise no answer can come any more."""
+        asyncio.get_running_loop().call_later(limits.CHILD_LINGER, self._give_up, "it closed its stdin or stdout")
+
+    def _give_up(self, reason: str) -> None:
+        if self._ending:
+            return
+        self._ending = True
+        if self._process is not None:
+            self._process.kill()
+        self.closed(reason)
+
+    def _ended(self) -> None:
+        assert self._process is not None
+        if not self._ending:
+            self._ending = True
+            code = self._process.returncode
+            self.closed(f"it ended with {f'exit code {code}' if code >= 0 else f'signal {-code}'}")

@@ -1,0 +1,304 @@
+"""Which servers there are: the files people have, what a client passes, and what the values in them stand for.
+
+Every source has the form that Claude Code, Cursor and pi share: an object `mcpServers` of entries by name. A later
+source overrides an earlier one by name; an entry without `command` and `url` only changes what is there already.
+"""
+
+import os
+import re
+from _blake2 import blake2b  # not from `hashlib`, which loads OpenSSL: every start with a server waits for this
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct, field
+
+from spindle.agent.hooks import McpServerState
+from spindle.base import limits
+from spindle.base.agent_dir import agent_dir, expand_home
+from spindle.base.user_files import BadFile, read_object
+from spindle.plugins.mcp import McpError
+from spindle.shapes.codec import encode
+
+Exposure = Literal["direct", "deferred", "hidden"]
+"""Told to the model at once, behind `tool_search`, or not at all."""
+KEYS: Final = ("mcpServers", "servers")
+"""Where the servers are in a file; the latter in those of VS Code."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
+_KINDS: Final = {"stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "remote": "http"}
+NO_SSE: Final = (
+    "the transport sse was replaced by streamable HTTP in 2025 and is not supported: use the server's streamable HTTP "
+    'address with "type": "http"'
+)
+
+
+class IdentityProvider(Struct, frozen=True, rename="camel"):
+    """A company's own, which says to other servers who the user is."""
+
+    token_endpoint: str
+    client_id: str
+    id_token: str
+    """Of the user."""
+    client_secret: str | None = None
+
+
+class OAuthOptions(Struct, frozen=True, rename="camel"):
+    """What is known beforehand about a login; everything else is discovered."""
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    scope: str | None = None
+    callback_port: int | None = None
+    grant_type: Literal["authorization_code", "client_credentials"] | None = None
+    """None: as the server wants it."""
+    client_metadata_url: str | None = None
+    """Stands for the client, where the server supports that."""
+    private_key: str | None = None
+    """In PEM form; proves who the client is in the place of a secret."""
+    assertion: str | None = None
+    """A token of the platform that the program runs on, which says who it is."""
+    identity_provider: IdentityProvider | None = None
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it may take no person to log in."""
+        return any((self.client_secret, self.private_key, self.assertion, self.identity_provider))
+
+
+class ServerConfig(Struct, frozen=True, rename="camel"):
+    """One server as it was written down; values may still stand for others (`resolve`)."""
+
+    name: str
+    source: str
+    """Where it was written, for people."""
+    trusted: bool = True
+    """False: it comes from a file of the project, which the user trusts for this run or for good."""
+    command: str | None = None
+    args: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    timeout: float = limits.MCP_REQUEST
+    """Seconds for one answer."""
+    enabled: bool = True
+    exposure: Exposure | None = None
+    """None: direct as long as there are few tools."""
+    tool_exposure: dict[str, Exposure] = field(default_factory=dict)
+    description: str = ""
+    oauth: OAuthOptions | None = None
+
+    @property
+    def transport(self) -> str:
+        return "stdio" if self.url is None else "http"
+
+    def key(self) -> str:
+        """Return a name for all that the server is started with."""
+        mine = [
+            self.name,
+            self.command,
+            self.args,
+            self.env,
+            self.cwd,
+            self.url,
+            self.headers,
+            self.trusted,
+            self.oauth,
+        ]
+        return blake2b(encode(mine), digest_size=16).hexdigest()
+
+
+class Servers(Struct):
+    """What all sources together say."""
+
+    configs: dict[str, ServerConfig] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why an entry, or a whole file, cannot be used; by its name."""
+
+    def add(self, value: Any, source: str, *, trusted: bool = True) -> None:
+        """Take the entries of one source: an object by name, or a list with names in it, as ACP has it."""
+        for name, entry in _entries(value):
+            try:
+                config = _read(name, entry, source, trusted, self.configs.get(name))
+            except (ValueError, msgspec.ValidationError) as error:
+                self.configs.pop(name, None)
+                self.problems[name] = f"{source}: {error}"
+                continue
+            self.problems.pop(name, None)
+            self.configs[name] = config
+
+    def add_file(self, path: Path, *, trusted: bool = True, required: bool = False) -> None:
+        """Take the entries of a file. One that does not exist has none, unless it is `required`."""
+        try:
+            value = read_object(path, comments=True)
+        except BadFile as error:
+            self.problems[str(path)] = str(error)
+            return
+        if value is None:
+            if required:
+                self.problems[str(path)] = "no such file"
+            return
+        found = next((value[key] for key in KEYS if key in value), None)
+        if not isinstance(found, dict):
+            self.problems[str(path)] = 'has no object "mcpServers"'
+            return
+        self.add(found, str(path), trusted=trusted)
+
+    def enabled(self) -> list[ServerConfig]:
+        return [config for config in self.configs.values() if config.enabled]
+
+    def unused(self) -> list[McpServerState]:
+        """Return the states of those that make no sense or are switched off."""
+        off = [config for config in self.configs.values() if not config.enabled]
+        return [
+            *(McpServerState(name=name, state="invalid", error=problem) for name, problem in self.problems.items()),
+            *(McpServerState(name=c.name, state="disabled", transport=c.transport, source=c.source) for c in off),
+        ]
+
+
+def user_file() -> Path:
+    return agent_dir() / "mcp.json"
+
+
+def project_files(cwd: str | Path) -> tuple[Path, ...]:
+    """Return the files of a project, of which later ones win."""
+    return Path(cwd) / ".mcp.json", Path(cwd) / ".pi" / "mcp.json"
+
+
+def load_servers(cwd: str | Path, *, trusted: bool, files: Sequence[str] = ()) -> Servers:
+    """Read the user's file, those of a trusted project, then `files`."""
+    servers = Servers()
+    servers.add_file(user_file())
+    if trusted:
+        for path in project_files(cwd):
+            servers.add_file(path, trusted=False)
+    for name in files:
+        servers.add_file(Path(cwd) / expand_home(name), required=True)
+    return servers
+
+
+def _entries(value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return [(str(name), entry) for name, entry in value.items()]
+    if not isinstance(value, list):
+        raise McpError("Servers must be an object by name, or a list")
+    found = []
+    for entry in value:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise McpError('Every server in a list must be an object with a "name"')
+        found.append((entry["name"], entry))
+    return found
+
+
+def _read(name: str, entry: Any, source: str, trusted: bool, before: ServerConfig | None) -> ServerConfig:
+    """Raises `ValueError`."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f'"{name}" cannot be the name of a server: letters, digits, "_" and "-", at most 64')
+    if not isinstance(entry, dict):
+        raise ValueError("an entry must be an object")
+    entry = {key: value for key, value in entry.items() if value is not None}
+    given_kind = entry.pop("type", None)
+    if isinstance(command := entry.get("command"), list):  # some write the program and its arguments as one list
+        more = entry.get("args", [])
+        entry["command"], entry["args"] = (
+            (command or [""])[0],
+            [*command[1:], *more] if isinstance(more, list) else more,
+        )
+    if entry.pop("disabled", False) is True:
+        entry["enabled"] = False
+    for key in ("env", "headers"):
+        if isinstance(pairs := entry.get(key), list):
+            if not all(isinstance(pair, dict) and {"name", "value"} <= pair.keys() for pair in pairs):
+                raise ValueError(f'{key} must be an object, or a list of objects with "name" and "value"')
+            entry[key] = {str(pair["name"]): pair["value"] for pair in pairs}
+        elif isinstance(pairs, dict):
+            entry[key] = {k: v if isinstance(v, str) else encode(v).decode() for k, v in pairs.items()}
+    if isinstance(entry.get("oauth"), bool):
+        del entry["oauth"]
+    kind = None if given_kind is None else _KINDS.get(re.sub("[-_]", "", str(given_kind)).lower())
+    if str(given_kind).lower() == "sse":
+        raise ValueError(NO_SSE)
+    if given_kind is not None and kind is None:
+        raise ValueError(f'unknown type "{given_kind}": there are stdio and http')
+    if not entry.get("command") and not entry.get("url"):
+        if before is None:
+            raise ValueError("an entry needs a command or a url")
+        changed = {key: entry[key] for key in ("enabled", "exposure", "toolExposure", "description") if key in entry}
+        return msgspec.convert(msgspec.to_builtins(before) | changed, ServerConfig)
+    kind = kind or ("stdio" if entry.get("command") else "http")
+    entry.pop("url" if kind == "stdio" else "command", None)
+    if not entry.get("command" if kind == "stdio" else "url"):
+        raise ValueError(f"an entry of type {given_kind} needs a {'command' if kind == 'stdio' else 'url'}")
+    known = {key: value for key, value in entry.items() if key in ServerConfig.__struct_encode_fields__}
+    config = msgspec.convert(known | {"name": name, "source": source, "trusted": trusted}, ServerConfig)
+    if not 0 < config.timeout < float("inf"):
+        raise ValueError("timeout must be a number of seconds above 0")
+    if config.url is not None and "${" not in config.url and not _is_address(config.url):
+        raise ValueError(f"not an HTTP address: {config.url}")
+    return config
+
+
+def _is_address(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
+
+
+# -- what values stand for -----------------------------------------------------------------------
+
+
+def _expand(text: str, source: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1])
+        if found is None and match[2] is None:
+            raise McpError(f"the environment variable {match[1]} is not set ({source})")
+        return match[2] if not found and match[2] is not None else found or ""
+
+    return _VARIABLE.sub(value, text)
+
+
+async def _secret(text: str, source: str) -> str:
+    if not text.startswith("!"):
+        return _expand(text, source)
+    from spindle.models.credentials import UnresolvedValue, resolve_value
+
+    try:
+        return await resolve_value(text)
+    except UnresolvedValue as error:
+        raise McpError(f"no value from the {error} ({source})") from None
+
+
+async def resolve_oauth(config: ServerConfig) -> OAuthOptions:
+    """Return what is known about the login, with values as in `resolve`. Raises `McpError`."""
+
+    async def put(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: await put(part) for name, part in value.items()}
+        return await _secret(value, config.source) if isinstance(value, str) else value
+
+    return msgspec.convert(await put(msgspec.to_builtins(config.oauth or OAuthOptions())), OAuthOptions)
+
+
+async def resolve(config: ServerConfig) -> ServerConfig:
+    """Put values in the place of `${VAR}`, and in `env` and `headers` of `!command`; see also `resolve_oauth`.
+
+    Raises `McpError`.
+    """
+    expand, secret = partial(_expand, source=config.source), partial(_secret, source=config.source)
+    url = None if config.url is None else expand(config.url)
+    if url is not None and not _is_address(url):
+        raise McpError(f"not an HTTP address: {config.url} ({config.source})")
+    return msgspec.structs.replace(
+        config,
+        command=None if config.command is None else expand_home(expand(config.command)),
+        args=[expand(text) for text in config.args],
+        env={name: await secret(text) for name, text in config.env.items()},
+        cwd=None if config.cwd is None else expand_home(expand(config.cwd)),
+        url=url,
+        headers={name: await secret(text) for name, text in config.headers.items()},
+    )

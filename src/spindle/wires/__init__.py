@@ -1,0 +1,1 @@
+"""The ways a client reaches an agent."""

@@ -1,0 +1,327 @@
+"""`spindle acp`: the agent of an editor that speaks the Agent Client Protocol, from its first request to its end."""
+
+import asyncio
+import base64
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from spindle.base import limits
+from spindle.base.version import __version__
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.live import AgentSource, LiveLimits, LiveSession, SessionPool, UnknownSession, Wanted
+from spindle.protocol.registry import REPLIES
+from spindle.sessions.entries import iso_time
+from spindle.sessions.file import is_path
+from spindle.sessions.index import SessionInfo
+from spindle.wires.acp.json_rpc import (
+    AUTH_REQUIRED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    NOT_FOUND,
+    Connection,
+    RpcError,
+)
+from spindle.wires.acp.seat import EditorAbilities, Seat, Wishes
+from spindle.wires.pipe.stdio import Exit, StdioWire
+
+PAGE = 100
+"""Sessions in one answer of `session/list`."""
+OURS = "_spindle/"
+KEYS = {
+    "ANTHROPIC_API_KEY": "Anthropic",
+    "OPENAI_API_KEY": "OpenAI",
+    "GEMINI_API_KEY": "Google",
+    "OPENROUTER_API_KEY": "OpenRouter",
+}
+
+
+class StoredSessions(AgentSource, Protocol):
+    """Makes agents, and knows what is on disk."""
+
+    def stored(self, cwd: str | None) -> list[SessionInfo]:
+        """Return the stored sessions of a directory, or all, the latest first. Blocks."""
+
+    def delete(self, path: str) -> None:
+        """Remove a session that no process writes to. Raises `SessionError`. Blocks."""
+
+
+class _Params(msgspec.Struct, rename="camel"):
+    """Fields of any request; each method reads those it knows."""
+
+    session_id: str = ""
+    cwd: str | None = None
+    cursor: str | None = None
+    prompt: list[dict[str, Any]] = []
+    mode_id: str = ""
+    config_id: str = ""
+    value: Any = None
+    method_id: str = ""
+    mcp_servers: list[dict[str, Any]] | None = None
+    additional_directories: list[str] | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class Editor:
+    def __init__(self, wire: StdioWire, source: StoredSessions, limits: LiveLimits) -> None:
+        self._wire = wire
+        self._source = source
+        self._pool = SessionPool(source, limits)
+        self._connection = Connection(wire, self._handle)
+        self._can = EditorAbilities()
+        self._initialized = False
+        self._seats: dict[str, Seat] = {}
+        self._kept: dict[str, Wishes] = {}
+        """Of sessions that left memory."""
+        self._prompts: set[tuple[str, Any]] = set()
+        """Session and id of requests that are not answered."""
+        self._exit = Exit()
+        self._methods: dict[str, Callable[[_Params, Any], Awaitable[Any]]] = {
+            "authenticate": self._authenticate,
+            "session/new": self._new,
+            "session/load": self._load,
+            "session/resume": self._resume,
+            "session/list": self._list,
+            "session/close": self._close,
+            "session/delete": self._delete,
+            "session/prompt": self._prompt,
+            "session/cancel": self._cancel,
+            "session/set_mode": self._set_mode,
+            "session/set_config_option": self._set_option,
+        }
+
+    async def run(self) -> int:
+        """Serve until stdin ends or a signal comes; returns the exit code."""
+        self._exit.catch_signals()
+        self._wire.attach(self._connection.outbox, self._exit.lost)
+        reading = asyncio.create_task(self._connection.read())
+        reading.add_done_callback(lambda _: self._exit.end(0))
+        code = await self._exit.code
+        reading.cancel()
+        await asyncio.gather(*(seat.end() for seat in self._seats.values()))
+        await self._pool.close()
+        await self._connection.close()
+        if code != 1:
+            await self._wire.drain(limits.OUTPUT_DRAIN if code == 0 else limits.OUTPUT_DRAIN_AFTER_SIGNAL)
+        self._wire.close()
+        return code
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def _handle(self, method: str, params: dict[str, Any], id: Any) -> Any:
+        if method == "initialize":
+            return self._initialize(params)
+        if method == "$/cancel_request":
+            self._connection.cancel(params.get("requestId"))
+            return None
+        if not self._initialized:
+            raise RpcError(INVALID_REQUEST, "The first request must be initialize")
+        if method.startswith(OURS) and (name := method.removeprefix(OURS)) in _OUR_FRAMES:
+            given = {key: value for key, value in params.items() if key not in ("sessionId", "_meta")}
+            return await (await self._seat(str(params.get("sessionId", "")))).command(name, given)
+        if method not in self._methods:
+            raise RpcError(METHOD_NOT_FOUND, f"There is no method {method}")
+        return await self._methods[method](msgspec.convert(params, _Params), id)
+
+    def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(params.get("protocolVersion"), int):
+            raise RpcError(INVALID_PARAMS, "protocolVersion must be a number")
+        offered = _at(params, "clientCapabilities")
+        self._can = EditorAbilities(
+            forms=_at(offered, "elicitation").get("form") is not None,
+            notices=_at(offered, "session").get("notices") is not None,
+            compactions=_at(offered, "session").get("compaction") is not None,
+            files=_at(offered, "fs").get("readTextFile") is True,
+            events=_at(_at(params, "_meta"), "spindle").get("events") is True,
+        )
+        self._initialized = True
+        capabilities: dict[str, Any] = {
+            "loadSession": True,
+            "promptCapabilities": {"image": True, "embeddedContext": True},
+            "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}, "additionalDirectories": {}},
+        }
+        if "set_mcp_servers" in COMMANDS:
+            capabilities["mcpCapabilities"] = {"http": True, "sse": False}
+        return {
+            "protocolVersion": 1,
+            "agentInfo": {"name": "spindle", "title": "Spindle", "version": __version__},
+            "agentCapabilities": capabilities,
+            "authMethods": list(_auth_methods(terminal=_at(offered, "auth").get("terminal") is True)),
+        }
+
+    async def _authenticate(self, params: _Params, _: Any) -> dict[str, Any]:
+        name = params.method_id.removeprefix("env:")
+        if name in KEYS and not os.environ.get(name):
+            raise RpcError(AUTH_REQUIRED, f"Set {name} in the environment of the editor, then start it again")
+        if name not in KEYS and params.method_id != "login":
+            raise RpcError(INVALID_PARAMS, f"There is no way to sign in called {params.method_id}")
+        return {}
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    async def _new(self, params: _Params, _: Any) -> dict[str, Any]:
+        live = await self._pool.open(Wanted(cwd=_directory(params.cwd)))
+        seat = await self._sit(live.handle, live, _wishes(params))
+        return {"sessionId": live.handle, **self._choices(seat)}
+
+    async def _load(self, params: _Params, _: Any) -> dict[str, Any]:
+        seat = await self._come_back(params)
+        seat.tell_again()
+        return self._choices(seat)
+
+    async def _resume(self, params: _Params, _: Any) -> dict[str, Any]:
+        return self._choices(await self._come_back(params))
+
+    async def _come_back(self, params: _Params) -> Seat:
+        wishes = _wishes(params)
+        seat = await self._seat(params.session_id, wishes.cwd)
+        await seat.use(wishes)
+        seat.tell_place(wishes.cwd)
+        return seat
+
+    async def _seat(self, id: str, cwd: str | None = None) -> Seat:
+        """Return the seat in a session: a live one, or one that is looked up on disk. Raises `RpcError`."""
+        if (seat := self._seats.get(id)) is not None:
+            return seat
+        if not id:
+            raise RpcError(INVALID_PARAMS, "sessionId is required")
+        if is_path(id):
+            raise RpcError(NOT_FOUND, f"{id} is no id of a session")
+        kept = self._kept.get(id)
+        try:
+            live = await self._pool.get(id, cwd=cwd or (kept.cwd if kept else None))
+        except UnknownSession as error:
+            raise RpcError(NOT_FOUND, str(error)) from None
+        return await self._sit(id, live)
+
+    async def _sit(self, id: str, live: LiveSession, wishes: Wishes | None = None) -> Seat:
+        """Take a seat; with `wishes` in a new session, of which nothing is told before the editor knows its id."""
+        if (seat := self._seats.get(id)) is not None:  # another request was quicker
+            return seat
+        seat = self._seats[id] = Seat(id, live, self._connection, self._can, self._left)
+        await self._pool.get(live.handle, seat)
+        if wishes is not None:
+            await seat.use(wishes)
+        seat.begin()
+        if (kept := self._kept.pop(id, None)) is not None:
+            await seat.use(kept)
+        return seat
+
+    def _left(self, seat: Seat) -> None:
+        """A session leaves memory; its id still works."""
+        if self._seats.get(seat.id) is seat:
+            del self._seats[seat.id]
+            self._kept[seat.id] = seat.wishes()
+
+    def _choices(self, seat: Seat) -> dict[str, Any]:
+        return {"modes": seat.modes(), "configOptions": seat.options()}
+
+    async def _list(self, params: _Params, _: Any) -> dict[str, Any]:
+        start = _read_cursor(params.cursor)
+        found = await asyncio.to_thread(self._source.stored, params.cwd and _directory(params.cwd))
+        page = found[start : start + PAGE]
+        sessions = [
+            {
+                "sessionId": info.id,
+                "cwd": info.cwd,
+                "title": " ".join((info.name or info.first_message).split())[:200],
+                "updatedAt": iso_time(info.modified),
+            }
+            for info in page
+        ]
+        cursor = base64.urlsafe_b64encode(str(start + PAGE).encode()).decode()
+        return {"sessions": sessions, "nextCursor": cursor if start + PAGE < len(found) else None}
+
+    async def _close(self, params: _Params, _: Any) -> dict[str, Any]:
+        if (seat := self._seats.get(params.session_id)) is not None:
+            await self._cancel(params, None)
+            await self._pool.close_session(seat.live)
+        self._kept.pop(params.session_id, None)
+        return {}
+
+    async def _delete(self, params: _Params, _: Any) -> dict[str, Any]:
+        await self._close(params, None)
+        if not is_path(params.session_id):  # editors know sessions by their ids
+            path = await asyncio.to_thread(self._source.find, params.session_id, None)
+            if path is not None:
+                await asyncio.to_thread(self._source.delete, path)
+        return {}
+
+    # -- prompts and choices ---------------------------------------------------------------------
+
+    async def _prompt(self, params: _Params, id: Any) -> dict[str, Any]:
+        behavior = _at(params.meta or {}, "spindle").get("behavior", "steer")
+        if behavior not in ("steer", "followUp", "follow_up"):
+            raise RpcError(INVALID_PARAMS, "_meta.spindle.behavior must be steer or follow_up")
+        this = params.session_id, id
+        self._prompts.add(this)
+        try:
+            seat = await self._seat(params.session_id)
+            return await seat.prompt(params.prompt, "steer" if behavior == "steer" else "followUp")
+        except asyncio.CancelledError:
+            if (found := self._seats.get(params.session_id)) is not None:
+                # Once for all that are cancelled: what is sent behind `session/cancel` is not meant by it.
+                await (found.cancel() if this in self._prompts else found.stopped())
+            return {"stopReason": "cancelled"}
+        finally:
+            self._prompts.discard(this)
+
+    async def _cancel(self, params: _Params, _: Any) -> None:
+        for this in tuple(self._prompts):
+            session, id = this
+            if session == params.session_id:
+                self._prompts.discard(this)
+                self._connection.cancel(id)
+        if (seat := self._seats.get(params.session_id)) is not None:
+            await seat.cancel()
+
+    async def _set_mode(self, params: _Params, _: Any) -> dict[str, Any]:
+        await (await self._seat(params.session_id)).choose("mode", params.mode_id)
+        return {}
+
+    async def _set_option(self, params: _Params, _: Any) -> dict[str, Any]:
+        seat = await self._seat(params.session_id)
+        return {"configOptions": await seat.choose(params.config_id, params.value)}
+
+
+_OUR_FRAMES = {*COMMANDS, *REPLIES}
+
+
+def _at(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _directory(path: str | None, name: str = "cwd") -> str:
+    if path is None or not os.path.isabs(path):
+        raise RpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
+    return path
+
+
+def _read_cursor(cursor: str | None) -> int:
+    try:
+        return 0 if cursor is None else max(0, int(base64.urlsafe_b64decode(cursor.encode())))
+    except ValueError:
+        raise RpcError(INVALID_PARAMS, "The cursor is none of ours") from None
+
+
+def _auth_methods(*, terminal: bool) -> "list[dict[str, Any]]":
+    methods: list[dict[str, Any]] = []
+    if terminal:
+        login = {"id": "login", "type": "terminal", "name": "Sign in", "args": ["login"]}
+        methods.append(login | {"description": "Sign in to a provider in a terminal"})
+    for name, provider in KEYS.items():
+        if not os.environ.get(name):
+            methods.append({"id": f"env:{name}", "name": f"{provider} key", "description": f"Set {name}"})
+    return methods
+
+
+def _wishes(params: _Params) -> Wishes:
+    return Wishes(
+        _directory(params.cwd),
+        params.mcp_servers or [],
+        [_directory(path, "an additional directory") for path in params.additional_directories or ()],
+    )

@@ -1,0 +1,568 @@
+"""One session of an editor: its prompts, what it is told, and what can be chosen."""
+
+import asyncio
+import os
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from spindle.agent.lifecycle import Phase
+from spindle.agent.prompting import NotReady
+from spindle.agent.session import AgentSession
+from spindle.agent.tool_batch import CALL
+from spindle.base.flow import Tasks, dues
+from spindle.base.limits import EDITOR_FILE, TASKS_END
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.live import LiveSession
+from spindle.protocol.registry import REPLIES, OneSession
+from spindle.protocol.render import Response
+from spindle.sessions.tree import entry_message
+from spindle.shapes import events
+from spindle.shapes.codec import to_builtins
+from spindle.shapes.messages import AssistantMessage, CustomMessage, UserMessage
+from spindle.tools.todo import TODO_TOOL
+from spindle.wires.acp import updates
+from spindle.wires.acp.json_rpc import AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, Connection, RpcError
+from spindle.wires.acp.questions import Questions, client_rules
+
+MODES = {
+    "bypass": ("Bypass", "Every tool call is allowed"),
+    "default": ("Ask", "Reading is free, everything else is asked about"),
+    "acceptEdits": ("Accept edits", "Edits in the working directory are allowed, the rest is asked about"),
+    "plan": ("Plan", "Only reading is allowed"),
+    "dontAsk": ("Don't ask", "What no rule allows is refused"),
+}
+_ENDS = {"maxTurns": "max_turn_requests", "maxTotalTokens": "max_tokens", "aborted": "cancelled"}
+_REFUSED = ("refusal", "content_filter", "SAFETY", "PROHIBITED_CONTENT", "RECITATION")
+
+
+class EditorAbilities(msgspec.Struct, frozen=True):
+    """What the editor said it can do."""
+
+    forms: bool = False
+    notices: bool = False
+    compactions: bool = False
+    files: bool = False
+    """It gives files as they are open in it."""
+    events: bool = False
+    """It wants our own events, too."""
+
+
+class Wishes(msgspec.Struct):
+    """What an editor has set in a session and its file does not hold: it holds again when the session comes back."""
+
+    cwd: str
+    servers: list[dict[str, Any]] = []
+    """For MCP."""
+    directories: list[str] = []
+    mode: str | None = None
+    rules: dict[str, list[str]] = {}
+
+
+class Seat(OneSession):
+    holds = False
+    answers = True
+
+    def __init__(
+        self,
+        id: str,
+        live: LiveSession,
+        connection: Connection,
+        can: EditorAbilities,
+        on_left: Callable[["Seat"], None],
+    ) -> None:
+        """`id`: what the editor calls the session. `on_left` is called when the session leaves memory."""
+        self.id = id
+        self.live = live
+        self._wishes = Wishes(live.agent.cwd)
+        self._on_left = on_left
+        self._connection = connection
+        self._can = can
+        self._in_hand = 0
+        """Requests that are not answered."""
+        self._prompts: list[asyncio.Future[events.AgentSettled]] = []
+        """Requests that wait for the end of the run."""
+        self._own = 0
+        """Messages of the editor that start a run: it shows them already."""
+        self._calls: dict[str, updates.CallView] = {}
+        self._writing: Any = None
+        """The answer that is being written."""
+        self._message_id = self._compaction_id = ""
+        self._plan: updates.Update = {"sessionUpdate": "plan", "entries": []}
+        self._options: list[dict[str, Any]] = []
+        self._usage: updates.Update = {}
+        self._shown_commands: list[dict[str, Any]] | None = None
+        self._questions = Questions(connection, self.agent, id, forms=can.forms)
+        self._tasks = Tasks()
+        self._commands: Dispatcher | None = None
+        self._command_answers: dict[str, asyncio.Future[Response]] = {}
+
+    @property
+    def agent(self) -> AgentSession:
+        return self.live.agent
+
+    @property
+    def busy(self) -> bool:
+        return self._in_hand > 0
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Tell of the session from now on."""
+        self._options = self.options()
+        self.agent.subscribe(self)
+        self.agent.use_editor(self._read_text if self._can.files else None)
+        self._tasks.spawn(self._introduce(), "acp begin")
+
+    async def _introduce(self) -> None:
+        await self.agent.begin()
+        self._show_commands()
+        self._show_plan()
+        await self._show_usage()
+
+    def tell_again(self) -> None:
+        """Tell the whole conversation, also the part of an answer that is being written."""
+        agent = self.agent
+        stored = [(entry.id, entry_message(entry)) for entry in agent.session.branch()]
+        messages = [(id, message) for id, message in stored if message is not None]
+        for update in updates.replay(messages, agent.cwd, running=agent.busy):
+            self.tell(update)
+        if self._writing is not None:
+            for update in updates.answer_chunks(self._writing.snapshot(), self._message_id, self._calls, agent.cwd):
+                self.tell(update)
+        self._plan, self._usage, self._shown_commands = {"sessionUpdate": "plan", "entries": []}, {}, None
+        self._tasks.spawn(self._introduce(), "acp again")
+
+    async def use(self, wishes: Wishes) -> None:
+        """Take what the editor wants for this session. What cannot be had is told in the session."""
+        agent, before = self.agent, self._wishes
+        self._wishes = wishes
+        if wishes.mode or wishes.rules or wishes.directories != before.directories:
+            agent.set_permissions(mode=wishes.mode, directories=wishes.directories, **wishes.rules)
+        if wishes.servers != before.servers:
+            servers, problems = _usable(wishes.servers)
+            try:
+                await self.command("set_mcp_servers", {"servers": servers})
+            except RpcError as error:
+                problems = [str(error)]
+            if problems:
+                text = f"MCP servers of the editor are not used: {'; '.join(problems)}"
+                self._tasks.spawn(self._remark_soon(text), "acp")
+
+    def tell_place(self, wanted: str) -> None:
+        """Say where the session works if that is not where it began, or not where the editor wants it to."""
+        cwd, began = self.agent.cwd, self.agent.session.header.cwd
+        if other := next((path for path in (wanted, began) if os.path.realpath(path) != os.path.realpath(cwd)), None):
+            self.remark(f"This session works in {cwd}, not in {other}", "warning")
+
+    async def _remark_soon(self, text: str) -> None:
+        """Say something once the editor knows the session."""
+        self.remark(text, "warning")
+
+    def wishes(self) -> Wishes:
+        rules = client_rules(self.agent)
+        return msgspec.structs.replace(
+            self._wishes, cwd=self.agent.cwd, mode=self.agent.permissions().mode, rules=rules
+        )
+
+    async def end(self) -> None:
+        """Tell no more, and answer what still waits."""
+        self.agent.unsubscribe(self)
+        self.agent.use_editor(None)
+        self._questions.close()
+        self._settle(events.AgentSettled(True, "aborted"))
+        if self._commands is not None:
+            await self._commands.close()
+        for answer in self._command_answers.values():
+            answer.cancel()
+        await self._tasks.end(TASKS_END, asyncio.current_task())
+
+    def session_ended(self, live: LiveSession, reason: str) -> None:
+        self._on_left(self)
+        self._tasks.spawn(self.end(), "acp end")
+
+    # -- prompts ---------------------------------------------------------------------------------
+
+    async def prompt(self, content: list[dict[str, Any]], behavior: str) -> dict[str, Any]:
+        """Send a message and return how the run ended that it began or joined. Raises `RpcError`."""
+        text, images = _read_content(content)
+        agent = self.agent
+        await self.stopped()  # it would end with that
+        while agent.lifecycle.phase is Phase.SUMMARIZING:  # would be refused
+            await agent.wait_idle()
+        self._in_hand += 1
+        try:
+            disposition = await agent.submit(text, images, behavior, source="acp")
+            if disposition == "handled":
+                await agent.finished()
+                return {"stopReason": "end_turn"}
+            self._own += disposition == "started"
+            end: asyncio.Future[events.AgentSettled] = asyncio.get_running_loop().create_future()
+            self._prompts.append(end)
+            return {"stopReason": self._stop_reason(await end)}
+        except NotReady as error:
+            raise RpcError(AUTH_REQUIRED, str(error)) from None
+        finally:
+            self._in_hand -= 1
+
+    async def cancel(self) -> None:
+        """Stop the run and wait for its end; what waits in the queues is dropped, and said to be."""
+        steering, follow_up = self.agent.queues.clear()
+        for text in (*steering, *follow_up):
+            self.tell(updates.line(f"Not delivered: {text}"))
+        self.agent.stop()
+        self.agent.dialogs.withdraw()  # of a command, which is no run
+        await self.agent.wait_idle()
+
+    async def stopped(self) -> None:
+        """Wait for the end of a run that is being stopped."""
+        lifecycle = self.agent.lifecycle
+        while lifecycle.running and lifecycle.signal.aborted:
+            await self.agent.wait_idle()
+
+    def _stop_reason(self, settled: events.AgentSettled) -> str:
+        answer = self.agent.last_answer()
+        reason = _ENDS.get(settled.stop_reason)
+        if reason is not None:
+            return reason
+        if answer is not None and answer.raw_stop_reason in _REFUSED:
+            return "refusal"
+        if settled.stop_reason in ("error", "stalled", "schema"):
+            raise RpcError(INTERNAL_ERROR, settled.error_message or f"The run ended with {settled.stop_reason}")
+        if settled.stop_reason in ("maxCost", "maxTime", "repeated"):
+            return "max_turn_requests"
+        cut = settled.stop_reason == "end" and answer is not None and answer.stop_reason == "length"
+        return "max_tokens" if cut else "end_turn"
+
+    def _settle(self, settled: events.AgentSettled) -> None:
+        waiting, self._prompts = self._prompts, []
+        self._own = 0
+        for end in waiting:
+            if not end.done():
+                end.set_result(settled)
+
+    # -- what can be chosen ----------------------------------------------------------------------
+
+    def modes(self) -> dict[str, Any]:
+        known = [{"id": id, "name": name, "description": text} for id, (name, text) in MODES.items()]
+        return {"currentModeId": self.agent.permissions().mode, "availableModes": known}
+
+    def options(self) -> list[dict[str, Any]]:
+        agent, model = self.agent, self.agent.model
+        modes = [{"value": id, "name": name, "description": text} for id, (name, text) in MODES.items()]
+        options = [_select("mode", "Permissions", "mode", agent.permissions().mode, modes)]
+        models = {f"{one.provider}/{one.id}": one for one in [*agent.available_models(), *([model] if model else [])]}
+        if model is not None:
+            choices = [
+                {"value": id, "name": one.name or one.id, "description": one.provider} for id, one in models.items()
+            ]
+            options.append(_select("model", "Model", "model", f"{model.provider}/{model.id}", choices))
+            levels = [{"value": level, "name": level.capitalize()} for level in agent.thinking_levels()]
+            options.append(_select("thinking", "Thinking", "thought_level", agent.thinking_level, levels))
+        return options
+
+    async def choose(self, option: str, value: Any) -> list[dict[str, Any]]:
+        """Set an option and return all of them. Raises `RpcError`."""
+        known = {entry["id"]: [choice["value"] for choice in entry["options"]] for entry in self.options()}
+        if option not in known:
+            raise RpcError(INVALID_PARAMS, f"There is no option {option}; there are {', '.join(known)}")
+        if value not in known[option]:
+            raise RpcError(INVALID_PARAMS, f"{value} is none of {', '.join(known[option])}")
+        if option == "mode":
+            self.agent.set_permissions(mode=value)
+        elif option == "model":
+            provider, _, id = str(value).partition("/")
+            await self.agent.set_model(provider, id)
+        else:
+            await self.agent.set_thinking_level(value)
+        return self.options()
+
+    # -- commands of ours ------------------------------------------------------------------------
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        """Our own events go out in delta form."""
+
+    def request_shutdown(self) -> None:
+        """Editors end us by closing stdin."""
+
+    async def command(self, name: str, params: dict[str, Any]) -> Any:
+        """Carry out a command of the RPC protocol. Raises `RpcError`."""
+        if name in REPLIES:
+            self.agent.receive_reply({**params, "type": name})
+            return {}
+        if self._commands is None:
+            self._commands = Dispatcher(self.agent, self, _Answers(self._command_answers))
+        id = str(uuid.uuid4())
+        answer = self._command_answers[id] = asyncio.get_running_loop().create_future()
+        self._in_hand += 1
+        try:
+            self._commands.receive_value({**params, "id": id, "type": name})
+            response = await answer
+            await dues.settled()  # what was accepted is kept before the editor hears of it
+        finally:
+            self._in_hand -= 1
+        if not response.success:
+            raise RpcError(INTERNAL_ERROR, str(response.error))
+        return {} if response.data is msgspec.UNSET else response.data
+
+    # -- events ----------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        return self._connection.outbox.full
+
+    async def room(self) -> None:
+        await self._connection.outbox.room()
+
+    def tell(self, update: updates.Update) -> None:
+        self._connection.notify("session/update", {"sessionId": self.id, "update": update})
+
+    def put(self, event: events.Event) -> None:
+        if self._can.events and not isinstance(event, events.MessageUpdate):
+            self._connection.notify("_spindle/event", {"sessionId": self.id, "event": to_builtins(event)})
+        match event:
+            case events.MessageUpdate(assistant_message_event=piece):
+                self._put_piece(piece)
+            case events.MessageEnd(message=UserMessage() as message):
+                if self._own:
+                    self._own -= 1
+                else:
+                    for update in updates.user_chunks(message, event.entry_id):
+                        self.tell(update)
+            case events.MessageEnd(message=CustomMessage(display=True) as message):
+                self.tell(updates.custom_chunk(message, event.entry_id))
+            case events.MessageStart(message=events.LiveSource() as message):
+                self._writing, self._message_id = message, self.agent.name_answer()
+            case events.MessageEnd(message=AssistantMessage()):
+                self._writing = None
+            case events.ToolExecutionStart():
+                self.tell(self._call(event.tool_call_id, event.tool_name).begin(event.args, running=True))
+            case events.ToolExecutionUpdate():
+                view = self._call(event.tool_call_id, event.tool_name)
+                if (tail := view.progress(event.partial_result.content)) is not None:
+                    self.tell(tail)
+            case events.ToolExecutionEnd():
+                self._end_call(event)
+            case events.TurnEnd():
+                self._calls.clear()
+                self._tasks.spawn(self._show_usage(), "acp usage")
+            case events.AgentSettled():
+                self._calls.clear()
+                self._writing = None
+                self._settle(event)
+            case events.ExtensionUIRequest():
+                self._put_request(event)
+            case events.StateChanged() | events.ThinkingLevelChanged() | events.SessionChanged():
+                self._show_options()
+                if self._shown_commands is not None:
+                    self._show_commands()
+                self._show_plan()
+                self._tasks.spawn(self._show_usage(), "acp usage")
+            case events.SessionInfoChanged():
+                self.tell({"sessionUpdate": "session_info_update", "title": event.name})
+            case events.TodoAutoClear():
+                self._show_plan()
+            case events.CompactionStart() | events.CompactionEnd():
+                self._put_compaction(event)
+            case events.AutoRetryStart():
+                seconds = event.delay_ms / 1000
+                text = f"Trying again in {seconds:g} s ({event.attempt} of {event.max_attempts}): {event.error_message}"
+                self.remark(text)
+            case events.Notice():
+                self.remark(event.message, event.level)
+            case events.ExtensionError():
+                self.remark(f"{event.extension_path or 'Spindle'}: {event.error}", "error")
+
+    def remark(self, text: str, level: str = "info") -> None:
+        """Say something that is not part of the answer."""
+        notice = {"sessionUpdate": "notice", "severity": level, "title": text}
+        self.tell(notice if self._can.notices else updates.line(text))
+
+    def _put_piece(self, piece: Any) -> None:
+        if isinstance(piece, events.TextDelta):
+            self.tell(updates.chunk("agent_message", updates.text_block(piece.delta), self._message_id))
+        elif isinstance(piece, events.ThinkingDelta):
+            self.tell(updates.chunk("agent_thought", updates.text_block(piece.delta), self._message_id))
+        elif isinstance(piece, events.ToolCallStart):
+            self.tell(self._call(piece.id, piece.tool_name).begin())
+        elif isinstance(piece, events.ToolCallEnd):
+            call = piece.tool_call
+            self.tell(self._call(call.id, call.name).begin(call.arguments))
+
+    def _call(self, id: str, name: str) -> updates.CallView:
+        if id not in self._calls:
+            self._calls[id] = updates.CallView(id, name, self.agent.cwd)
+        return self._calls[id]
+
+    def _end_call(self, event: events.ToolExecutionEnd) -> None:
+        result = event.result
+        view = self._call(event.tool_call_id, event.tool_name)
+        self.tell(view.end(result.content, event.is_error, result.details))
+        if event.tool_name == TODO_TOOL:
+            self._show_plan()
+
+    def _put_request(self, request: events.ExtensionUIRequest) -> None:
+        match request.method:
+            case "select" | "confirm" | "input" | "editor":
+                self._questions.ask(request, self._about(request))
+            case "cancel":
+                self._questions.withdraw(request.target_id)
+            case "notify":
+                self.remark(request.message or "", request.notify_type or "info")
+            case "setTitle":
+                self.tell({"sessionUpdate": "session_info_update", "title": request.title})
+
+    def _about(self, request: events.ExtensionUIRequest) -> updates.Update | None:
+        """Return the call that a question is about: the one it names, else the one that asks, or whose hook does."""
+        id = request.tool_call_id or CALL.get()
+        if id is None:
+            return None
+        view = self._calls.get(id)
+        name, arguments = (view.name, view.arguments) if view is not None else ("", None)
+        about: updates.Update = {
+            "toolCallId": id,
+            **updates.describe(name, arguments, self.agent.cwd),
+            "status": "pending",
+        }
+        if arguments is not None:
+            about["rawInput"] = arguments
+        if diff := updates.planned_diff(name, arguments, self.agent.cwd):
+            about["content"] = diff
+        if request.tool_call_id is None:
+            about["title"] = request.title or about["title"]
+        return about
+
+    def _put_compaction(self, event: events.CompactionStart | events.CompactionEnd) -> None:
+        if self._can.compactions:
+            if isinstance(event, events.CompactionStart):
+                self._compaction_id = str(uuid.uuid4())
+            update: updates.Update = {"sessionUpdate": "compaction_update", "compactionId": self._compaction_id}
+            if isinstance(event, events.CompactionStart):
+                update["status"] = "in_progress"
+            elif event.result is not None:
+                update |= {"status": "completed", "summary": [updates.text_block(event.result.summary)]}
+            else:
+                update |= {"status": "cancelled" if event.aborted else "failed", "error": event.error_message}
+            self.tell(update)
+        elif isinstance(event, events.CompactionStart):
+            self.remark("Summarising the older part of the conversation")
+        elif event.result is None:
+            self.remark(event.error_message or "The conversation was not summarised", "warning")
+        if isinstance(event, events.CompactionEnd):
+            self._tasks.spawn(self._show_usage(), "acp usage")
+
+    async def _read_text(self, path: str) -> str | None:
+        try:
+            async with asyncio.timeout(EDITOR_FILE):
+                answer = await self._connection.request("fs/read_text_file", {"sessionId": self.id, "path": path})
+        except (RpcError, TimeoutError):
+            return None  # it is not open there, or no text
+        text = answer.get("content") if isinstance(answer, dict) else None
+        return text if isinstance(text, str) else None
+
+    # -- what changes by itself ------------------------------------------------------------------
+
+    def _show_options(self) -> None:
+        options = self.options()
+        if options == self._options:
+            return
+        before, self._options = self._options, options
+        self.tell({"sessionUpdate": "config_option_update", "configOptions": options})
+        if options[0]["currentValue"] != before[0]["currentValue"]:
+            self.tell({"sessionUpdate": "current_mode_update", "currentModeId": options[0]["currentValue"]})
+
+    def _show_commands(self) -> None:
+        commands = []
+        for command in map(to_builtins, self.agent.commands()):
+            shown = {"name": command["name"], "description": command.get("description") or command["name"]}
+            commands.append({**shown, "input": {"hint": "arguments"}})
+        if commands != self._shown_commands:
+            self._shown_commands = commands
+            self.tell({"sessionUpdate": "available_commands_update", "availableCommands": commands})
+
+    def _show_plan(self) -> None:
+        shown = updates.plan(self.agent.state().todo_phases)
+        if shown != self._plan:
+            self._plan = shown
+            self.tell(shown)
+
+    async def _show_usage(self) -> None:
+        usage, stats = self.agent.context_usage(), await self.agent.stats()
+        if usage is None or usage.tokens is None:
+            return
+        update: updates.Update = {"sessionUpdate": "usage_update", "used": usage.tokens, "size": usage.context_window}
+        if stats.cost is not None:
+            update["cost"] = {"amount": stats.cost, "currency": "USD"}
+        if update != self._usage:
+            self._usage = update
+            self.tell(update)
+
+
+class _Answers:
+    """Hands responses to those who wait for them."""
+
+    def __init__(self, waiting: dict[str, asyncio.Future[Response]]) -> None:
+        self._waiting = waiting
+
+    def put(self, response: Response) -> None:
+        if (answer := self._waiting.pop(response.id, None)) is not None and not answer.done():
+            answer.set_result(response)
+
+    def hold(self) -> None:
+        """Who waits for the response holds it."""
+
+
+def _select(id: str, name: str, category: str, value: str, options: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": id, "name": name, "category": category, "type": "select", "currentValue": value, "options": options
+    }  # fmt: skip
+
+
+def _read_content(content: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """Return the text and the images of a prompt. Raises `RpcError`."""
+    if not content:
+        raise RpcError(INVALID_PARAMS, "prompt is required")
+    texts: list[str] = []
+    images: list[dict[str, Any]] = []
+    for index, block in enumerate(content):
+        kind = block.get("type")
+        resource = block.get("resource")
+        if kind == "text" and isinstance(block.get("text"), str):
+            texts.append(block["text"])
+        elif kind == "image":
+            images.append({"type": "image", "data": block.get("data"), "mimeType": block.get("mimeType")})
+        elif kind == "resource_link" and isinstance(block.get("uri"), str):
+            texts.append(_mention(block["uri"]))
+        elif kind == "resource" and isinstance(resource, dict) and isinstance(resource.get("text"), str):
+            texts.append(f"\n{_mention(str(resource.get('uri', '')))}\n```\n{resource['text']}\n```\n")
+        elif kind == "resource" and isinstance(resource, dict) and str(resource.get("mimeType")).startswith("image/"):
+            images.append({"type": "image", "data": resource.get("blob"), "mimeType": resource["mimeType"]})
+        else:
+            raise RpcError(INVALID_PARAMS, f"prompt[{index}]: a block of type {kind} cannot be taken")
+    return "".join(texts), images
+
+
+def _mention(uri: str) -> str:
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # it is none
+        return uri
+    return f"@{unquote(parts.path)}" if parts.scheme == "file" else uri
+
+
+def _usable(servers: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the MCP servers that can be used, by names that we can use, and what is wrong with the others."""
+    if not servers:
+        return [], []
+    from spindle.plugins.mcp.server_config import Servers
+
+    found = Servers()
+    named = [{**server, "name": re.sub("[^A-Za-z0-9_-]", "_", str(server.get("name")))} for server in servers]
+    found.add(named, "client")
+    problems = [f'"{name}": {text.removeprefix("client: ")}' for name, text in found.problems.items()]
+    return [server for server in named if server["name"] in found.configs], problems

@@ -1,0 +1,1 @@
+"""The chat protocol over a WebSocket."""

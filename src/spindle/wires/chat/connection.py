@@ -1,0 +1,293 @@
+"""One client of the remote protocol: which request runs, which wait, and what is answered at once.
+
+Where it stands follows from two things. No run: idle. A run: running, or waiting for the confirmation of a tool or of
+the turn limit while the run has an open question. Control inputs are served in every state; chat inputs wait for
+their turn while the connection is running and are refused while it waits for the user.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from spindle.agent import AgentError
+from spindle.base.flow import Tasks
+from spindle.base.limits import CHAT_STOP
+from spindle.protocol.live import LiveSession
+from spindle.shapes.codec import encode
+from spindle.shapes.messages import AssistantMessage, UserMessage, text_of
+from spindle.wires.chat.protocol import (
+    ChatRequest,
+    Command,
+    Control,
+    Parts,
+    ProtocolError,
+    ToolAnswer,
+    TurnAnswer,
+    parse_config,
+    parse_request,
+    structured_error,
+)
+from spindle.wires.chat.reply import FrameQueue
+from spindle.wires.chat.request import Answer, ChatRun, ChatState, Question
+from spindle.wires.network.options import RemoteOptions
+from spindle.wires.network.peer import BYE, REPLACED, Peer
+
+NOT_WAITING_FOR_TOOL = "No pending tool confirmation found"
+NOT_WAITING_FOR_TURN = "不在等待对话轮次确认状态"
+NOTHING_TO_INTERRUPT = "No active model output to interrupt"
+INTERRUPTED = "Model output interrupted successfully"
+CLEARED = "上下文已清理，对话轮次已重置"
+CANNOT_CLEAR = "Cannot clear context while model is running"
+CANNOT_REGENERATE = "Cannot regenerate while model is running"
+INSTRUCTIONS = {
+    "help": "显示帮助信息",
+    "clear": "清除聊天记录",
+    "exit": "退出程序",
+    "reset": "重置对话上下文",
+    "history": "显示历史记录",
+    "tools": "显示可用工具列表",
+    "config": "显示或修改配置",
+}
+"""What an `Instruction` may name, as `GetCommands` lists it."""
+
+log = logging.getLogger("spindle.remote")
+
+
+class ChatSeat:
+    """The place of the one client of the remote protocol that a session has: the newest."""
+
+    def __init__(self) -> None:
+        self._taken_by: Peer | None = None
+        self._in_use = asyncio.Lock()
+
+    @asynccontextmanager
+    async def take(self, peer: Peer) -> AsyncIterator[None]:
+        """Sit down; the client before has stopped its work then."""
+        older, self._taken_by = self._taken_by, peer
+        if older is not None:
+            older.leave(REPLACED, "this session was opened elsewhere")
+        try:
+            async with self._in_use:
+                yield
+        finally:
+            if self._taken_by is peer:
+                self._taken_by = None
+
+
+class ChatConnection:
+    def __init__(self, peer: Peer, live: LiveSession, options: RemoteOptions) -> None:
+        self._state = ChatState(max_turns=options.max_turns or None)
+        self._peer = peer
+        self._agent = live.agent
+        self._options = options
+        self._frames = FrameQueue()
+        self._run: ChatRun | None = None
+        self._queue: deque[ChatRequest] = deque()
+        """Requests that wait for their turn."""
+        self._tasks = Tasks()
+
+    # -- what the peer needs ---------------------------------------------------------------------
+
+    def receive(self, message: str | bytes) -> None:
+        try:
+            request = parse_request(message)
+        except ProtocolError as error:
+            self._refuse(error.request_id, str(error))
+            return
+        match request.input:
+            case Control():
+                self._control(request, request.input.name)
+            case ToolAnswer():
+                self._tool_answer(request, request.input)
+            case TurnAnswer():
+                self._turn_answer(request, request.input)
+            case Command():
+                self._reply(request, self._instruct(request.input))
+            case Parts():
+                self._chat(request)
+
+    async def room(self) -> None:
+        await self._frames.room()
+
+    async def next_frame(self) -> bytes | None:
+        frame = await self._frames.take()
+        return None if frame is None else frame.encode()
+
+    async def end(self) -> None:
+        """Stop what the client started; an open confirmation counts as denied."""
+        self._queue.clear()
+        if (run := self._run) is not None:
+            run.stop()
+            try:
+                async with asyncio.timeout(CHAT_STOP):
+                    await run.ended.wait()
+            except TimeoutError:
+                log.warning("request %s does not end", run.request.id)
+        await self._tasks.end(CHAT_STOP)
+        self._frames.close()
+
+    def drop(self) -> None:
+        self._frames.drop()
+
+    # -- chat inputs -----------------------------------------------------------------------------
+
+    def _chat(self, request: ChatRequest) -> None:
+        question = self._question
+        if question is not None:
+            kind = "turn" if question.tool is None else "tool"
+            self._refuse(request.id, f"Waiting for {kind} confirmation")
+        elif self._knows(request.id):
+            self._refuse(request.id, "A request with this id is running")
+        elif self._run is not None and len(self._queue) >= self._options.max_queued:
+            self._refuse(request.id, f"Too many requests are waiting (at most {self._options.max_queued})")
+        else:
+            self._queue.append(request)
+            self._start_next()
+
+    def _knows(self, id: str) -> bool:
+        running = self._run is not None and self._run.request.id == id
+        return running or any(waiting.id == id for waiting in self._queue)
+
+    @property
+    def _question(self) -> Question | None:
+        return self._run.question if self._run is not None else None
+
+    def _start_next(self) -> None:
+        if self._queue and self._run is None:
+            self._run = ChatRun(self._queue.popleft(), self._agent, self._state, self._frames, self._options)
+            self._tasks.spawn(self._serve(self._run), "spindle-chat-request")
+
+    async def _serve(self, run: ChatRun) -> None:
+        try:
+            await run.run()
+        finally:
+            self._run = None
+            self._start_next()
+
+    # -- answers to our questions ----------------------------------------------------------------
+
+    def _tool_answer(self, request: ChatRequest, answer: ToolAnswer) -> None:
+        run, question = self._run, self._question
+        if run is None or question is None or question.tool is None:
+            self._refuse(request.id, NOT_WAITING_FOR_TOOL)
+        elif answer.name != question.tool:
+            expected = f"expected '{question.tool}', got '{answer.name}'"
+            self._refuse(request.id, f"Tool confirmation validation failed: Tool name mismatch: {expected}")
+        elif answer.approved and answer.arguments and answer.arguments != question.arguments:
+            # A yes sent twice must not allow the next call of the same tool.
+            self._refuse(request.id, "Tool confirmation validation failed: these are not the arguments asked about")
+        else:
+            run.answer(Answer(answer.approved, answer.reason))
+
+    def _turn_answer(self, request: ChatRequest, answer: TurnAnswer) -> None:
+        run, question = self._run, self._question
+        if run is None or question is None or question.tool is not None:
+            self._refuse(request.id, NOT_WAITING_FOR_TURN)
+        else:
+            run.answer(Answer(answer.confirmed, answer.reason))
+
+    # -- controls --------------------------------------------------------------------------------
+
+    def _control(self, request: ChatRequest, name: str) -> None:
+        run = self._run
+        if name == "GetCommands":
+            listed = [{"name": name, "description": text} for name, text in INSTRUCTIONS.items()]
+            self._frames.send(request.id, {"Text": encode({"commands": listed, "count": len(listed)}).decode()})
+        elif name == "ClearContext":
+            self._reply(request, self._clear())
+        elif name == "Interrupt" and run is None:
+            self._refuse(request.id, NOTHING_TO_INTERRUPT)
+        elif name == "Interrupt" and run is not None:
+            run.stop()  # at once: an answer right behind it must not be taken for a yes
+            self._reply(request, self._interrupted(run))
+        elif run is not None or self._agent.busy:
+            self._refuse(request.id, CANNOT_REGENERATE)
+        else:
+            self._chat(request)
+
+    async def _interrupted(self, run: ChatRun) -> str:
+        await run.ended.wait()
+        return INTERRUPTED
+
+    async def _clear(self) -> str:
+        """Empty the context and the count of turns; a run that only waits for the user ends. Raises `AgentError`."""
+        run = self._run
+        if run is not None and run.question is None:
+            raise AgentError(CANNOT_CLEAR)
+        if run is not None:
+            run.stop()
+            await run.ended.wait()  # and before the next one begins
+        if self._agent.busy:  # for another client of the session
+            raise AgentError(CANNOT_CLEAR)
+        self._agent.clear_context()
+        self._state.turns = 0
+        return CLEARED
+
+    # -- instructions ----------------------------------------------------------------------------
+
+    async def _instruct(self, command: Command) -> str:
+        """Carry an instruction out and return the text to answer with. Raises `AgentError`."""
+        try:
+            match command.name:
+                case "help":
+                    return "\n".join(f"{name} - {text}" for name, text in INSTRUCTIONS.items())
+                case "clear" | "reset":
+                    return await self._clear()
+                case "history":
+                    return self._history()
+                case "tools":
+                    return "\n".join(f"{tool.name} - {tool.description}" for tool in self._agent.active_tools())
+                case "config":
+                    return self._config(command.parameters)
+                case "exit":
+                    self._peer.leave(BYE, "bye")
+                    return "再见"
+        except (AgentError, ProtocolError) as error:
+            raise AgentError(f"Command execution failed: {error}") from None
+        raise AgentError(f"Unknown command: {command.name}")
+
+    def _history(self) -> str:
+        said = [message for message in self._agent.messages if isinstance(message, UserMessage | AssistantMessage)]
+        return "\n".join(f"[{message.role}] {text}" for message in said if (text := text_of(message.content)))
+
+    def _config(self, parameters: Any) -> str:
+        """Change what holds on this connection, and return all of it."""
+        state, model = self._state, self._agent.model
+        if parameters:
+            config = parse_config(parameters)
+            state.apply(config)
+            state.max_tokens = config.max_tokens or state.max_tokens
+        return encode(
+            {
+                "session": self._agent.session.id,
+                "model": f"{model.provider}/{model.id}" if model else None,
+                "max_context_num": state.max_turns,
+                "max_tokens": state.max_tokens,
+                "ask_before_tool_execution": state.ask_before_tools,
+                "prompt": state.prompt,
+            }
+        ).decode()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _refuse(self, id: str, error: str) -> None:
+        self._frames.send(id, {"Text": ""}, error=error)
+
+    def _reply(self, request: ChatRequest, work: Coroutine[Any, Any, str]) -> None:
+        """Answer a request with the text that `work` comes to, or with why it failed."""
+
+        async def reply() -> None:
+            try:
+                text = await work
+            except AgentError as error:
+                self._refuse(request.id, str(error))
+            except Exception as error:  # a bug, or a full disk: the client must be told, and the connection go on
+                log.exception("request %s failed", request.id)
+                self._refuse(request.id, structured_error("processing_error", f"{type(error).__name__}: {error}"))
+            else:
+                self._frames.send(request.id, {"Text": text})
+
+        self._tasks.spawn(reply(), "spindle-chat-reply")

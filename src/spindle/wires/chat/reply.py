@@ -1,0 +1,164 @@
+"""What the client gets to see of one chat request: events become frames, and one frame ends it all."""
+
+from typing import Any
+
+from spindle.base.flow import Mailbox
+from spindle.shapes.events import MessageUpdate, TextDelta, ThinkingDelta, ToolExecutionEnd, ToolExecutionStart
+from spindle.shapes.messages import AssistantMessage, text_of
+from spindle.wires.chat.protocol import ChatRequest, response, structured_error, usage_value
+
+HIGH_FRAMES, HIGH_CHARS = 1000, 4 << 20
+# Many WebSocket clients take no message above a megabyte unless they are told to.
+MAX_CHUNK_CHARS = 64 << 10
+UNREACHABLE = "Connection error."
+"""So begins the error of an answer that never came because there was no way to the model."""
+
+
+class _Chunk:
+    """Streamed text that has not left yet."""
+
+    __slots__ = ("id", "pieces", "size")
+
+    def __init__(self, id: str, text: str) -> None:
+        self.id = id
+        self.pieces = [text]
+        self.size = len(text)
+
+
+class FrameQueue(Mailbox[str | _Chunk]):
+    """Frames on their way to one client: in order, and pieces of a stream joined while they wait."""
+
+    def __init__(self) -> None:
+        super().__init__(HIGH_FRAMES, HIGH_CHARS)
+
+    def send(self, id: str, content: dict[str, Any], *, error: str | None = None, usage: Any = None) -> None:
+        """Add a frame. Never waits."""
+        frame = response(id, content, error=error, usage=usage)
+        self.put(frame, len(frame))
+
+    def stream(self, id: str, text: str) -> None:
+        """Add a piece of streamed text; joined to the one before it if that still waits."""
+        last = self.waiting[-1] if self.waiting else None
+        if isinstance(last, _Chunk) and last.id == id and last.size < MAX_CHUNK_CHARS:
+            last.pieces.append(text)
+            last.size += len(text)
+            self.grow(len(text))
+        else:
+            self.put(_Chunk(id, text), len(text))
+
+    async def take(self) -> str | None:
+        """Return the next frame, waiting for one; None when there will be no more."""
+        if not await self.wait():
+            return None
+        entry = self.waiting[0]
+        if isinstance(entry, str):
+            self.pop(len(entry))
+            return entry
+        self.pop(entry.size)
+        return response(entry.id, {"Stream": "".join(entry.pieces)})
+
+
+class ChatReply:
+    """The frames of a request: `Text` alone, or `Stream`, `ToolCall` and `ToolResult` with `Complete` at the end."""
+
+    def __init__(self, request: ChatRequest, frames: FrameQueue, *, completion: str, reasoning: bool) -> None:
+        """`completion` is what the end of a stream is called; `reasoning`: what the model thinks is shown too."""
+        self.error: str | None = None
+        """Why the request failed."""
+        self.refusal: str | None = None
+        """What the user did not agree to."""
+        self.interrupted = False
+        self._id = request.id
+        self._stream = request.stream
+        self._frames = frames
+        self._completion = completion
+        self._reasoning = reasoning
+        self._text = ""
+        """The model's last answer."""
+        self._prompt_tokens = 0
+        self._completion_tokens = 0
+        self._tool_error: str | None = None
+        """The first tool that failed; the model goes on all the same."""
+        self._last_call = ""
+        """Id of the call that started last: calls are checked one by one, so it is the one being checked."""
+        self._arguments: dict[str, Any] = {}
+        """Arguments of calls that have not ended, by id."""
+        self._announced: set[str] = set()
+
+    def ask(self, content: dict[str, Any]) -> None:
+        self._frames.send(self._id, content)
+
+    def fail(self, error: str) -> None:
+        """Let the request end with an error, unless it has one."""
+        self.error = self.error or error
+
+    def update(self, event: MessageUpdate) -> None:
+        piece = event.assistant_message_event
+        if not self._stream:
+            return
+        if type(piece) is TextDelta:
+            self._frames.stream(self._id, piece.delta)
+        elif type(piece) is ThinkingDelta and self._reasoning:
+            self._frames.stream(self._id, f"[Reasoning: {piece.delta}]")
+
+    def answered(self, message: AssistantMessage) -> None:
+        """Take a finished answer of the model."""
+        usage = message.usage
+        self._text = text_of(message.content)
+        self._prompt_tokens += usage.input + usage.cache_read + usage.cache_write
+        self._completion_tokens += usage.output
+        if message.stop_reason == "error":
+            text = message.error_message or "The model failed"
+            kind = "connection_error" if text.startswith(UNREACHABLE) else "processing_error"
+            self.error = structured_error(kind, text)
+        elif message.stop_reason != "aborted":
+            self.error = None  # an attempt before this one may have failed
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    @property
+    def calls_running(self) -> bool:
+        return bool(self._arguments)
+
+    def tool_started(self, event: ToolExecutionStart) -> None:
+        self._last_call = event.tool_call_id
+        self._arguments[event.tool_call_id] = event.args
+
+    def tool_allowed(self, name: str, arguments: Any) -> None:
+        """Show the call that started last."""
+        self._announce(self._last_call, name, arguments)
+
+    def tool_ended(self, event: ToolExecutionEnd, *, silent: bool) -> None:
+        """Show a result; a silent one is of a call that was stopped or refused, which is told otherwise."""
+        id, name = event.tool_call_id, event.tool_name
+        arguments = self._arguments.pop(id, None)
+        if silent or self.refusal is not None:
+            return
+        text = text_of(event.result.content)
+        if event.is_error and self._tool_error is None:
+            details = {"tool": name, "error": text, "arguments": arguments}
+            self._tool_error = structured_error("tool_execution_error", f"Tool '{name}' execution failed", details)
+        if id not in self._announced:  # it never came so far as to be allowed
+            self._announce(id, name, arguments)
+        if self._stream:
+            result = {"name": name, "result": {"content": text, "is_error": event.is_error}}
+            self._frames.send(self._id, {"ToolResult": result})
+
+    def _announce(self, id: str, name: str, arguments: Any) -> None:
+        self._announced.add(id)
+        if self._stream:
+            self._frames.send(self._id, {"ToolCall": {"name": name, "arguments": arguments}})
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        usage = usage_value(self._prompt_tokens, self._completion_tokens)
+        if self.refusal is not None and not self.interrupted:
+            self._frames.send(self._id, {"Text": self.refusal}, error=self.error)
+        elif self.error is not None and not self.interrupted:
+            self._frames.send(self._id, {"Text": ""}, error=self.error)
+        elif self._stream:
+            complete = {"token_usage": None if self.interrupted else usage, "interrupted": self.interrupted}
+            self._frames.send(self._id, {self._completion: complete}, error=self._tool_error)
+        else:
+            self._frames.send(self._id, {"Text": self._text}, error=self._tool_error, usage=usage)

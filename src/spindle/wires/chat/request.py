@@ -1,0 +1,291 @@
+"""One chat request on its way through the agent, from being taken on to the frame that ends it.
+
+What the request wishes for goes with it to the agent (`RunOptions`), and so do the hooks and the way to ask its
+client. What the client gets to see of it is the business of its `ChatReply`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from spindle.agent import AgentError
+from spindle.agent.hooks import Blocked, Hooks
+from spindle.agent.lifecycle import Aborted, AbortSignal
+from spindle.agent.run.options import Question as Wanted
+from spindle.agent.run.options import RunOptions
+from spindle.agent.session import AgentSession
+from spindle.shapes.events import AgentSettled, Event, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
+from spindle.shapes.messages import AssistantMessage
+from spindle.tools.base import Tool
+from spindle.wires.chat.protocol import ChatRequest, Config, Parts, structured_error
+from spindle.wires.chat.reply import ChatReply, FrameQueue
+from spindle.wires.network.options import RemoteOptions
+
+TURNS_REFUSED = "对话已结束，未重置轮次。"
+NOTHING_TO_REGENERATE = "Nothing to regenerate"
+
+log = logging.getLogger("spindle.remote")
+
+
+class ChatState(Struct):
+    """What holds on a connection from one request to the next."""
+
+    max_turns: int | None = None
+    """So many requests, then the client is asked; None: never."""
+    turns: int = 0
+    """Requests since the client last agreed to go on."""
+    ask_before_tools: bool = False
+    prompt: str | None = None
+    """Takes the place of the built-in system prompt."""
+    max_tokens: int | None = None
+    """Limit of an answer, unless the request has its own."""
+
+    def apply(self, config: Config) -> None:
+        """Take over what a request changes for good; the limit of answers is not among it."""
+        if config.max_turns is not None:
+            self.max_turns = config.max_turns
+        if config.ask_before_tools is not None:
+            self.ask_before_tools = config.ask_before_tools
+        if config.prompt is not None:
+            self.prompt = config.prompt or None
+
+
+class Answer(Struct, frozen=True):
+    agreed: bool
+    reason: str | None = None
+
+
+class Question(Struct, frozen=True):
+    """A confirmation the client owes us."""
+
+    tool: str | None
+    """None: it is about the turn limit."""
+    arguments: Any
+    answered: asyncio.Future[Answer]
+
+
+class ChatRun(Hooks):
+    """Listens to the agent while it works on the request, and is a hook of that run."""
+
+    def __init__(
+        self, request: ChatRequest, agent: AgentSession, state: ChatState, frames: FrameQueue, options: RemoteOptions
+    ) -> None:
+        self.request = request
+        self.question: Question | None = None
+        """What the client was asked and has not answered."""
+        self.ended = asyncio.Event()
+        """The last frame of the request is out."""
+        self._agent = agent
+        self._state = state
+        self._frames = frames
+        completion = "StreamComplete" if options.stream_complete else "Complete"
+        self._reply = ChatReply(request, frames, completion=completion, reasoning=options.reasoning)
+        self._confirm_timeout = options.confirm_timeout or None
+        self._request_time = _Countdown(options.request_timeout, self._time_out, "The request took too long")
+        self._tool_time = _Countdown(options.tool_timeout, self._time_out, "The tools took too long")
+        self._waiting = AbortSignal()
+        """Ends the request while it waits for the agent."""
+        self._started = False
+        """The agent has taken it on."""
+        self._settled = asyncio.Event()
+        """The agent is done with it."""
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        self._state.apply(self.request.config)
+        self._request_time.go_on()
+        try:
+            with self._waiting:
+                agreed = await self._may_take_turn()
+                if agreed:
+                    await self._agent.wait_free()
+            if agreed:
+                await self._carry_out()
+        except Aborted:
+            pass
+        except AgentError as error:
+            text = str(error)
+            self._reply.fail(text if text == NOTHING_TO_REGENERATE else structured_error("processing_error", text))
+        except Exception as error:  # a bug, or foreign code: the client must be told, and the connection go on
+            log.exception("request %s failed", self.request.id)
+            self._reply.fail(structured_error("processing_error", f"{type(error).__name__}: {error}"))
+        finally:
+            self._request_time.pause()
+            self._tool_time.pause()
+            self._agent.unsubscribe(self)
+            self._reply.finish()
+            self.ended.set()
+
+    def stop(self) -> None:
+        """Interrupt the request; `ended` tells when that is done. One that is just ending ends as it would have."""
+        if self._settled.is_set():
+            return
+        self._reply.interrupted = True
+        self.question = None
+        self._stop()
+
+    def answer(self, answer: Answer) -> None:
+        """Answer the open question; there is none any more then."""
+        question, self.question = self.question, None
+        if question is not None and not question.answered.done():
+            question.answered.set_result(answer)
+
+    async def _may_take_turn(self) -> bool:
+        """Ask the client when it has used up its turns. Once begun, a request is not stopped by their number."""
+        state = self._state
+        if state.max_turns is None or state.turns < state.max_turns:
+            return True
+        if await self._ask_for_turns(state.turns, state.max_turns):
+            state.turns = 0
+            return True
+        return False
+
+    async def _carry_out(self) -> None:
+        """Give the request to the agent, which is free, and wait until it is settled. Raises `AgentError`."""
+        options = RunOptions(
+            max_tokens=self.request.config.max_tokens or self._state.max_tokens,
+            system_prompt=self._state.prompt,
+            tools=None if self.request.use_tools else (),
+            hooks=self,
+            ask=self._ask_user,
+            ask_before_tools=self._state.ask_before_tools,
+        )
+        self._state.turns += 1
+        self._agent.subscribe(self)
+        if isinstance(parts := self.request.input, Parts):
+            taken = await self._agent.submit(
+                parts.text, parts.images, source="remote", ordered=parts.content, options=options
+            )
+            if taken == "handled":
+                return  # a command of an extension
+        else:
+            await self._agent.regenerate(options)
+        self._started = True
+        await self._settled.wait()
+
+    def _stop(self) -> None:
+        if self._started:
+            self._agent.stop()
+        else:
+            self._waiting.abort()
+
+    def _time_out(self, why: str) -> None:
+        self._reply.fail(structured_error("timeout_error", why))
+        self._stop()
+
+    # -- the listener's side ---------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        return self._frames.full
+
+    async def room(self) -> None:
+        await self._frames.room()
+
+    def put(self, event: Event) -> None:
+        reply = self._reply
+        if type(event) is MessageUpdate:
+            reply.update(event)
+        elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
+            reply.answered(event.message)
+        elif isinstance(event, ToolExecutionStart):
+            reply.tool_started(event)
+        elif isinstance(event, ToolExecutionEnd):
+            reply.tool_ended(event, silent=self._agent.aborting)
+            if not reply.calls_running:
+                self._tool_time.pause()
+        elif isinstance(event, AgentSettled):
+            self._settle(event)
+
+    def _settle(self, event: AgentSettled) -> None:
+        self._agent.unsubscribe(self)  # what comes next belongs to another request
+        reply = self._reply
+        if event.aborted and reply.refusal is None and reply.error is None:
+            reply.interrupted = True  # perhaps by another client, or a change of session
+        elif event.stop_reason == "error":
+            reply.fail(structured_error("processing_error", event.error_message or "The request failed"))
+        self._settled.set()
+
+    # -- the hook's side -------------------------------------------------------------------------
+
+    async def before_turn(self) -> bool:
+        self._tool_time.reset()
+        return self._reply.refusal is None  # calls that had been approved before have run; this is the end
+
+    async def tool_call(self, call_id: str, tool: Tool, args: Any) -> Any:
+        if self._reply.refusal is not None:
+            raise Blocked(_refusal(tool), terminate=True)
+        self._reply.tool_allowed(tool.name, args)
+        self._tool_time.go_on()
+        return args
+
+    async def _ask_user(self, wanted: Wanted) -> bool:
+        """Ask what approval wants to know. Raises `Blocked` for a tool that the user refused."""
+        tool = wanted.tool
+        if tool is None:
+            return self._reply.refusal is None and await self._ask_for_turns(wanted.turns, wanted.turns)
+        answer = Answer(False)
+        if self._reply.refusal is None:  # after one refusal nothing more is asked
+            asked = {"name": tool.name, "arguments": wanted.arguments, "description": tool.description or None}
+            answer = await self._ask({"ToolConfirmationRequest": asked}, tool.name, wanted.arguments)
+        if not answer.agreed:
+            self._reply.refusal = self._reply.refusal or _refusal(tool)
+            raise Blocked(f"{_refusal(tool)}: {answer.reason}" if answer.reason else _refusal(tool), terminate=True)
+        return True
+
+    async def _ask_for_turns(self, turns: int, limit: int) -> bool:
+        reason = f"已达到最大对话轮次限制 ({limit} 轮)。是否重置对话轮次以继续对话？"
+        asked = {"current_turns": turns, "max_turns": limit, "reason": reason}
+        answer = await self._ask({"TurnConfirmationRequest": asked})
+        if not answer.agreed:
+            self._reply.refusal = TURNS_REFUSED
+        return answer.agreed
+
+    async def _ask(self, content: dict[str, Any], tool: str | None = None, arguments: Any = None) -> Answer:
+        question = self.question = Question(tool, arguments, asyncio.get_running_loop().create_future())
+        self._reply.ask(content)
+        self._request_time.pause()
+        self._tool_time.pause()
+        try:
+            async with asyncio.timeout(self._confirm_timeout):
+                return await question.answered
+        except TimeoutError:
+            self._reply.fail(structured_error("timeout_error", "The confirmation was not answered in time"))
+            return Answer(False)
+        finally:
+            self.question = None
+            self._request_time.go_on()
+
+
+class _Countdown:
+    """A time limit that can be paused. It calls back once when its seconds are used up."""
+
+    def __init__(self, seconds: float, callback: Callable[[str], None], why: str) -> None:
+        """`why` is given to the callback. No seconds: it never calls."""
+        self._seconds = self._left = seconds
+        self._callback = callback
+        self._why = f"{why} (limit: {seconds:g} s)"
+        self._timer: asyncio.TimerHandle | None = None
+
+    def go_on(self) -> None:
+        if self._timer is None and self._seconds:
+            self._timer = asyncio.get_running_loop().call_later(self._left, self._callback, self._why)
+
+    def pause(self) -> None:
+        if self._timer is not None:
+            self._left = max(0.0, self._timer.when() - asyncio.get_running_loop().time())
+            self._timer.cancel()
+            self._timer = None
+
+    def reset(self) -> None:
+        """Pause, with all the seconds given back."""
+        self.pause()
+        self._left = self._seconds
+
+
+def _refusal(tool: Tool) -> str:
+    return f"Tool '{tool.name}' execution was not approved by user"

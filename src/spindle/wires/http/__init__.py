@@ -1,0 +1,1 @@
+"""Sessions as resources over plain HTTP."""

@@ -1,0 +1,388 @@
+"""Plain HTTP: sessions as resources, every command as a POST, events as a stream that can be taken up again.
+
+The paths and shapes are those of `openapi`; `docs/http.md` shows them with curl.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+from msgspec import UNSET, ValidationError, convert
+
+from spindle.agent import AgentError
+from spindle.agent.hooks import NeverFull
+from spindle.agent.run.result import RunResult, without_run
+from spindle.agent.session import AgentSession
+from spindle.base import limits
+from spindle.base.flow import Tasks, dues
+from spindle.base.version import __version__
+from spindle.protocol.commands import COMMANDS
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.dispatch import InvalidFields, read_fields
+from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, TooManySessions, UnknownSession, Wanted
+from spindle.protocol.registry import Call
+from spindle.sessions.entries import SessionError
+from spindle.sessions.file import is_path
+from spindle.shapes.codec import DecodeError, decode, encode
+from spindle.shapes.events import AgentSettled, Event
+from spindle.wires.http.openapi import HostToolReply, ReplyToQuestion, openapi
+from spindle.wires.network.answers import SAFETY, bytes_answer, failed, json_answer
+from spindle.wires.network.listener import HttpConnection
+from spindle.wires.network.options import RemoteOptions
+
+API_PATHS = ("/v1/", "/openapi.json")
+REPLIES = ("host_tool_result", "host_tool_update")
+"""Frames of a client that are no commands: they get no answer of their own."""
+BATCH_BYTES = 64 << 10
+RETRY_AFTER = 5
+"""Seconds after which another try makes sense if there are too many sessions."""
+
+log = logging.getLogger("spindle.remote")
+
+
+class BadRequest(Exception):
+    """The request makes no sense; the text says why."""
+
+
+class NotFound(Exception):
+    """There is no such thing."""
+
+
+class HttpApi:
+    def __init__(self, pool: SessionPool, options: RemoteOptions) -> None:
+        self._pool = pool
+        self._options = options
+        self._tasks = Tasks()
+        self.viewers = 0
+        """Streams of events that are open."""
+
+    async def answer(self, request: web.BaseRequest, path: str, query: dict[str, str]) -> web.StreamResponse:
+        try:
+            return await self._route(request, [unquote(part) for part in path.strip("/").split("/")], query)
+        except (BadRequest, InvalidFields) as error:
+            return _failed(400, error)
+        except (NotFound, UnknownSession) as error:
+            return _failed(404, error)
+        except TooManySessions as error:
+            answer = _failed(429, error)
+            answer.headers["Retry-After"] = str(RETRY_AFTER)
+            return answer
+        except (AgentError, SessionError) as error:
+            return _failed(409, error)
+        except web.HTTPRequestEntityTooLarge:
+            answer = _failed(413, f"The body is longer than {self._options.max_message_bytes} bytes")
+            answer.force_close()
+            return answer
+        except ConnectionError:
+            raise
+        except Exception as error:  # a bug, or of an extension or the disk: the client must be told
+            log.exception("a request failed")
+            return _failed(500, f"{type(error).__name__}: {error}")
+
+    async def _route(self, request: web.BaseRequest, parts: list[str], query: dict[str, str]) -> web.StreamResponse:
+        if len(parts) > 2 and is_path(parts[2]):
+            raise NotFound(f"{parts[2]} is no id of a session")
+        match request.method, parts:
+            case "GET" | "HEAD", ["openapi.json"]:
+                return json_answer(openapi())
+            case "GET" | "HEAD", ["v1", "sessions"]:
+                return json_answer({"sessions": await self._pool.infos()})
+            case "POST", ["v1", "sessions"]:
+                return json_answer(await self._open(await _body(request)), 201)
+            case "GET" | "HEAD", ["v1", "sessions", id]:
+                if (live := self._pool.find(id)) is None:
+                    raise NotFound(f"Session {id} is not open")
+                return json_answer(await live.info())
+            case "PUT", ["v1", "sessions", id]:
+                return json_answer(await self._open({**await _body(request), "session": None, "id": id}))
+            case "DELETE", ["v1", "sessions", id]:
+                if (live := self._pool.find(id)) is None:
+                    raise NotFound(f"Session {id} is not open")
+                await self._pool.close_session(live)
+                return bytes_answer(204, b"", "application/json")
+            case "GET", ["v1", "sessions", id, "events"]:
+                return await self._events(request, await self._session(id), query)
+            case "GET" | "HEAD", ["v1", "sessions", id, "questions"]:
+                return json_answer({"questions": (await self._session(id)).agent.dialogs.open_requests()})
+            case "POST", ["v1", "sessions", id, "answers", question]:
+                return await self._reply(await self._session(id), question, await _body(request))
+            case _, ["openapi.json"] | ["v1", "sessions", _, "events" | "questions"]:
+                return _not_allowed("GET")
+            case "POST", ["v1", "sessions", id, name]:
+                return await self._command(request, id, name, query)
+            case _, ["v1", "sessions"]:
+                return _not_allowed("GET, POST")
+            case _, ["v1", "sessions", _]:
+                return _not_allowed("GET, PUT, DELETE")
+            case _, ["v1", "sessions", _, "answers", _] | ["v1", "sessions", _, _]:
+                return _not_allowed("POST")
+        raise NotFound("No such path")
+
+    async def _session(self, id: str) -> LiveSession:
+        """Return a session: the live one, or the stored one with that id."""
+        live = self._pool.find(id)
+        if live is None:
+            live = await self._pool.get(id)
+            self._tasks.spawn(live.begin(), "spindle-begin")
+        live.touch()
+        return live
+
+    async def _open(self, given: dict[str, Any]) -> LiveInfo:
+        try:
+            wanted = convert({name: value for name, value in given.items() if value is not None}, Wanted)
+        except ValidationError as error:
+            raise BadRequest(str(error)) from None
+        return await self.open(wanted)
+
+    async def open(self, wanted: Wanted) -> LiveInfo:
+        live = await self._pool.open(wanted)
+        self._tasks.spawn(live.begin(), "spindle-begin")
+        return await live.info()
+
+    # -- commands --------------------------------------------------------------------------------
+
+    async def _command(self, request: web.BaseRequest, id: str, name: str, query: dict[str, str]) -> web.StreamResponse:
+        body = await _body(request)
+        if name in REPLIES:
+            read_fields(body, HostToolReply)
+            (await self._session(id)).agent.receive_reply({**body, "type": name})
+            return bytes_answer(204, b"", "application/json")
+        if (spec := COMMANDS.get(name)) is None:
+            raise NotFound(f"Unknown command: {name}")
+        fields = read_fields(body, spec.fields)
+        waits = query.get("wait", "false")
+        if waits not in ("true", "false"):
+            raise BadRequest("wait must be true or false")
+        live = await self._session(id)
+        call = Call(live.agent, _HttpClient(self, self._pool, live), UNSET)
+        live.in_hand += 1
+        try:
+            if name == "prompt":
+                while not dues.may_grow:
+                    await dues.turn()
+                if waits == "true":
+                    return await _finished(request, live, lambda: spec.run(call, fields))
+            data = await spec.run(call, fields)
+            await dues.settled()  # what was accepted is kept before the client hears of it
+        finally:
+            live.in_hand -= 1
+            live.touch()
+        return bytes_answer(204, b"", "application/json") if data is UNSET else json_answer(data)
+
+    async def _reply(self, live: LiveSession, question: str, body: dict[str, Any]) -> web.Response:
+        if question not in [request.id for request in live.agent.dialogs.open_requests()]:
+            raise NotFound(f"No question {question} waits for an answer")
+        read_fields(body, ReplyToQuestion)
+        if not any(body.get(key) is not None for key in ("value", "confirmed", "cancelled")):
+            raise BadRequest("An answer has a value, confirmed or cancelled")
+        live.agent.receive_reply({**body, "type": "extension_ui_response", "id": question})
+        return bytes_answer(204, b"", "application/json")
+
+    # -- events ----------------------------------------------------------------------------------
+
+    async def _events(self, request: web.BaseRequest, live: LiveSession, query: dict[str, str]) -> web.StreamResponse:
+        """Stream the events of a session, each with its number, until the client or the session is gone."""
+        if self.viewers >= self._options.max_connections:
+            return failed(503, "Too many connections")
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        number = event_number(request.headers.get("Last-Event-ID", query.get("since", "")))
+        known = number is not None and live.log.after(number) is not None
+        stream = _Stream(self._options.viewer_stall_timeout)
+        await stream.response.prepare(request)
+        viewer = _Viewer(connection.bell)
+        self._pool.joined(live, viewer)
+        live.agent.subscribe(viewer)
+        self.viewers += 1
+        try:
+            sent = number if known and number is not None else live.log.count
+            hello = {"type": "ready", "version": __version__, "sessionId": live.session_id, "cwd": live.agent.cwd}
+            await stream.send(b"event: ready\nid: %d\ndata: %b\n\n" % (sent, encode({**hello, "replay": known})))
+            if not known:  # no other client may be there to answer
+                for question in live.agent.dialogs.open_requests():
+                    await stream.send(b"data: %b\n\n" % encode(question))
+            while not connection.gone.is_set():
+                lines = live.log.after(sent)
+                if lines is None:  # it reads too slowly, and what it has not read is gone
+                    break
+                sent = await stream.send_numbered(sent, lines)
+                if sent < live.log.count:
+                    continue
+                if viewer.ended is not None:
+                    closed = encode({"type": "session_closed", "reason": viewer.ended})
+                    await stream.send(b"data: %b\n\n" % closed)
+                    break
+                if not await viewer.news(self._options.ping_seconds):
+                    await stream.send(b": still here\n\n")
+        except (TimeoutError, ConnectionError):
+            pass  # it does not read, or is gone; it may come back with the number of the last event it has
+        finally:
+            self.viewers -= 1
+            live.agent.unsubscribe(viewer)
+            self._pool.leave(viewer, live)
+        return stream.response
+
+
+class _Stream:
+    """Events on their way to one client that must read."""
+
+    def __init__(self, stall_timeout: float) -> None:
+        self._stall_timeout = stall_timeout
+        headers = {
+            **SAFETY,
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+        }
+        self.response = web.StreamResponse(headers=headers)
+        self.response.force_close()
+
+    async def send(self, data: bytes) -> None:
+        async with asyncio.timeout(self._stall_timeout):
+            await self.response.write(data)
+
+    async def send_numbered(self, last: int, lines: list[bytes]) -> int:
+        """Send events that follow the one with the number `last`; return the number of the last one sent."""
+        batch: list[bytes] = []
+        size = 0
+        for line in lines:
+            last += 1
+            batch.append(b"id: %d\ndata: %b\n" % (last, line))
+            size += len(line)
+            if size >= BATCH_BYTES:
+                break
+        if batch:
+            await self.send(b"".join(batch))
+        return last
+
+
+class _Viewer(NeverFull):
+    """A client that reads a session's events. It keeps nothing of them, so the agent never waits for it."""
+
+    holds = answers = True
+    busy = False
+
+    def __init__(self, bell: asyncio.Event) -> None:
+        self.ended: str | None = None
+        """Why the session has left memory."""
+        self._bell = bell
+
+    def put(self, event: Event) -> None:
+        self._bell.set()
+
+    def session_ended(self, live: LiveSession, reason: str) -> None:
+        self.ended = reason
+        self._bell.set()
+
+    async def news(self, timeout: float) -> bool:
+        """Wait until something has happened; false if it takes too long."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._bell.wait()
+        except TimeoutError:
+            return False
+        self._bell.clear()
+        return True
+
+
+class _HttpClient:
+    """What commands may ask of a wire on which nothing stays."""
+
+    def __init__(self, api: HttpApi, pool: SessionPool, live: LiveSession) -> None:
+        self._api = api
+        self._pool = pool
+        self._live = live
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        raise AgentError("Over HTTP events always carry only what is new")
+
+    def request_shutdown(self) -> None:
+        """A client ends its own connection only, and here that is over with the answer."""
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo:
+        return await self._api.open(wanted)
+
+    async def close_session(self) -> None:
+        await self._pool.close_session(self._live)
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return await self._pool.infos()
+
+
+class _Settled(NeverFull):
+    """Listens for the end of a run: not of one that a prompt waits for which will start another."""
+
+    def __init__(self, agent: AgentSession, bell: asyncio.Event) -> None:
+        self._agent = agent
+        self._bell = bell
+        self.event: AgentSettled | None = None
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, AgentSettled) and not self._agent.queues.starting:
+            self.event = event
+            self._bell.set()
+
+
+async def _finished(
+    request: web.BaseRequest, live: LiveSession, prompt: Callable[[], Awaitable[dict[str, Any]]]
+) -> web.Response:
+    """Answer with what came of a prompt. If the client hangs up the run goes on."""
+    connection, agent = request.protocol, live.agent
+    assert isinstance(connection, HttpConnection)
+    live.bells.add(connection.bell)
+    before, settled = agent.last_result(), _Settled(agent, connection.bell)
+    connection.bell.clear()
+    agent.subscribe(settled)
+    try:
+        if (await prompt())["disposition"] == "handled":
+            return json_answer(without_run(agent.session))
+        settled.event = None  # of a run that ended while pictures were read
+        while settled.event is None and not connection.gone.is_set() and (agent.busy or not live.ended):
+            await connection.bell.wait()
+            connection.bell.clear()
+    finally:
+        live.bells.discard(connection.bell)
+        agent.unsubscribe(settled)
+    if settled.event is None:
+        raise AgentError("The session has ended")
+    result: RunResult | None = agent.last_result()
+    if result is None or result is before:
+        raise AgentError(settled.event.error_message or "The prompt was refused")
+    return json_answer(result)
+
+
+def event_number(text: str) -> int | None:
+    """Read the number of the last event that a client has seen."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+async def _body(request: web.BaseRequest) -> dict[str, Any]:
+    """Return the JSON object of a request; an empty body is an empty one. Raises `BadRequest`."""
+    if (request.content_length or 0) > request.client_max_size:  # not even worth the wait
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size, request.content_length or 0)
+    try:
+        async with asyncio.timeout(limits.REQUEST_BODY):
+            data = await request.read()
+        value = decode(data) if data else {}
+    except TimeoutError:
+        raise BadRequest("The body did not come") from None
+    except web.RequestPayloadError as error:
+        raise BadRequest(f"The body cannot be read: {error}") from None
+    except DecodeError as error:
+        raise BadRequest(f"The body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadRequest("The body must be a JSON object")
+    return value
+
+
+def _failed(status: int, error: object) -> web.Response:
+    return json_answer({"error": str(error)}, status)
+
+
+def _not_allowed(methods: str) -> web.Response:
+    answer = _failed(405, f"Allowed here: {methods}")
+    answer.headers["Allow"] = methods
+    return answer

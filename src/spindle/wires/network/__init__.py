@@ -1,0 +1,1 @@
+"""What the wires on a network port share: who gets in, connections, plain answers."""

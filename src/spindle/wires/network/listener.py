@@ -1,0 +1,131 @@
+"""The port: connections come in here, each with a time for its first request and a limit on what it may send.
+
+One that takes nothing of its answer is ended as well.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from spindle.base import limits
+from spindle.wires.network.options import RemoteOptions
+
+CONNECTIONS_PER_CLIENT = 4
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class HttpConnection(web.RequestHandler):
+    """One connection. It has to bring a request soon: those who only hold it open are sent away."""
+
+    __slots__ = ("_full", "_patience", "_reading", "_stall_timeout", "bell", "gone", "own")
+
+    def __init__(self, manager: "Listener", **options: Any) -> None:
+        super().__init__(manager, keepalive_timeout=limits.NEXT_REQUEST, **options)
+        self._full = len(manager.connections) >= manager.max_connections
+        self.own: bool | None = None
+        """Whether a process of our own user is at the other end, once that is known."""
+        self.gone = asyncio.Event()
+        """The connection is lost."""
+        self.bell = asyncio.Event()
+        """Rung when something may have happened that the request in hand waits for, and when the connection is lost."""
+        self._patience: asyncio.TimerHandle | None = None
+        self._stall_timeout = manager.stall_timeout
+        self._reading: asyncio.TimerHandle | None = None
+        """The next look at whether the client reads, while much waits for it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._full:
+            self.force_close()
+            return
+        self._patience = asyncio.get_running_loop().call_later(limits.FIRST_REQUEST, self.force_close)
+
+    def is_served(self) -> None:
+        """A request is there."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_later(self._unread())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_looking()
+
+    def _look_later(self, unread: int) -> None:
+        self._reading = asyncio.get_running_loop().call_later(self._stall_timeout, self._look, unread)
+
+    def _look(self, unread: int) -> None:
+        """End the connection if of `unread` bytes none was taken since: its answer must not stay in memory."""
+        if (now := self._unread()) < unread:
+            self._look_later(now)
+        elif self.transport is not None:
+            self.transport.abort()
+
+    def _unread(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def _stop_looking(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.is_served()
+        self._stop_looking()
+        self.gone.set()
+        self.bell.set()
+        super().connection_lost(exc)
+
+
+class Listener(web.Server):
+    def __init__(self, handler: Handler, options: RemoteOptions) -> None:
+        super().__init__(self._serve, request_factory=self._request, logger=_silent_logger(), access_log=None)
+        self._handler = handler
+        self._options = options
+        self.max_connections = CONNECTIONS_PER_CLIENT * options.max_connections
+        """Of every kind. Whoever opens connections and leaves them must not take the files of sessions away."""
+        self.stall_timeout = 2 * max(options.stall_timeout, options.viewer_stall_timeout)
+        """For any connection, in seconds; streams have shorter ones, and say goodbye."""
+        self._listening: asyncio.Server | None = None
+
+    async def listen(self, context: ssl.SSLContext | None) -> int:
+        """Begin to listen. Returns the port. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(self, self._options.host, self._options.port, ssl=context)
+        port: int = self._listening.sockets[0].getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        """Take no new connections."""
+        if self._listening is not None:
+            self._listening.close()
+
+    async def end(self) -> None:
+        """End every connection."""
+        await self.shutdown(limits.LAST_FRAMES)
+
+    def __call__(self) -> HttpConnection:
+        return HttpConnection(self, loop=self._loop, **self._kwargs)
+
+    def _request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        return web.BaseRequest(
+            message, payload, protocol, writer, task, self._loop, client_max_size=self._options.max_message_bytes
+        )
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert isinstance(request.protocol, HttpConnection)
+        request.protocol.is_served()
+        return await self._handler(request)
+
+
+def _silent_logger() -> logging.Logger:
+    """Return a logger for the library: it would write headers, and with them tokens, and a page for every port scan."""
+    for name in ("spindle.remote.http", "aiohttp.websocket"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    return logging.getLogger("spindle.remote.http")

@@ -1,0 +1,128 @@
+"""RPC mode: JSON lines on stdin and stdout, from the first frame to the exit code."""
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from spindle.agent import AgentError
+from spindle.agent.session import AgentSession
+from spindle.base import limits
+from spindle.base.version import __version__
+from spindle.protocol.dialect import UpdateMode
+from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.outbox import Outbox
+from spindle.protocol.registry import LiveInfo, Wanted
+from spindle.protocol.render import Ready, Renderer
+from spindle.wires.pipe.framing import LineTooLong
+from spindle.wires.pipe.stdio import Exit, StdioWire
+
+if TYPE_CHECKING:  # loaded only if there are several sessions
+    from spindle.protocol.live import LiveSession, SessionPool
+    from spindle.protocol.router import Router
+
+
+class Server:
+    """One client on stdio. Ends with an exit code: EOF, `shutdown`, a signal, or a reader that went away."""
+
+    holds = answers = busy = True
+
+    def __init__(
+        self, agent: AgentSession, wire: StdioWire, renderer: Renderer, make_pool: "Callable[[], SessionPool]"
+    ) -> None:
+        """`make_pool` makes the pool that other sessions live in, when the first one is asked for."""
+        self._agent = agent
+        self._wire = wire
+        self._outbox = Outbox(renderer)
+        self._dispatcher = Dispatcher(agent, self, self._outbox, lambda frame: self._router.route(frame))
+        self._make_pool = make_pool
+        self._exit = Exit()
+
+    # -- what commands may ask of the wire -------------------------------------------------------
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        self._outbox.set_update_mode(mode)
+
+    def request_shutdown(self) -> None:
+        # The answer is put into the outbox right after this; the exit drains it.
+        asyncio.get_running_loop().call_soon(self._exit.end, 0)
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo:
+        return await self._router.open(wanted)
+
+    async def close_session(self) -> None:
+        raise AgentError("This is the first session; it ends with the process")
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return await self._router.pool.infos()
+
+    @cached_property
+    def _router(self) -> "Router":
+        from spindle.protocol.router import Router
+
+        pool = self._make_pool()
+        first = pool.adopt(self._agent)
+        first.join(self)
+        router = Router(pool, first, self, self._outbox)
+        router.to_first = self._dispatcher.receive_value
+        return router
+
+    @property
+    def _several(self) -> bool:
+        """Whether other sessions were ever asked for."""
+        return "_router" in self.__dict__
+
+    def session_ended(self, live: "LiveSession", reason: str) -> None:
+        """Never called: the first session is not ended by the pool."""
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Serve until the end and return the exit code."""
+        self._outbox.put(Ready(__version__))
+        self._agent.subscribe(self._outbox)
+        self._wire.attach(self._outbox, self._exit.lost)
+        self._exit.catch_signals()
+        reading = asyncio.create_task(self._read())
+        reading.add_done_callback(self._read_ended)
+        watching = asyncio.create_task(self._watch_shutdown())
+        beginning = asyncio.create_task(self._agent.begin())
+        code = await self._exit.code
+        for task in (reading, watching, beginning):
+            task.cancel()
+        if code == 0:
+            await self._dispatcher.finish(limits.LAST_ANSWERS)
+            if self._several:
+                await self._router.finish(limits.LAST_ANSWERS)
+        await asyncio.gather(self._agent.close(), self._close_others())
+        await self._dispatcher.close()
+        if code != 1:
+            await self._wire.drain(limits.OUTPUT_DRAIN if code == 0 else limits.OUTPUT_DRAIN_AFTER_SIGNAL)
+        self._wire.close()
+        return code
+
+    async def _close_others(self) -> None:
+        if self._several:
+            await self._router.close()
+            await self._router.pool.close()
+
+    async def _read(self) -> None:
+        async for line in self._wire.lines():
+            if isinstance(line, LineTooLong):
+                self._dispatcher.refuse_line(str(line))
+            else:
+                self._dispatcher.receive(line)
+
+    def _read_ended(self, reading: asyncio.Task[None]) -> None:
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None:  # a bug here must not leave a process that no longer reads
+            traceback.print_exception(error, file=sys.stderr)
+        self._exit.end(0 if error is None else 1)
+
+    async def _watch_shutdown(self) -> None:
+        """Extensions may ask to end; that waits until the agent is idle."""
+        await self._agent.shutdown_requested.wait()
+        await self._agent.wait_idle()
+        self._exit.end(0)

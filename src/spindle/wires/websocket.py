@@ -1,0 +1,102 @@
+"""The RPC protocol over a WebSocket: the same commands and events as on stdio, one frame each."""
+
+import asyncio
+from collections import deque
+
+from spindle.agent import AgentError
+from spindle.base.flow import Tasks
+from spindle.base.limits import TASKS_END
+from spindle.base.version import __version__
+from spindle.protocol.dialect import SPINDLE, Dialect, UpdateMode
+from spindle.protocol.dispatch import Dispatcher
+from spindle.protocol.live import LiveInfo, LiveSession, SessionPool, Wanted
+from spindle.protocol.outbox import Outbox
+from spindle.protocol.render import Renderer
+from spindle.protocol.router import Router
+from spindle.shapes.codec import encode
+from spindle.wires.network.peer import BYE, Peer
+
+
+class RpcConnection:
+    """One client of a live session. Several may be attached; all see its events."""
+
+    def __init__(self, peer: Peer, live: LiveSession, pool: SessionPool, dialect: Dialect, since: int | None) -> None:
+        """`since` is the number of the last event the client saw before its connection broke."""
+        self._peer = peer
+        self._live = live
+        self._outbox = Outbox(Renderer(dialect))
+        self._router = Router(pool, live, self, self._outbox)
+        self._dispatcher = Dispatcher(live.agent, self, self._outbox, self._router.route)
+        self._router.to_first = self._dispatcher.receive_value
+        self._doorbell = asyncio.Event()
+        self._outbox.on_waiting = self._doorbell.set
+        self._ended = False
+        # A dialect leaves events out, so its clients cannot count them.
+        replay = live.log.after(since) if since is not None and dialect is SPINDLE else None
+        # Without a replay, questions that wait for an answer are asked again: no other client may be there to give it.
+        first = [encode(request) for request in live.agent.dialogs.open_requests()] if replay is None else replay
+        hello = {
+            "type": "ready",
+            "version": __version__,
+            "sessionId": live.session_id,
+            "cwd": live.agent.cwd,
+            "eventCount": live.log.count - len(first),
+            "replay": replay is not None,
+        }
+        self._first = deque([encode(hello), *first])
+        """What goes out before anything else."""
+        # In the same breath as the look into the log: no event may fall into the gap.
+        live.agent.subscribe(self._outbox)
+        self._tasks = Tasks()
+        self._tasks.spawn(live.begin(), "spindle-begin")
+
+    # -- what commands may ask of the wire -------------------------------------------------------
+
+    def set_update_mode(self, mode: UpdateMode) -> None:
+        self._outbox.set_update_mode(mode)
+
+    def request_shutdown(self) -> None:
+        # A client ends its own connection; the server and the other clients go on.
+        self._peer.leave(BYE, "bye")
+
+    async def open_session(self, wanted: Wanted) -> LiveInfo:
+        return await self._router.open(wanted)
+
+    async def close_session(self) -> None:
+        raise AgentError("This is the first session of the connection, and ends with it")
+
+    async def live_sessions(self) -> list[LiveInfo]:
+        return await self._router.pool.infos()
+
+    # -- what the peer needs ---------------------------------------------------------------------
+
+    def receive(self, message: str | bytes) -> None:
+        self._dispatcher.receive(message.encode() if isinstance(message, str) else message)
+
+    async def room(self) -> None:
+        if self._outbox.flooded:
+            await self._outbox.room()
+
+    async def next_frame(self) -> bytes | None:
+        while True:
+            # Nothing is merged: a client that counts its events must come to the same number as the log.
+            frame = self._first.popleft() if self._first else self._outbox.take(1)
+            if frame:
+                return frame.rstrip(b"\n")
+            if self._ended:
+                return None
+            self._doorbell.clear()
+            await self._doorbell.wait()
+
+    async def end(self) -> None:
+        """Take the client out. The run goes on: others may watch it, and this one may come back."""
+        self._live.agent.unsubscribe(self._outbox)
+        await self._tasks.end(TASKS_END)
+        await self._dispatcher.close()
+        await self._router.close()
+        self._ended = True
+        self._doorbell.set()
+
+    def drop(self) -> None:
+        self._first.clear()
+        self._outbox.close()

@@ -1,0 +1,93 @@
+"""The smallest clients people write, after the examples of the protocol's documents: no library, no ids, no options."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agent_process import agent_environment, write_models
+from tests.support.mock_model import MockModel, gate, reply
+
+PYTHON = """
+import json, subprocess
+
+agent = subprocess.Popen(
+    ["pi", "--mode", "rpc", "--no-session"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+)
+for question in ("Hello!", "And again!"):
+    agent.stdin.write(json.dumps({"type": "prompt", "message": question}) + "\\n")
+    agent.stdin.flush()
+    for line in agent.stdout:
+        event = json.loads(line)
+        if event["type"] == "message_update" and event["assistantMessageEvent"]["type"] == "text_delta":
+            print(event["assistantMessageEvent"]["delta"], end="", flush=True)
+        if event["type"] == "agent_end":
+            print()
+            break
+"""
+
+NODE = """
+const { spawn } = require("child_process");
+const agent = spawn("pi", ["--mode", "rpc", "--no-session"]);
+const send = (command) => agent.stdin.write(JSON.stringify(command) + "\\n");
+
+require("readline").createInterface({ input: agent.stdout }).on("line", (line) => {
+  const event = JSON.parse(line);
+  if (event.type === "message_update" && event.assistantMessageEvent.type === "text_delta") {
+    process.stdout.write(event.assistantMessageEvent.delta);
+  }
+  if (event.type === "agent_end") {
+    console.log(event.messages.at(-1).stopReason);
+    agent.stdin.end();
+  }
+});
+agent.on("exit", (code) => console.log("exit", code));
+send({ type: "prompt", message: "Hello" });
+process.on("SIGINT", () => send({ type: "abort" }));
+"""
+
+
+class World:
+    """A model, an agent directory that names it as the default, and a program called `pi` that is us."""
+
+    def __init__(self, root: Path, mock: MockModel) -> None:
+        agent_dir, programs = root / "agent", root / "bin"
+        write_models(agent_dir, mock.openai_url)
+        (agent_dir / "settings.json").write_text(json.dumps({"defaultProvider": "mock", "defaultModel": "m1"}))
+        programs.mkdir()
+        (programs / "pi").write_text(
+            f"#!{sys.executable}\nfrom spindle.apps.cli import main\nraise SystemExit(main())\n"
+        )
+        (programs / "pi").chmod(0o755)
+        self.mock = mock
+        path = os.pathsep.join([str(programs), os.environ["PATH"]])
+        self.options: dict[str, Any] = {"env": agent_environment(agent_dir, PATH=path), "cwd": root, "text": True}
+
+
+@pytest.fixture
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    with MockModel(request.param) as mock:
+        yield World(tmp_path, mock)
+
+
+@pytest.mark.parametrize("world", [[reply("Good ", "day"), reply("Once more")]], indirect=True)
+def test_in_python(world: World) -> None:
+    done = subprocess.run([sys.executable, "-c", PYTHON], capture_output=True, timeout=60, **world.options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Good day\nOnce more\n", "")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+@pytest.mark.parametrize("world", [[reply("Good", gate("never"), " day")]], indirect=True)
+def test_in_node_with_ctrl_c(world: World) -> None:
+    with subprocess.Popen(["node", "-e", NODE], stdout=subprocess.PIPE, **world.options) as client:
+        assert client.stdout is not None
+        assert client.stdout.read(4) == "Good"
+        client.send_signal(signal.SIGINT)
+        assert client.stdout.read() == "aborted\nexit 0\n"
