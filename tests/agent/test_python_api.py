@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 import spindle
-from spindle import Agent, AgentError, LimitReached, ModelError, Refused, RunFailed, SchemaNotMet, children
+from spindle import Agent, AgentError, LimitReached, ModelError, Refused, RunFailed, SchemaNotMet
+from spindle.base import children
 from spindle.inprocess import CreateOptions
 from spindle.testing import Pause, Script
 

@@ -190,7 +190,7 @@ def test_the_state_says_whether_the_session_is_saved(tmp_path):
 
 def with_disk(base: Path, patch: str) -> list[str]:
     extension = base / "disk.py"
-    extension.write_text(f"import os, time\nfrom spindle import limits\nreal = os.fsync\n{patch}\n{NO_EXTENSION}")
+    extension.write_text(f"import os, time\nfrom spindle.base import limits\nreal = os.fsync\n{patch}\n{NO_EXTENSION}")
     return ["-e", str(extension)]
 
 

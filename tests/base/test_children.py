@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from spindle.base.supervisor import __file__ as supervisor_file
-
-from .support.agent_process import AgentProcess
-from .support.mock_model import call, reply
+from tests.support.agent_process import AgentProcess
+from tests.support.mock_model import call, reply
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="supervisors are for Linux")
 

@@ -14,9 +14,8 @@ from spindle.base.children import kill_all
 from spindle.base.process import Completed, Process
 from spindle.base.process import run as run_child
 from spindle.models.credentials import UnresolvedValue, resolve_value
-
-from .support.agent_process import AgentProcess
-from .tools.helpers import run, until
+from tests.support.agent_process import AgentProcess
+from tests.tools.helpers import run, until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.agent_process import write_models
+from tests.support.mock_model import MockModel
+
 from ..cli.conftest import Place
 from ..cli.conftest import place as place  # a fixture
-from ..support.agent_process import write_models
-from ..support.mock_model import MockModel
 
 GIT_ENV = {
     "GIT_AUTHOR_NAME": "n",

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from ..support.mock_model import MockModel, failure, gate, pause, reply, silent
+from tests.support.mock_model import MockModel, failure, gate, pause, reply, silent
+
 from .conftest import Tasks
 
 TOUCH = {"calls": [{"name": "bash", "arguments": {"command": "pwd > here.txt"}}]}

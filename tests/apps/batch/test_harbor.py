@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ..support.agent_process import write_models
-from ..support.mock_model import MockModel, call, reply
+from tests.support.agent_process import write_models
+from tests.support.mock_model import MockModel, call, reply
 
 PYTHON = os.environ.get("SPINDLE_TEST_HARBOR", "")
 ROOT = Path(__file__).parents[3]

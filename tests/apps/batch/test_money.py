@@ -1,7 +1,8 @@
 """What tasks cost, and what they may cost."""
 
-from ..support.agent_process import write_models
-from ..support.mock_model import MockModel, call, gate, reply
+from tests.support.agent_process import write_models
+from tests.support.mock_model import MockModel, call, gate, reply
+
 from .conftest import Tasks
 
 DOLLAR = reply(call("bash", {"command": "true"}), usage=(10, 0, 0))

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from ..support import mock_model
-from ..support.agent_process import write_models
-from ..support.mock_model import MockModel, gate, reply
+from tests.support import mock_model
+from tests.support.agent_process import write_models
+from tests.support.mock_model import MockModel, gate, reply
+
 from .conftest import Tasks, make_repo, state
 
 PYTHON = os.environ.get("SPINDLE_TEST_RAY", "")

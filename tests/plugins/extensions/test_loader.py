@@ -178,7 +178,7 @@ def test_what_does_not_load_any_more_stays_in_force_as_it_was(tmp_path, broken):
 
 def test_async_factories_are_awaited_but_not_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "EXTENSION_FACTORY", 20)  # set back at the end: each of them has a limit of its own
-    body = "from asyncio import *\nfrom spindle import limits\nlimits.EXTENSION_FACTORY = {}\n"
+    body = "from asyncio import *\nfrom spindle.base import limits\nlimits.EXTENSION_FACTORY = {}\n"
     body += "async def extension(agent):\n"
     write(tmp_path / "a.py", body.format(0.05) + "    await Event().wait()\n")
     write(tmp_path / "b.py", body.format(20) + "    await sleep(0)\n    agent.command('late')(print)\n")
@@ -195,7 +195,7 @@ def test_modules_and_entry_points_by_name(tmp_path, monkeypatch):
     write(tmp_path / "my_kit.py", COMMAND.format(name="kit") + "other = extension\n")
     info = tmp_path / "my_kit-1.0.dist-info"
     write(info / "METADATA", "Metadata-Version: 2.1\nName: my-kit\nVersion: 1.0\n")
-    write(info / "entry_points.txt", "[spindle.plugins.extensions]\nkit = my_kit\n")
+    write(info / "entry_points.txt", "[spindle.extensions]\nkit = my_kit\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
     async def check():

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from spindle import Agent, limits
+from spindle import Agent
+from spindle.base import limits
 from spindle.plugins.extensions.handlers import Backlog
 from spindle.shapes.events import ToolExecutionUpdate, ToolResult
 from spindle.testing import Script

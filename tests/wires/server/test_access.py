@@ -10,9 +10,10 @@ import sys
 import time
 
 import pytest
-from spindle.remote import access, server
 from websockets.exceptions import InvalidStatus
 
+from spindle.wires import server
+from spindle.wires.network import access
 from spindle.wires.network.access import LONGEST_DELAY_S, REMEMBERED_ADDRESSES, Slowdown, can_tell, find_owner, owner
 from tests.support.mock_model import reply
 

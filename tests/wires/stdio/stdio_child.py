@@ -12,9 +12,9 @@ from spindle.protocol.outbox import Outbox
 from spindle.protocol.render import Renderer, Response
 from spindle.shapes.events import MessageUpdate
 from spindle.shapes.model import Model, ModelCost
+from spindle.wires.pipe import descriptors
 from spindle.wires.pipe.framing import LineReader, LineTooLong
 from spindle.wires.pipe.stdio import StdioWire
-from spindle.wires.stdio import descriptors
 
 MODEL = Model("m", "M", "scripted", "mock", "http://127.0.0.1", False, ["text"], ModelCost(0, 0, 0, 0), 1000, 100)
 
