@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from spindle.base.settings import Settings, SettingsStore, decode_settings, migrate
 from spindle.base.user_files import BadFile, parse_json
-from tests.support.clean_home import agent, clean_environment, project, write  # noqa: F401 - fixtures
 
 DEFAULTS = {
     "steering_mode": "one-at-a-time",
